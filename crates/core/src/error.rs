@@ -1,0 +1,233 @@
+//! The one error type of the library: a kind that tells the caller what to do, and the ids it is about.
+
+use std::fmt;
+
+use crate::id::{NodeName, RunKey, Seq};
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a caller does about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// What was named does not exist. Nothing was changed.
+    NotFound,
+    /// What was to be made exists already and is different. Nothing was changed.
+    AlreadyExists,
+    /// Somebody else wrote first. Nothing was written: load, look who wrote, decide again.
+    Conflict,
+    /// Another executor has claimed the run since. Nothing was written: stop; the run goes on there.
+    Fenced,
+    /// The store cannot be reached or is too busy. Nothing was written: retry with a growing delay.
+    Unavailable,
+    /// The reply was lost. Retry the same call with the same records: their ids make it safe.
+    Indeterminate,
+    /// This store or this version cannot do it. Nothing was changed.
+    Unsupported,
+    /// The call is wrong. Nothing was changed: fix the call.
+    Invalid,
+    /// A value is over a limit. Nothing was changed: make it smaller, or raise the limit.
+    TooLarge,
+    /// Stored data is damaged. Nothing was changed: an operator must look.
+    Corrupt,
+    /// The graph differs from the one the run was recorded with, where it matters. Nothing was changed.
+    GraphChanged,
+    /// The run is in a status that does not allow this. Nothing was changed.
+    WrongStatus,
+    /// The runtime has been shut down. Nothing was changed.
+    Closed,
+}
+
+impl ErrorKind {
+    /// Every kind, in the order of declaration.
+    pub const ALL: [Self; 13] = [
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::Conflict,
+        Self::Fenced,
+        Self::Unavailable,
+        Self::Indeterminate,
+        Self::Unsupported,
+        Self::Invalid,
+        Self::TooLarge,
+        Self::Corrupt,
+        Self::GraphChanged,
+        Self::WrongStatus,
+        Self::Closed,
+    ];
+
+    /// Returns the stable code, the name of the page in `docs/errors/`.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotFound => "NOT_FOUND",
+            Self::AlreadyExists => "ALREADY_EXISTS",
+            Self::Conflict => "CONFLICT",
+            Self::Fenced => "FENCED",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Indeterminate => "INDETERMINATE",
+            Self::Unsupported => "UNSUPPORTED",
+            Self::Invalid => "INVALID",
+            Self::TooLarge => "TOO_LARGE",
+            Self::Corrupt => "CORRUPT",
+            Self::GraphChanged => "GRAPH_CHANGED",
+            Self::WrongStatus => "WRONG_STATUS",
+            Self::Closed => "CLOSED",
+        }
+    }
+
+    /// Tells whether the same call may succeed when it is made again unchanged.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Indeterminate)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// What went wrong, where, and what to do about it.
+///
+/// `Display` prints this layer only; the causes are behind [`std::error::Error::source`].
+pub struct Error {
+    // Boxed, because every `Result` of the hot path carries room for it.
+    inner: Box<Inner>,
+}
+
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    operation: Option<&'static str>,
+    run: Option<RunKey>,
+    seq: Option<Seq>,
+    node: Option<NodeName>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// Makes an error of `kind` whose message says what is wrong and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let inner = Inner {
+            kind,
+            message: message.into(),
+            operation: None,
+            run: None,
+            seq: None,
+            node: None,
+            source: None,
+        };
+        Self { inner: Box::new(inner) }
+    }
+
+    /// Names the operation that failed, as in `store.append`.
+    #[must_use]
+    pub fn with_operation(mut self, operation: &'static str) -> Self {
+        self.inner.operation = Some(operation);
+        self
+    }
+
+    /// Names the run it is about.
+    #[must_use]
+    pub fn with_run(mut self, run: &RunKey) -> Self {
+        self.inner.run = Some(run.clone());
+        self
+    }
+
+    /// Names the record it is about.
+    #[must_use]
+    pub fn with_seq(mut self, seq: Seq) -> Self {
+        self.inner.seq = Some(seq);
+        self
+    }
+
+    /// Names the node it is about.
+    #[must_use]
+    pub fn with_node(mut self, node: &NodeName) -> Self {
+        self.inner.node = Some(node.clone());
+        self
+    }
+
+    /// Attaches the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.inner.source = Some(source.into());
+        self
+    }
+
+    /// Returns what the caller is to do.
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// Returns the operation that failed.
+    pub fn operation(&self) -> Option<&'static str> {
+        self.inner.operation
+    }
+
+    /// Returns the run it is about.
+    pub fn run(&self) -> Option<&RunKey> {
+        self.inner.run.as_ref()
+    }
+
+    /// Returns the position in the log it is about.
+    pub fn seq(&self) -> Option<Seq> {
+        self.inner.seq
+    }
+
+    /// Returns the node it is about.
+    pub fn node(&self) -> Option<&NodeName> {
+        self.inner.node.as_ref()
+    }
+
+    /// Returns the message without the operation and the ids.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// Tells whether the same call may succeed when it is made again unchanged.
+    pub fn is_retryable(&self) -> bool {
+        self.inner.kind.is_retryable()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.inner;
+        if let Some(operation) = inner.operation {
+            write!(f, "{operation}: ")?;
+        }
+        if let Some(run) = &inner.run {
+            write!(f, "run {run}")?;
+            if let Some(seq) = inner.seq {
+                write!(f, ", record {seq}")?;
+            }
+            if let Some(node) = &inner.node {
+                write!(f, ", node {node}")?;
+            }
+            f.write_str(": ")?;
+        } else if let Some(node) = &inner.node {
+            write!(f, "node {node}: ")?;
+        }
+        f.write_str(&inner.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Error");
+        shown.field("kind", &self.inner.kind).field("message", &self.to_string());
+        if let Some(source) = &self.inner.source {
+            shown.field("source", source);
+        }
+        shown.finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let source: &(dyn std::error::Error + 'static) = &**self.inner.source.as_ref()?;
+        Some(source)
+    }
+}

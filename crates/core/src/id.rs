@@ -1,0 +1,402 @@
+//! Names and numbers: validated text for keys, newtypes for ids, and where fresh ids come from.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind};
+
+/// The longest text accepted as a run id, tenant or node name, in bytes.
+///
+/// File names end at 255 bytes on common file systems; a tenant, a run id and a suffix must each fit in one.
+const MAX_TEXT: usize = 128;
+
+/// How much of a refused text is repeated in its error: enough to recognise it, never 10 kB of it.
+const SHOWN_TEXT: usize = 40;
+
+fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
+    let refuse = |why: &str| {
+        let mut shown: String = text.chars().take(SHOWN_TEXT).flat_map(char::escape_debug).collect();
+        if text.chars().nth(SHOWN_TEXT).is_some() {
+            shown.push('…');
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "{what} \"{shown}\" {why}; use 1 to {MAX_TEXT} of A-Z a-z 0-9 . _ : - and do not start with a dot"
+            ),
+        ))
+    };
+    if text.is_empty() {
+        return refuse("is empty");
+    }
+    if text.len() > MAX_TEXT {
+        return refuse(&format!("has {} bytes", text.len()));
+    }
+    if text.starts_with('.') {
+        return refuse("starts with a dot");
+    }
+    match text.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-'))) {
+        Some(bad) => refuse(&format!("contains {bad:?}")),
+        None => Ok(()),
+    }
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        ///
+        /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Validates `text`.
+            ///
+            /// # Errors
+            ///
+            /// [`ErrorKind::Invalid`] if the text is empty, too long, starts with a dot or holds another character.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
+                check_text($what, text.as_ref())?;
+                Ok(Self(text.as_ref().into()))
+            }
+
+            /// Returns the text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<Self, Error> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<&str> for $name {
+            type Error = Error;
+            fn try_from(text: &str) -> Result<Self, Error> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = Error;
+            fn try_from(text: String) -> Result<Self, Error> {
+                Self::new(text)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                Self::new(text).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// The name of one run, chosen by the caller or made at start.
+    RunId, "run id"
+}
+text_id! {
+    /// Who a run belongs to; part of every key, so the same run id in two tenants is two runs.
+    TenantId, "tenant"
+}
+text_id! {
+    /// The name of a node, unique in its graph.
+    NodeName, "node name"
+}
+
+impl Default for TenantId {
+    /// The tenant of an application that has only one.
+    fn default() -> Self {
+        Self("default".into())
+    }
+}
+
+/// What identifies a run in a store: its tenant and its id.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RunKey {
+    /// Who the run belongs to.
+    pub tenant: TenantId,
+    /// The run's id within its tenant.
+    pub run: RunId,
+}
+
+impl RunKey {
+    /// Makes a key in the given tenant.
+    pub fn new(tenant: TenantId, run: RunId) -> Self {
+        Self { tenant, run }
+    }
+}
+
+impl From<RunId> for RunKey {
+    /// The run in the default tenant.
+    fn from(run: RunId) -> Self {
+        Self { tenant: TenantId::default(), run }
+    }
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.run)
+    }
+}
+
+impl fmt::Debug for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// Wraps an id made elsewhere, as a decoder does.
+            pub const fn from_uuid(id: Uuid) -> Self {
+                Self(id)
+            }
+
+            /// Returns the id as a UUID.
+            pub const fn as_uuid(&self) -> &Uuid {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<Self, Error> {
+                Uuid::parse_str(text).map(Self).map_err(|source| {
+                    Error::new(ErrorKind::Invalid, concat!(stringify!($name), " is not a UUID")).with_source(source)
+                })
+            }
+        }
+    };
+}
+
+uuid_id! {
+    /// The id of one record, a UUIDv7 made by its writer; what makes a repeated append recognisable.
+    RecordId
+}
+uuid_id! {
+    /// One process instance: new at every start and never used again.
+    ExecutorId
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $repr:ty) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name($repr);
+
+        impl $name {
+            /// Wraps a number.
+            pub const fn new(value: $repr) -> Self {
+                Self(value)
+            }
+
+            /// Returns the number.
+            pub const fn get(self) -> $repr {
+                self.0
+            }
+
+            /// Returns the number that follows.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0 + 1)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number! {
+    /// The position of a record in its run's log: dense, from 0.
+    Seq, u64
+}
+number! {
+    /// How often a run has been claimed; the start is claim 1.
+    Epoch, u32
+}
+number! {
+    /// Which activation of a node in its run this is; the first visit is 1.
+    Visit, u32
+}
+
+/// A hash of what a definition means, for telling whether it changed: 128 bits of BLAKE3, shown as 32 hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// Hashes `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut short = [0; 16];
+        short.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+        Self(short)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Fingerprint {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = || Error::new(ErrorKind::Invalid, "fingerprint is not 32 hex digits");
+        let digits = text.as_bytes();
+        if digits.len() != 32 {
+            return Err(bad());
+        }
+        let mut bytes = [0; 16];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |d: u8| char::from(d).to_digit(16).and_then(|v| u8::try_from(v).ok()).ok_or_else(bad);
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where fresh ids come from.
+///
+/// # To ensure correctness, implementors must
+///
+/// - never return the same id twice, also not in another process or after a restart. What keeps a writer from an earlier
+///   life of a purged run out is that its record ids never come again.
+pub trait IdSource: fmt::Debug + Send + Sync + 'static {
+    /// Returns a new UUIDv7 whose time part is `now`.
+    fn next(&self, now: Timestamp) -> Uuid;
+}
+
+/// Ids from a generator seeded once from the operating system's randomness.
+///
+/// The random part is the SplitMix64 stream (Steele, Lea, Flood 2014) over two independently seeded 64-bit counters: an
+/// atomic addition and a mix for each id, because an id is made for every record.
+#[derive(Debug)]
+pub struct RandomIds {
+    high: AtomicU64,
+    low: AtomicU64,
+}
+
+impl RandomIds {
+    /// Makes a source seeded from the operating system.
+    pub fn new() -> Self {
+        // `RandomState` is the standard library's door to the operating system's randomness: each instance is keyed
+        // afresh from a per-thread random seed, and hashing nothing reads the key through SipHash.
+        use std::hash::{BuildHasher, Hasher, RandomState};
+        let mut seed = blake3::Hasher::new();
+        for _ in 0..4 {
+            seed.update(&RandomState::new().build_hasher().finish().to_le_bytes());
+        }
+        seed.update(&std::process::id().to_le_bytes());
+        let hash = seed.finalize();
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| hash.as_bytes()[at + i]));
+        Self { high: AtomicU64::new(word(0)), low: AtomicU64::new(word(8)) }
+    }
+}
+
+impl Default for RandomIds {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn split_mix(counter: &AtomicU64) -> u64 {
+    let mut z = counter.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+impl IdSource for RandomIds {
+    fn next(&self, now: Timestamp) -> Uuid {
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&split_mix(&self.high).to_le_bytes());
+        random[8..].copy_from_slice(&split_mix(&self.low).to_le_bytes()[..2]);
+        uuid::Builder::from_unix_timestamp_millis(u64::try_from(now.unix_ms()).unwrap_or(0), &random)
+            .into_uuid()
+    }
+}

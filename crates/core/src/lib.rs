@@ -1,0 +1,20 @@
+//! The model, the engine, the store contract and the runtime of Ferrata.
+//!
+//! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
+//! this crate alone.
+
+mod clock;
+mod error;
+mod id;
+
+pub use clock::{Clock, SystemClock, Timestamp};
+pub use error::{Error, ErrorKind, Result};
+pub use id::{
+    Epoch, ExecutorId, Fingerprint, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq, TenantId,
+    Visit,
+};
+
+pub mod graph;
+pub mod record;
+pub mod state;
+pub mod store;

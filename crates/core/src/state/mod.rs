@@ -1,0 +1,1 @@
+//! Channels, reducers, patches and folding.

@@ -1,0 +1,1 @@
+//! The contract of a store, and what is built from it.
