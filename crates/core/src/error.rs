@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::id::{NodeName, RunKey, Seq};
+use crate::id::{HeadRef, NodeName, RunKey, Seq};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -103,6 +103,7 @@ struct Inner {
     run: Option<RunKey>,
     seq: Option<Seq>,
     node: Option<NodeName>,
+    actual: Option<Option<HeadRef>>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -116,6 +117,7 @@ impl Error {
             run: None,
             seq: None,
             node: None,
+            actual: None,
             source: None,
         };
         Self { inner: Box::new(inner) }
@@ -149,6 +151,13 @@ impl Error {
         self
     }
 
+    /// Attaches the head that was found instead of the expected one; `None` says that the run does not exist.
+    #[must_use]
+    pub fn with_actual_head(mut self, actual: Option<HeadRef>) -> Self {
+        self.inner.actual = Some(actual);
+        self
+    }
+
     /// Attaches the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
@@ -179,6 +188,11 @@ impl Error {
     /// Returns the node it is about.
     pub fn node(&self) -> Option<&NodeName> {
         self.inner.node.as_ref()
+    }
+
+    /// Returns, for a [`ErrorKind::Conflict`] of a store, the head that was found: `Some(None)` if the run does not exist.
+    pub fn actual_head(&self) -> Option<Option<HeadRef>> {
+        self.inner.actual
     }
 
     /// Returns the message without the operation and the ids.

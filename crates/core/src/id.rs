@@ -146,6 +146,11 @@ text_id! {
     NodeName, "node name"
 }
 
+text_id! {
+    /// The name of a workflow: what an application registers its graph under.
+    WorkflowName, "workflow name"
+}
+
 impl Default for TenantId {
     /// The tenant of an application that has only one.
     fn default() -> Self {
@@ -283,6 +288,23 @@ number! {
 number! {
     /// Which activation of a node in its run this is; the first visit is 1.
     Visit, u32
+}
+
+/// The last record of a log: its position and its id.
+///
+/// The id makes the position safe to compare across a purge: a run made anew under an old name has other record ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HeadRef {
+    /// The record's position.
+    pub seq: Seq,
+    /// The record's id.
+    pub id: RecordId,
+}
+
+impl fmt::Display for HeadRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {} ({})", self.seq, self.id)
+    }
 }
 
 /// A hash of what a definition means, for telling whether it changed: 128 bits of BLAKE3, shown as 32 hex digits.

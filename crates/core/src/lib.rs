@@ -3,6 +3,11 @@
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
 //! this crate alone.
 
+pub mod graph;
+pub mod record;
+pub mod state;
+pub mod store;
+
 mod clock;
 mod error;
 mod id;
@@ -10,11 +15,6 @@ mod id;
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{
-    Epoch, ExecutorId, Fingerprint, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq, TenantId,
-    Visit,
+    Epoch, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq,
+    TenantId, Visit, WorkflowName,
 };
-
-pub mod graph;
-pub mod record;
-pub mod state;
-pub mod store;

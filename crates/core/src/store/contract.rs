@@ -1,0 +1,325 @@
+//! The contract between the library and a store: one trait of ten methods, and what goes in and comes out.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use super::query::{At, Page, Paged, RunHead, RunQuery};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ExecutorId, HeadRef, RunKey, Seq};
+use crate::record::{Record, RecordHeader, RunFacts};
+
+/// The records to add to one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunAppend {
+    /// The run.
+    pub run: RunKey,
+    /// The head that the run must have; absent if the run must not exist.
+    pub expected: Option<HeadRef>,
+    /// What to add: at least one record, numbered on from the expected head and chained by `prev`.
+    pub records: Vec<Record>,
+    /// What is said of a new run; present exactly when `expected` is absent.
+    pub facts: Option<RunFacts>,
+}
+
+/// Checks what every store must refuse before it writes: an append that is empty, not dense, not chained or not sealed.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`], naming run and record. Nothing was written.
+pub fn check_append(append: &RunAppend) -> Result<()> {
+    let RunAppend { run, expected, records, facts } = append;
+    let refuse = |seq: Option<Seq>, message: &str| {
+        let error = Error::new(ErrorKind::Invalid, message).with_operation("store.append").with_run(run);
+        Err(match seq {
+            Some(seq) => error.with_seq(seq),
+            None => error,
+        })
+    };
+    if records.is_empty() {
+        return refuse(None, "nothing to append; give at least one record");
+    }
+    if facts.is_some() == expected.is_some() {
+        return refuse(None, "facts belong to the first append of a run and to no other");
+    }
+    let (mut seq, mut prev) = match expected {
+        Some(head) => (head.seq.next(), Some(head.id)),
+        None => (Seq::new(0), None),
+    };
+    for record in records {
+        if record.header.seq != seq {
+            return refuse(
+                Some(record.header.seq),
+                "the record does not follow the one before; number records densely",
+            );
+        }
+        if record.header.prev != prev {
+            return refuse(Some(seq), "the record does not name the one before it in `prev`");
+        }
+        record.verify(run)?;
+        prev = Some(record.header.id);
+        seq = seq.next();
+    }
+    if expected.is_none() && !records[0].header.base {
+        return refuse(Some(Seq::new(0)), "the first record of a run must be a base");
+    }
+    Ok(())
+}
+
+/// Up to where to prune a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PruneCut {
+    /// The oldest record to keep.
+    pub at: Seq,
+    /// What replaces that record: the same header, but a base; absent if it is a base already.
+    pub base: Option<Record>,
+}
+
+/// What pruning removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// How many records.
+    pub records: u64,
+    /// How many bytes of bodies.
+    pub bytes: u64,
+}
+
+/// What purging removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How many records.
+    pub records: u64,
+    /// How many bytes of bodies.
+    pub bytes: u64,
+}
+
+/// What a store can do beyond the contract, and how far its word reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The store's name, as in a URL: `memory`, `file`, `postgres`.
+    pub name: &'static str,
+    /// Whether an acknowledged record survives the end of the process.
+    pub durable: bool,
+    /// Whether several processes may use it at once.
+    pub shared: bool,
+    /// Whether [`CheckpointStore::subscribe`] returns notices.
+    pub notices: bool,
+}
+
+impl Capabilities {
+    /// The capabilities of a store that keeps nothing, alone, and tells nobody.
+    pub fn new(name: &'static str) -> Self {
+        Self { name, durable: false, shared: false, notices: false }
+    }
+
+    /// Sets whether an acknowledged record survives the end of the process.
+    #[must_use]
+    pub fn with_durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Sets whether several processes may use it at once.
+    #[must_use]
+    pub fn with_shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    /// Sets whether it sends change notices.
+    #[must_use]
+    pub fn with_notices(mut self, notices: bool) -> Self {
+        self.notices = notices;
+        self
+    }
+}
+
+/// Notices that runs changed. A hint to look, never a fact: notices may be lost, doubled or late.
+#[derive(Debug)]
+pub struct Notices(broadcast::Receiver<RunKey>);
+
+impl Notices {
+    /// Wraps the receiving end of a store's channel.
+    pub fn new(receiver: broadcast::Receiver<RunKey>) -> Self {
+        Self(receiver)
+    }
+
+    /// Waits for the next run that changed; `Ok(None)` says that notices were missed, so any run may have changed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] when the store is gone: poll from now on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no notice is lost by dropping the future.
+    pub async fn next(&mut self) -> Result<Option<RunKey>> {
+        match self.0.recv().await {
+            Ok(run) => Ok(Some(run)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
+            Err(broadcast::error::RecvError::Closed) => {
+                Err(Error::new(ErrorKind::Closed, "the store sends no more notices; poll instead"))
+            }
+        }
+    }
+}
+
+/// Keeps the logs of runs.
+///
+/// A run is an append-only log of [`Record`]s, numbered densely from 0. Everything that keeps runs safe rests on one
+/// sentence: [`append`](Self::append) succeeds only if the run's head is exactly the expected one.
+///
+/// # To ensure correctness, implementors must
+///
+/// - make an append visible whole or not at all, to readers in any process, also when the process dies half-way;
+/// - let exactly one of several appends that expect the same head succeed, whichever process or instance they come from;
+/// - return `Ok` only when the records are on stable storage, within what [`Capabilities::durable`] says;
+/// - keep tenants apart: the same run id in two tenants is two runs;
+/// - never look into bodies, never make an id, and take the time from an injected clock or from the server;
+/// - never panic, whatever is stored: damage is [`ErrorKind::Corrupt`] with run and record, a newer format is
+///   [`ErrorKind::Unsupported`], and other runs stay usable and listable.
+///
+/// # Callers may assume
+///
+/// - after `Ok`, every reader sees the records, and no later append to an older head succeeds;
+/// - after an error that is not [`ErrorKind::Indeterminate`], nothing of that run's entry was written;
+/// - a record once read never changes, except that [`prune`](Self::prune) may turn it into a base.
+#[async_trait]
+pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
+    /// Returns what this store can do. Constant for the life of the instance.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Prepares the place where runs are kept: folders, tables, a probe of the server.
+    ///
+    /// Idempotent, and safe from many processes at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Unsupported`] (the place cannot keep the contract, or was made by a
+    /// newer version), [`ErrorKind::Invalid`] (a setting is wrong).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: call it again.
+    async fn setup(&self) -> Result<()>;
+
+    /// Appends each run's records after that run's head.
+    ///
+    /// One result for each entry, in order. An entry's records become visible whole or not at all, and are on stable storage
+    /// when its result is `Ok`. The entries are independent: a refusal of one never harms another. A run that stands in a
+    /// batch twice is refused from its second entry on ([`ErrorKind::Invalid`]).
+    ///
+    /// Appending again exactly what already is the end of the log is `Ok` and writes nothing: records are recognised by id.
+    ///
+    /// # Errors
+    ///
+    /// Per entry:
+    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected record, or the run exists (or
+    ///   does not) against expectation. Nothing was written; load, see who wrote, decide again.
+    /// - [`ErrorKind::Unavailable`]: nothing was written; retry with a growing delay.
+    /// - [`ErrorKind::Indeterminate`]: the reply was lost. Retry the same records: their ids make the retry safe.
+    /// - [`ErrorKind::Invalid`]: the entry fails [`check_append`]. Nothing was written.
+    /// - [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: nothing was written.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>>;
+
+    /// Loads what is needed to know the run as of `at`: the newest base at or before it, and the records from there up to
+    /// and including it, in order. `None` if there is no such run.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotFound`]: the run exists, but has no record at `at` (beyond the head, or pruned).
+    /// - [`ErrorKind::Corrupt`]: a record is damaged, or there is no base. Never read as empty.
+    /// - [`ErrorKind::Unsupported`]: a record was written by a newer version.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>>;
+
+    /// Lists the headers of the run's records, without reading bodies.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such run, [`ErrorKind::Invalid`] for a cursor not of this listing, and as
+    /// for [`load`](Self::load).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>>;
+
+    /// Returns the run's head; `None` if there is no such run.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
+
+    /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a cursor not of this listing, [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
+
+    /// Makes the record at `cut.at` a base if it is none, then drops every record before it.
+    ///
+    /// The base is durable before anything is dropped, so that a crash leaves garbage and never a hole; pruning again
+    /// removes the garbage. The head is not changed. Appends may go on meanwhile. Pruning what is pruned is `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Invalid`] if the record is no base and none
+    /// was given, or what was given is another record. Nothing was changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves the prune done, not done, or done but for garbage. Call it again.
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned>;
+
+    /// Removes the run and every trace of it, and says what it removed; zeros if there is no such run.
+    ///
+    /// Also removes runs that are damaged or of a newer format. The run's id can be used again; a writer of the old life is
+    /// refused, because it expects a record that the new life never had.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`]: some of it may be left; call it again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves the purge done, not done, or half done. Call it again.
+    async fn purge(&self, run: &RunKey) -> Result<Purged>;
+
+    /// Says that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero says that it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the executor must take it as lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the heartbeat may or may not have been counted.
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
+
+    /// Subscribes to notices of changed runs, if the store sends any; the runtime polls otherwise.
+    fn subscribe(&self) -> Option<Notices> {
+        None
+    }
+}

@@ -1,0 +1,255 @@
+//! What callers ask of a store: positions, filters, pages, and the heads that come back.
+
+use std::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::{Epoch, ExecutorId, HeadRef, RecordId, RunKey, Seq, TenantId, WorkflowName};
+use crate::record::{RecordKind, RunFacts, RunStatus};
+
+/// A position in a run's log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum At {
+    /// The head.
+    #[default]
+    Latest,
+    /// The record with this number.
+    Seq(Seq),
+    /// The record with this id.
+    Record(RecordId),
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Latest => f.write_str("the latest record"),
+            Self::Seq(seq) => write!(f, "record {seq}"),
+            Self::Record(id) => write!(f, "record {id}"),
+        }
+    }
+}
+
+/// What a store knows of a run without reading its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RunHead {
+    /// The run.
+    pub run: RunKey,
+    /// The position of its last record.
+    pub seq: Seq,
+    /// The id of its last record.
+    pub id: RecordId,
+    /// The position of the oldest record kept: 0 unless the run was pruned.
+    pub first: Seq,
+    /// What the last record says.
+    pub kind: RecordKind,
+    /// The run's status.
+    pub status: RunStatus,
+    /// How often it has been claimed.
+    pub epoch: Epoch,
+    /// Who owns it.
+    pub owner: Option<ExecutorId>,
+    /// Whether that owner's heartbeat had not expired, by the store's clock, when the store answered.
+    pub owner_alive: bool,
+    /// When it is to be woken.
+    pub wake_at: Option<Timestamp>,
+    /// When its last record was made, by the writer's clock.
+    pub updated: Timestamp,
+    /// What was said of it at its start.
+    pub facts: RunFacts,
+}
+
+impl RunHead {
+    /// Makes the head of `run` as it is after `last`, with `first` the oldest record kept.
+    pub fn after(
+        run: RunKey,
+        first: Seq,
+        last: &crate::record::RecordHeader,
+        owner_alive: bool,
+        facts: RunFacts,
+    ) -> Self {
+        Self {
+            run,
+            seq: last.seq,
+            id: last.id,
+            first,
+            kind: last.kind,
+            status: last.status,
+            epoch: last.epoch,
+            owner: last.owner,
+            owner_alive,
+            wake_at: last.wake_at,
+            updated: last.at,
+            facts,
+        }
+    }
+
+    /// Returns position and id, as the next append must expect them.
+    pub fn head(&self) -> HeadRef {
+        HeadRef { seq: self.seq, id: self.id }
+    }
+}
+
+/// Which runs to list: those that meet every condition given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunQuery {
+    /// Only runs of this tenant.
+    pub tenant: Option<TenantId>,
+    /// Only runs of this workflow.
+    pub workflow: Option<WorkflowName>,
+    /// Only runs in one of these statuses; empty means any.
+    pub statuses: Vec<RunStatus>,
+    /// Only runs with all of these labels.
+    pub labels: Vec<(String, String)>,
+    /// Only runs created at this time or later.
+    pub created_from: Option<Timestamp>,
+    /// Only runs created before this time.
+    pub created_before: Option<Timestamp>,
+    /// Only direct forks of this run.
+    pub parent: Option<RunKey>,
+    /// Only runs that this executor owns.
+    pub owner: Option<ExecutorId>,
+    /// Only runs that need somebody.
+    pub filter: RunFilter,
+}
+
+/// Which runs need somebody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunFilter {
+    /// No condition.
+    #[default]
+    Any,
+    /// In progress, without a wake-up time, and its owner's heartbeat has expired by the store's clock, or it has no owner.
+    Orphaned,
+    /// Not finished, its wake-up time has come by the store's clock, and it has no owner whose heartbeat is alive.
+    Due,
+}
+
+impl RunQuery {
+    /// Tells whether `head` meets the query at the store's time `now`.
+    ///
+    /// For stores that filter in process, and the yardstick for those that let a server do it.
+    pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
+        let facts = &head.facts;
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == head.run.tenant)
+            && self.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
+            && (self.statuses.is_empty() || self.statuses.contains(&head.status))
+            && self.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
+            && self.created_from.is_none_or(|from| facts.created >= from)
+            && self.created_before.is_none_or(|before| facts.created < before)
+            && self
+                .parent
+                .as_ref()
+                .is_none_or(|parent| facts.parent.as_ref().is_some_and(|p| p.run == *parent))
+            && self.owner.is_none_or(|owner| head.owner == Some(owner))
+            && match self.filter {
+                RunFilter::Any => true,
+                RunFilter::Orphaned => {
+                    head.status == RunStatus::InProgress && head.wake_at.is_none() && !head.owner_alive
+                }
+                RunFilter::Due => {
+                    !head.status.is_finished()
+                        && head.wake_at.is_some_and(|wake| wake <= now)
+                        && !head.owner_alive
+                }
+            }
+    }
+}
+
+/// In which order a listing goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The newest first.
+    #[default]
+    NewestFirst,
+    /// The oldest first.
+    OldestFirst,
+}
+
+/// Which part of a listing to return.
+///
+/// Runs are ordered by their time of creation, then tenant, then run id; records by their number. None of these ever
+/// changes, so paging with a cursor sees every entry that exists throughout exactly once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// At most how many entries to return, 1,000 at most; stores return fewer when asked for more.
+    pub limit: NonZeroU32,
+    /// Where to go on, from the page before; absent for the first page.
+    pub cursor: Option<Cursor>,
+    /// In which order.
+    pub order: Order,
+}
+
+impl Page {
+    /// The most entries of one page; a store returns no more, whatever is asked.
+    pub const MAX: u32 = 1_000;
+
+    /// The first page of at most `limit` entries, newest first; a limit of 0 is taken as 1.
+    pub fn first(limit: u32) -> Self {
+        Self {
+            limit: NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN),
+            cursor: None,
+            order: Order::default(),
+        }
+    }
+
+    /// Sets the order.
+    #[must_use]
+    pub fn with_order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Goes on from the page before.
+    #[must_use]
+    pub fn with_cursor(mut self, cursor: Cursor) -> Self {
+        self.cursor = Some(cursor);
+        self
+    }
+
+    /// Returns the number of entries that a store is to return at most.
+    pub fn len(&self) -> usize {
+        self.limit.get().min(Self::MAX) as usize
+    }
+
+    /// Always false: a page holds at least one entry.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl Default for Page {
+    /// The first 50 entries, newest first.
+    fn default() -> Self {
+        Self::first(50)
+    }
+}
+
+/// Where a listing goes on. Opaque: only the store that made it reads it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor(String);
+
+impl Cursor {
+    /// Wraps a store's own text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paged<T> {
+    /// The entries, in the order asked for.
+    pub items: Vec<T>,
+    /// Where to go on; absent when this was the last page.
+    pub next: Option<Cursor>,
+}
