@@ -154,7 +154,7 @@ mod tests {
     fn one_machines_paths_are_found_outside_tests() {
         let rust = "let a = \"/tmp/a\";\nlet b = \"/tmpl/a\";\n/// Open \"/root\".\n#[cfg(test)]\nmod t {\n    const C: &str = \"/tmp/c\";\n}\n";
         let repo =
-            Repo::of([("a.rs", rust), ("tests/a.rs", "let a = \"/work/a\";\n"), ("b.yml", "c: '/home/d'\n")]);
+            Repo::of([("a.rs", rust), ("tests/a.rs", "let a = \"/root/a\";\n"), ("b.yml", "c: '/home/d'\n")]);
         assert_eq!(lines(&machine_paths(&repo)), [("a.rs", 1), ("a.rs", 3), ("b.yml", 1)]);
     }
 
