@@ -1,10 +1,10 @@
 //! The methods of the typed update, one per channel.
 
 use proc_macro2::TokenStream;
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::{Path, Type, Visibility};
 
-use crate::channel::{Channel, arguments};
+use crate::channel::{Channel, arguments, type_span};
 use crate::options::Kind;
 
 /// Types whose literals would not find their type through `impl Into<T>`.
@@ -31,8 +31,9 @@ pub(crate) fn method(
 ) -> TokenStream {
     let Channel { ident, ty, .. } = channel;
     let plain: &Type = ty;
+    let span = type_span(ty);
     let reduce = quote!(#krate::state::reduce);
-    let call = quote!(self.#ident.reduce::<#marker>);
+    let call = quote_spanned!(span=> self.#ident.reduce::<#marker>);
     let (what, parameter, body) = match &channel.reducer.kind {
         Kind::Last => {
             let (declared, convert) = argument(&quote!(#plain));
@@ -42,9 +43,9 @@ pub(crate) fn method(
             let item = match arguments(ty, &["Vec", "VecDeque", "BTreeSet"])[..] {
                 [item] => quote!(#item),
                 _ if matches!(channel.reducer.kind, Kind::Append) => {
-                    quote!(<#ty as #reduce::AppendChannel>::Item)
+                    quote_spanned!(span=> <#ty as #reduce::AppendChannel>::Item)
                 }
-                _ => quote!(<#ty as #reduce::UnionChannel>::Item),
+                _ => quote_spanned!(span=> <#ty as #reduce::UnionChannel>::Item),
             };
             let (declared, convert) = argument(&item);
             let what = if matches!(channel.reducer.kind, Kind::Append) {
@@ -61,7 +62,7 @@ pub(crate) fn method(
             let (key, value) = match arguments(ty, &["BTreeMap", "HashMap", "Map"])[..] {
                 [key, value, ..] => (quote!(#key), quote!(#value)),
                 _ => {
-                    let map = quote!(<#ty as #reduce::MergeChannel>);
+                    let map = quote_spanned!(span=> <#ty as #reduce::MergeChannel>);
                     (quote!(#map::Key), quote!(#map::Value))
                 }
             };
@@ -87,9 +88,10 @@ pub(crate) fn method(
         }
         Kind::Sum => ("Adds to", quote!(value: #plain), quote!(#call(::std::vec![value]))),
         Kind::First => {
-            let input = channel
-                .option()
-                .map_or_else(|| quote!(<#ty as #reduce::FirstChannel>::Value), |inner| quote!(#inner));
+            let input = channel.option().map_or_else(
+                || quote_spanned!(span=> <#ty as #reduce::FirstChannel>::Value),
+                |inner| quote!(#inner),
+            );
             let (declared, convert) = argument(&input);
             ("Sets, if it is still unset,", quote!(value: #declared), quote!(#call(#convert(value))))
         }

@@ -5,6 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{ExprPath, Field, GenericArgument, Ident, Path, PathArguments, Type};
 
+use crate::fit;
 use crate::options::{Kind, Reducer};
 use crate::rename::Rule;
 use crate::serde_attr;
@@ -24,6 +25,7 @@ impl<'a> Channel<'a> {
             return Err(syn::Error::new_spanned(field, "a channel needs a name"));
         };
         let reducer = Reducer::read(ident, &field.attrs)?;
+        fit::check(&reducer.kind, &field.ty)?;
         let serde = serde_attr::field(&field.attrs)?;
         let in_parts = matches!(reducer.kind, Kind::Append | Kind::Merge | Kind::Union);
         if in_parts && serde.serialize_with.is_some() {
@@ -105,7 +107,7 @@ pub(crate) fn arguments<'a>(ty: &'a Type, names: &[&str]) -> Vec<&'a Type> {
     types.collect()
 }
 
-/// Where a type is written.
+/// The place of a type, for generated code about which a complaint is one about the type.
 pub(crate) fn type_span(ty: &Type) -> Span {
     syn::spanned::Spanned::span(ty)
 }

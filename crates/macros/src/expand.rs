@@ -6,7 +6,7 @@ use syn::Ident;
 use syn::spanned::Spanned;
 
 use crate::builder;
-use crate::channel::Channel;
+use crate::channel::{Channel, type_span};
 use crate::model::Model;
 use crate::options::Kind;
 
@@ -36,6 +36,21 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
             None => quote!(#reduce::Plain),
         })
         .collect();
+    let diffs = channels.iter().enumerate().zip(&markers).zip(&values).map(|(((n, channel), marker), value)| {
+        let Channel { ident, ty, .. } = channel;
+        quote_spanned!(type_span(ty)=> #reduce::diff::<#ty, #marker>(&__CHANNELS[#n], &before.#ident, #value))
+    });
+    let prepares = channels.iter().enumerate().zip(&markers).zip(&encodes).map(|(((n, channel), marker), encode)| {
+        let Channel { ident, ty, .. } = channel;
+        quote_spanned! {type_span(ty)=>
+            #reduce::prepare::<#ty, #marker, #encode>(&__CHANNELS[#n], &self.#ident, &update.#ident, patch)
+        }
+    });
+    let commits = idents
+        .iter()
+        .zip(&ready)
+        .zip(&types)
+        .map(|((ident, ready), ty)| quote_spanned!(type_span(ty)=> #ready.commit(&mut self.#ident);));
     let slots = channels.iter().zip(&markers).map(|(channel, marker)| slot(channel, marker, &reduce));
     let methods =
         channels.iter().zip(&markers).map(|(channel, marker)| builder::method(channel, vis, krate, marker));
@@ -117,19 +132,15 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
                     let _ = before;
                     let Self { #(#idents: #values,)* } = after;
                     ::std::result::Result::Ok(#update {
-                        #(#idents: #reduce::diff::<#types, #markers>(
-                            &__CHANNELS[#indices], &before.#idents, #values,
-                        )?,)*
+                        #(#idents: #diffs?,)*
                     })
                 }
 
                 fn apply(&mut self, update: &#update, patch: &mut #state::PatchWriter) -> #krate::Result<()> {
                     let _ = (update, &patch);
-                    #(let #ready = #reduce::prepare::<#types, #markers, #encodes>(
-                        &__CHANNELS[#indices], &self.#idents, &update.#idents, patch,
-                    )?;)*
+                    #(let #ready = #prepares?;)*
                     // Nothing fails from here on.
-                    #(#ready.commit(&mut self.#idents);)*
+                    #(#commits)*
                     ::std::result::Result::Ok(())
                 }
             }
@@ -151,7 +162,7 @@ fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> To
     match &channel.reducer.kind {
         // Its marker is private to the generated block, and its input is known.
         Kind::Custom(_) => quote!(#reduce::Slot<#ty, ::std::vec::Vec<#ty>>),
-        _ => quote!(#reduce::Slot<#ty, <#marker as #reduce::Reduce<#ty>>::Input>),
+        _ => quote_spanned!(type_span(ty)=> #reduce::Slot<#ty, <#marker as #reduce::Reduce<#ty>>::Input>),
     }
 }
 

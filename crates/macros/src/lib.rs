@@ -5,6 +5,7 @@
 mod builder;
 mod channel;
 mod expand;
+mod fit;
 mod model;
 mod options;
 mod rename;
