@@ -188,3 +188,6 @@ impl fmt::Debug for Patch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,8 +57,7 @@ pub(crate) struct Every {
 
 fn join_words(current: &mut String, update: String) {
     if !update.is_empty() {
-        current.push(' ');
-        current.push_str(&update);
+        *current = [std::mem::take(current), update].join(" ");
     }
 }
 
@@ -206,7 +205,6 @@ pub(crate) fn arguments() -> impl Strategy<Value = Argument> {
 impl Argument {
     pub(crate) fn call(self, update: EveryUpdate) -> EveryUpdate {
         match self {
-            // A NaN in a plain channel cannot be compared by a writer that records nothing, see the strict tests.
             Self::LastText(value) => update.last_text(value),
             Self::Ratio(value) => update.ratio(value),
             Self::Maybe(value) => update.maybe(value),

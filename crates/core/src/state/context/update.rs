@@ -29,10 +29,11 @@ use crate::state::update::Update;
 pub struct ContextUpdate {
     pub(super) changes: Vec<(String, Change)>,
     /// The first value that could not be stored.
-    error: Option<Error>,
+    pub(super) error: Option<Error>,
 }
 
 /// What to do to one key.
+#[derive(Clone)]
 pub(super) enum Change {
     /// Whatever its reducer is, replace it.
     Set(Value),
