@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that adds. A draft's update is the difference it made, exact for integers; for floats, to within rounding.
+/// The reducer that adds. A draft's update is the difference it made: exact for integers; for floats, to within the
+/// rounding of the greater of the two values.
 #[derive(Clone, Copy, Debug)]
 pub struct Sum;
 

@@ -151,6 +151,8 @@ fn storable(tree: &Tree) -> bool {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
     /// What is accepted is exactly what can be stored, is what `serde_json` writes, and reads back as an equal value.
     #[test]
     fn what_is_accepted_comes_back(tree in tree()) {
