@@ -1,0 +1,1 @@
+//! Reducers on JSON values, and drafts of them.

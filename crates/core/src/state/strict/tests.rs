@@ -1,0 +1,2 @@
+//! What is refused, how it is named, and that everything else comes back equal.
+
