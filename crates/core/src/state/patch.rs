@@ -50,7 +50,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
+    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`](super::strict).
     pub fn from_ops(ops: &[Op]) -> Result<Self> {
         let mut parts = Vec::with_capacity(ops.len());
         for op in ops {

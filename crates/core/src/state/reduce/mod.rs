@@ -17,6 +17,9 @@ use super::channel::ChannelId;
 use super::writer::PatchWriter;
 use crate::error::Result;
 
+// For the derive, so that it needs no `serde` in the application's dependencies.
+pub use serde::Serializer;
+
 pub use append::{Append, AppendChannel};
 pub use custom::{Custom, CustomReducer};
 pub use first::{First, FirstChannel};
