@@ -22,7 +22,8 @@ pub enum Join {
     /// round are dropped, and recorded as dropped.
     ///
     /// If the branches that can still reach the node end with fewer, the activation fails with an error that names both
-    /// numbers: a quorum that was not met never passes for one that was.
+    /// numbers: a quorum that was not met never passes for one that was. Not for the head of a loop: it would run while its
+    /// round goes on, and the tokens of two rounds could not be told apart.
     AtLeast(u32),
 }
 

@@ -79,18 +79,32 @@ fn check_counts(
     }
     for (at, node) in outline.nodes.iter().enumerate() {
         let Join::AtLeast(wanted) = node.join else { continue };
+        if entry.is_some() && order.headed_by(NodeIx::from_usize(at)).is_some() {
+            // It would run while its round goes on, and a late token could not be told from one of the next round.
+            let message = format!(
+                "joins at least {}, but is the head of a loop, where rounds would mix; let the branches meet in \
+                 another node that leads to it",
+                tokens(wanted as usize)
+            );
+            issues.push(GraphIssue::node(&node.name, message));
+            continue;
+        }
         if closure(nodes, [NodeIx::from_usize(at)].into_iter(), &before).intersects(&repeats) {
             continue;
         }
         // Each edge fires at most once, and the start of the run sends one token to the entry.
         let most = before.of(NodeIx::from_usize(at)).len() + usize::from(entry == Some(at));
         if most > 0 && most < wanted as usize {
-            let can_come = if most == 1 { "1 token".into() } else { format!("{most} tokens") };
+            let (wanted, can_come) = (tokens(wanted as usize), tokens(most));
             let message =
-                format!("joins at least {wanted} tokens, but only {can_come} can come; use at most {most}");
+                format!("joins at least {wanted}, but only {can_come} can come; use at most {most}");
             issues.push(GraphIssue::node(&node.name, message));
         }
     }
+}
+
+fn tokens(count: usize) -> String {
+    if count == 1 { "1 token".into() } else { format!("{count} tokens") }
 }
 
 /// Returns `from` and everything that follows, in the direction of `next`.
