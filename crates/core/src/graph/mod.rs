@@ -1,1 +1,33 @@
 //! Nodes and edges: builder, validation, topology.
+
+#![expect(dead_code, reason = "used by the builder and the engine")]
+
+mod adjacency;
+mod check;
+mod edge;
+mod effect;
+mod fingerprint;
+mod issue;
+mod join;
+pub(crate) mod liveness;
+mod lower;
+mod names;
+pub(crate) mod node_set;
+mod outline;
+pub(crate) mod plan;
+mod policy;
+mod retry;
+mod route;
+mod shape;
+mod suggest;
+pub(crate) mod topology;
+mod weak_order;
+
+pub use edge::EdgeKind;
+pub use effect::Effect;
+pub use issue::{GraphError, GraphIssue};
+pub use join::Join;
+pub use names::NodeNames;
+pub use policy::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
+pub use retry::RetryPolicy;
+pub use route::{Route, RouteContext};
