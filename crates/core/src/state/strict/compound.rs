@@ -28,12 +28,16 @@ pub(super) enum Shape {
 
 impl<C> Compound<'_, C> {
     /// Adds the segment, and the variant it lies in, to the path of a failure.
-    fn within<T, E>(&self, result: Result<T, E>, segment: impl FnOnce() -> Segment) -> Result<T, E> {
-        let result = self.tracker.within(result, segment);
-        match self.shape {
-            Shape::Variant(variant) => self.tracker.within(result, || Segment::Field(variant)),
-            Shape::Plain | Shape::Raw => result,
+    #[inline]
+    fn within<E>(&self, result: Result<(), E>, segment: impl FnOnce() -> Segment) -> Result<(), E> {
+        if let Err(error) = result {
+            self.tracker.push(segment());
+            if let Shape::Variant(variant) = self.shape {
+                self.tracker.push(Segment::Field(variant));
+            }
+            return Err(error);
         }
+        Ok(())
     }
 }
 
@@ -43,6 +47,7 @@ macro_rules! element {
             type Ok = C::Ok;
             type Error = C::Error;
 
+            #[inline]
             fn $method<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
                 let guarded = Guarded { value, room: self.room, tracker: self.tracker };
                 let result = self.inner.$method(&guarded);
@@ -51,6 +56,7 @@ macro_rules! element {
                 self.within(result, || Segment::Index(index))
             }
 
+            #[inline]
             fn end(self) -> Result<C::Ok, C::Error> {
                 self.inner.end()
             }
@@ -67,18 +73,21 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
     type Ok = C::Ok;
     type Error = C::Error;
 
+    #[inline]
     fn serialize_key<T: ?Sized + Serialize>(&mut self, key: &T) -> Result<(), C::Error> {
         // Keys are checked by the encoder itself: it refuses what is not text or a finite number.
         let result = self.inner.serialize_key(key);
         self.within(result, || key_segment(key))
     }
 
+    #[inline]
     fn serialize_value<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
         let guarded = Guarded { value, room: self.room, tracker: self.tracker };
         let result = self.inner.serialize_value(&guarded);
         self.within(result, || Segment::UnknownKey)
     }
 
+    #[inline]
     fn serialize_entry<K: ?Sized + Serialize, V: ?Sized + Serialize>(
         &mut self,
         key: &K,
@@ -89,6 +98,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
         self.within(result, || key_segment(key))
     }
 
+    #[inline]
     fn end(self) -> Result<C::Ok, C::Error> {
         self.inner.end()
     }
@@ -98,6 +108,7 @@ impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
     type Ok = C::Ok;
     type Error = C::Error;
 
+    #[inline]
     fn serialize_field<T: ?Sized + Serialize>(
         &mut self,
         name: &'static str,
@@ -117,6 +128,7 @@ impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
         self.inner.skip_field(name)
     }
 
+    #[inline]
     fn end(self) -> Result<C::Ok, C::Error> {
         self.inner.end()
     }
@@ -126,6 +138,7 @@ impl<C: SerializeStructVariant> SerializeStructVariant for Compound<'_, C> {
     type Ok = C::Ok;
     type Error = C::Error;
 
+    #[inline]
     fn serialize_field<T: ?Sized + Serialize>(
         &mut self,
         name: &'static str,
@@ -140,6 +153,7 @@ impl<C: SerializeStructVariant> SerializeStructVariant for Compound<'_, C> {
         self.inner.skip_field(name)
     }
 
+    #[inline]
     fn end(self) -> Result<C::Ok, C::Error> {
         self.inner.end()
     }

@@ -131,6 +131,7 @@ struct Guarded<'a, T: ?Sized> {
 }
 
 impl<T: ?Sized + Serialize> Serialize for Guarded<'_, T> {
+    #[inline]
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value.serialize(Strict { inner: serializer, room: self.room, tracker: self.tracker })
     }

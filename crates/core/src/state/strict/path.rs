@@ -42,20 +42,16 @@ pub(super) struct Tracker {
 }
 
 impl Tracker {
+    #[cold]
     pub(super) fn refuse<E: serde::ser::Error>(&self, refusal: Refusal) -> E {
         *self.refusal.borrow_mut() = Some(refusal);
         E::custom("refused")
     }
 
-    pub(super) fn within<T, E>(
-        &self,
-        result: Result<T, E>,
-        segment: impl FnOnce() -> Segment,
-    ) -> Result<T, E> {
-        if result.is_err() {
-            self.path.borrow_mut().push(segment());
-        }
-        result
+    /// Adds a segment to the path of a failure; kept out of the way of success.
+    #[cold]
+    pub(super) fn push(&self, segment: Segment) {
+        self.path.borrow_mut().push(segment);
     }
 
     pub(super) fn into_error(self, subject: Subject<'_>, source: serde_json::Error) -> Error {

@@ -19,6 +19,7 @@ pub(super) struct Strict<'a, S> {
 
 impl<'a, S: Serializer> Strict<'a, S> {
     /// Opens `levels` of nesting, or says that there is no room for them.
+    #[inline]
     fn open<T>(
         self,
         levels: u8,
@@ -31,6 +32,7 @@ impl<'a, S: Serializer> Strict<'a, S> {
         Ok(Compound { inner: open(self.inner)?, room, tracker: self.tracker, next: 0, shape })
     }
 
+    #[inline]
     fn finite(&self, value: f64) -> Result<(), S::Error> {
         if value.is_finite() {
             Ok(())
@@ -44,6 +46,7 @@ impl<'a, S: Serializer> Strict<'a, S> {
 
 macro_rules! forward {
     ($($method:ident($ty:ty))*) => {$(
+        #[inline]
         fn $method(self, value: $ty) -> Result<S::Ok, S::Error> {
             self.inner.$method(value)
         }
@@ -68,6 +71,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         serialize_unit_struct(&'static str)
     }
 
+    #[inline]
     fn serialize_i128(self, value: i128) -> Result<S::Ok, S::Error> {
         if let Ok(value) = i64::try_from(value) {
             return self.inner.serialize_i64(value);
@@ -78,6 +82,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         }
     }
 
+    #[inline]
     fn serialize_u128(self, value: u128) -> Result<S::Ok, S::Error> {
         match u64::try_from(value) {
             Ok(value) => self.inner.serialize_u64(value),
@@ -85,16 +90,19 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         }
     }
 
+    #[inline]
     fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {
         self.finite(value.into())?;
         self.inner.serialize_f32(value)
     }
 
+    #[inline]
     fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
         self.finite(value)?;
         self.inner.serialize_f64(value)
     }
 
+    #[inline]
     fn serialize_bytes(self, value: &[u8]) -> Result<S::Ok, S::Error> {
         if self.room == 0 {
             return Err(self.tracker.refuse(Refusal::TooDeep));
@@ -102,18 +110,22 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         self.inner.serialize_bytes(value)
     }
 
+    #[inline]
     fn serialize_none(self) -> Result<S::Ok, S::Error> {
         self.inner.serialize_none()
     }
 
+    #[inline]
     fn serialize_some<T: ?Sized + Serialize>(self, value: &T) -> Result<S::Ok, S::Error> {
         self.inner.serialize_some(&Guarded { value, room: self.room, tracker: self.tracker })
     }
 
+    #[inline]
     fn serialize_unit(self) -> Result<S::Ok, S::Error> {
         self.inner.serialize_unit()
     }
 
+    #[inline]
     fn serialize_unit_variant(
         self,
         name: &'static str,
@@ -123,6 +135,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         self.inner.serialize_unit_variant(name, index, variant)
     }
 
+    #[inline]
     fn serialize_newtype_struct<T: ?Sized + Serialize>(
         self,
         name: &'static str,
@@ -132,6 +145,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         self.inner.serialize_newtype_struct(name, &value)
     }
 
+    #[inline]
     fn serialize_newtype_variant<T: ?Sized + Serialize>(
         self,
         name: &'static str,
@@ -144,17 +158,20 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         };
         let value = Guarded { value, room, tracker: self.tracker };
         let result = self.inner.serialize_newtype_variant(name, index, variant, &value);
-        self.tracker.within(result, || Segment::Field(variant))
+        result.inspect_err(|_| self.tracker.push(Segment::Field(variant)))
     }
 
+    #[inline]
     fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
         self.open(1, Shape::Plain, |inner| inner.serialize_seq(len))
     }
 
+    #[inline]
     fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
         self.open(1, Shape::Plain, |inner| inner.serialize_tuple(len))
     }
 
+    #[inline]
     fn serialize_tuple_struct(
         self,
         name: &'static str,
@@ -163,6 +180,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         self.open(1, Shape::Plain, |inner| inner.serialize_tuple_struct(name, len))
     }
 
+    #[inline]
     fn serialize_tuple_variant(
         self,
         name: &'static str,
@@ -176,10 +194,12 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         })
     }
 
+    #[inline]
     fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
         self.open(1, Shape::Plain, |inner| inner.serialize_map(len))
     }
 
+    #[inline]
     fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
         if name == RAW_VALUE {
             // Not a level of its own; its text is looked into when it comes.
@@ -188,6 +208,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         self.open(1, Shape::Plain, |inner| inner.serialize_struct(name, len))
     }
 
+    #[inline]
     fn serialize_struct_variant(
         self,
         name: &'static str,
@@ -201,6 +222,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         })
     }
 
+    #[inline]
     fn collect_str<T: ?Sized + fmt::Display>(self, value: &T) -> Result<S::Ok, S::Error> {
         self.inner.collect_str(value)
     }
