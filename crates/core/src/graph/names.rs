@@ -48,3 +48,33 @@ impl<T: AsRef<str>> NodeNames for &[T] {
         self.iter().map(|name| name.as_ref().to_owned()).collect()
     }
 }
+
+impl<T: AsRef<str>, const N: usize> NodeNames for &[T; N] {
+    fn into_names(self) -> Vec<String> {
+        self.as_slice().into_names()
+    }
+}
+
+impl<T: AsRef<str>> NodeNames for &Vec<T> {
+    fn into_names(self) -> Vec<String> {
+        self.as_slice().into_names()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_name_or_many_in_every_form() {
+        let owned = ["a", "b"].map(str::to_owned);
+        assert_eq!("a".into_names(), ["a"]);
+        assert_eq!(owned[0].clone().into_names(), ["a"]);
+        assert_eq!((&owned[0]).into_names(), ["a"]);
+        assert_eq!(["a", "b"].into_names(), owned);
+        assert_eq!((&["a", "b"]).into_names(), owned);
+        assert_eq!(["a", "b"].as_slice().into_names(), owned);
+        assert_eq!(vec!["a", "b"].into_names(), owned);
+        assert_eq!((&owned.to_vec()).into_names(), owned);
+    }
+}
