@@ -1,12 +1,14 @@
 //! Nodes and edges: builder, validation, topology.
 
-#![expect(dead_code, reason = "used by the builder and the engine")]
+#![cfg_attr(not(test), expect(dead_code, reason = "used by the engine"))]
 
 mod adjacency;
+mod builder;
 mod check;
 mod edge;
 mod effect;
 mod fingerprint;
+pub(crate) mod fire;
 mod issue;
 mod join;
 pub(crate) mod liveness;
@@ -21,8 +23,10 @@ mod route;
 mod shape;
 mod suggest;
 pub(crate) mod topology;
+mod typed;
 mod weak_order;
 
+pub use builder::GraphBuilder;
 pub use edge::EdgeKind;
 pub use effect::Effect;
 pub use issue::{GraphError, GraphIssue};
@@ -31,3 +35,4 @@ pub use names::NodeNames;
 pub use policy::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
 pub use retry::RetryPolicy;
 pub use route::{Route, RouteContext};
+pub use typed::Graph;
