@@ -71,7 +71,14 @@ impl Log {
                 None => return Err(missing(run, at)),
             },
         };
-        let Some(last) = self.place(end) else { return Err(missing(run, at)) };
+        let Some(last) = self.place(end) else {
+            let is_hole = self.headers().any(|header| header.seq.get() == end);
+            return Err(if is_hole {
+                corrupt(run, end, "a record before it is gone")
+            } else {
+                missing(run, at)
+            });
+        };
         let bases_before = self.bases.partition_point(|base| *base <= end);
         let Some(base) = bases_before.checked_sub(1).and_then(|newest| self.place(self.bases[newest])) else {
             return Err(corrupt(run, end, "there is no base at or before the record"));
