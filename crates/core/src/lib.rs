@@ -8,6 +8,7 @@ pub mod node;
 pub mod record;
 pub mod state;
 pub mod store;
+pub mod testing;
 
 mod clock;
 mod error;
