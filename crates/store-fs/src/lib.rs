@@ -67,5 +67,8 @@ mod store;
 mod tail;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::FsOptions;
 pub use store::FsStore;

@@ -45,9 +45,12 @@ impl Folder {
             // Two runs whose ids differ in nothing else would share a file.
             return Err(Fault::FoldsCase { path });
         }
-        // The root's own name is in the directory above, which may not be ours to sync: an error there says nothing.
         if let Some(above) = root.parent() {
-            let _synced = self.disk.sync_dir(above);
+            match self.disk.sync_dir(above) {
+                // The root's own name is in a directory that may not be ours to read, and was there before in that case.
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+                done => done.map_err(|e| Fault::io(Doing::SetUp, above, e))?,
+            }
         }
         self.disk.sync_dir(root).map_err(|e| Fault::io(Doing::SetUp, root, e))?;
         self.ready.store(true, Ordering::Relaxed);

@@ -11,10 +11,10 @@ use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunId, RunKey, Seq, T
 use ferrata_store_fs::{FsOptions, FsStore};
 use tempfile::TempDir;
 
-#[path = "../src/testing.rs"]
-mod testing;
+#[path = "../src/tests/author.rs"]
+mod author;
 
-use testing::{Author, fresh_id, key};
+use author::{Author, fresh_id, key};
 
 struct Place {
     directory: TempDir,
@@ -84,7 +84,7 @@ async fn what_was_appended_is_loaded_from_the_newest_base_on_by_any_instance() {
         assert!(store.load(&key("other"), At::Latest).await.unwrap().is_none());
         let head = store.head(&author.run).await.unwrap().unwrap();
         assert_eq!((head.head(), head.first), (all[7].header.head(), Seq::new(0)));
-        assert_eq!(head.facts, testing::facts());
+        assert_eq!(head.facts, author::facts());
         assert!(store.head(&key("other")).await.unwrap().is_none());
     }
 }
