@@ -1,6 +1,6 @@
 //! Tests that need the door to the file system in their hands: crashes, faults and damage.
 
-mod author;
+pub(crate) mod author;
 mod crash;
 mod damage;
 mod faults;
