@@ -51,7 +51,7 @@ pub(super) struct FaultyDisk {
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<String>,
-    trouble: Option<(usize, Trouble)>,
+    trouble: Vec<(usize, Trouble)>,
     dead: bool,
     /// By inode: what is on stable storage, and where the file reads right but a sync has failed.
     files: HashMap<u64, Stable>,
@@ -83,7 +83,7 @@ impl FaultyDisk {
     }
 
     pub(super) fn trouble_at(&self, call: usize, trouble: Trouble) {
-        self.state().trouble = Some((call, trouble));
+        self.state().trouble.push((call, trouble));
     }
 
     /// The calls that changed something so far.
@@ -137,7 +137,7 @@ impl FaultyDisk {
         let number = state.calls.len();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         state.calls.push(format!("{what} {name}"));
-        let trouble = state.trouble.filter(|(at, _)| *at == number).map(|(_, trouble)| trouble);
+        let trouble = state.trouble.iter().find(|(at, _)| *at == number).map(|(_, trouble)| *trouble);
         state.dead = matches!(trouble, Some(Trouble::DieBefore | Trouble::DieAfter));
         match trouble {
             Some(Trouble::DieBefore) => Err(io::Error::other("dead")),
