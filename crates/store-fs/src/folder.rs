@@ -33,6 +33,9 @@ pub(crate) struct Folder {
     pub(crate) options: FsOptions,
     pub(crate) slots: Slots,
     /// Whether the marker was seen to name a layout that this version knows.
+    pub(crate) marked: AtomicBool,
+    /// Whether this instance has set up the folder. The marker alone is no sign of that: who wrote it may have died before
+    /// the rest was safe.
     pub(crate) ready: AtomicBool,
     suspects: Mutex<HashSet<RunKey>>,
     tenants: Mutex<HashSet<TenantId>>,
@@ -58,6 +61,7 @@ impl Folder {
             clock,
             slots: Slots::new(options.open_files),
             options,
+            marked: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             suspects: Mutex::default(),
             tenants: Mutex::default(),

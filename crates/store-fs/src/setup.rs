@@ -21,26 +21,19 @@ struct Marker {
 }
 
 impl Folder {
-    /// Makes what is missing of the root. Any number of processes may do so at once.
+    /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
+    /// without the right to write as well.
     pub(crate) fn set_up(&self) -> Result<(), Fault> {
         let root = self.layout.root();
         for path in [root, self.layout.runs(), self.layout.executors()] {
-            self.disk.make_dir(path).map_err(|e| Fault::io(Doing::SetUp, path, e))?;
+            if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
+                self.disk.make_dir(path).map_err(|e| Fault::io(Doing::SetUp, path, e))?;
+            }
         }
         let path = self.layout.marker();
-        let file = self.disk.open(&path, Access::Create).map_err(|e| Fault::io(Doing::SetUp, &path, e))?;
-        let file = Arc::new(file);
-        let lock = self.lock(&file, &path, Mode::Exclusive)?;
-        if self.read_marker(&file, &path)?.is_none() {
-            let mut bytes = serde_json::to_vec(&Marker { layout: LAYOUT })
-                .expect("a number has JSON, and memory takes every write");
-            bytes.push(b'\n');
-            let failed = |e| Fault::io(Doing::SetUp, &path, e);
-            self.disk.set_len(&file, 0).map_err(failed)?;
-            self.disk.write_at(&file, &bytes, 0).map_err(failed)?;
-            self.disk.sync(&file).map_err(failed)?;
+        if self.find_marker(&path)?.is_none() {
+            self.write_marker(&path)?;
         }
-        drop(lock);
         if self.stat(&self.layout.marker_in_capitals())?.is_some() {
             // Two runs whose ids differ in nothing else would share a file.
             return Err(Fault::FoldsCase { path });
@@ -64,18 +57,33 @@ impl Folder {
 
     /// Looks at the marker before the first read; writes nothing, as a reader may have no right to.
     pub(crate) fn ready_to_read(&self) -> Result<(), Fault> {
-        if self.ready.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let path = self.layout.marker();
-        if self.stat(&path)?.is_none() {
-            return Ok(());
-        }
-        let file = self.disk.open(&path, Access::Read).map_err(|e| Fault::io(Doing::Open, &path, e))?;
-        if self.read_marker(&file, &path)?.is_some() {
-            self.ready.store(true, Ordering::Relaxed);
+        if !self.marked.load(Ordering::Relaxed) && self.find_marker(&self.layout.marker())?.is_some() {
+            self.marked.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    fn find_marker(&self, path: &Path) -> Result<Option<u64>, Fault> {
+        if self.stat(path)?.is_none() {
+            return Ok(None);
+        }
+        let file = self.disk.open(path, Access::Read).map_err(|e| Fault::io(Doing::Open, path, e))?;
+        self.read_marker(&file, path)
+    }
+
+    fn write_marker(&self, path: &Path) -> Result<(), Fault> {
+        let failed = |e| Fault::io(Doing::SetUp, path, e);
+        let file = Arc::new(self.disk.open(path, Access::Create).map_err(failed)?);
+        let _lock = self.lock(&file, path, Mode::Exclusive)?;
+        if self.read_marker(&file, path)?.is_some() {
+            return Ok(());
+        }
+        let mut bytes = serde_json::to_vec(&Marker { layout: LAYOUT })
+            .expect("a number has JSON, and memory takes every write");
+        bytes.push(b'\n');
+        self.disk.set_len(&file, 0).map_err(failed)?;
+        self.disk.write_at(&file, &bytes, 0).map_err(failed)?;
+        self.disk.sync(&file).map_err(failed)
     }
 
     /// Reads the layout; `None` if the marker has not been written to its end.
