@@ -1,6 +1,7 @@
 //! The one error type of the library: a kind that tells the caller what to do, and the ids it is about.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::id::{HeadRef, NodeName, RunKey, Seq};
 
@@ -91,11 +92,13 @@ impl fmt::Display for ErrorKind {
 /// What went wrong, where, and what to do about it.
 ///
 /// `Display` prints this layer only; the causes are behind [`std::error::Error::source`].
+#[derive(Clone)]
 pub struct Error {
     // Boxed, because every `Result` of the hot path carries room for it.
     inner: Box<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -104,7 +107,7 @@ struct Inner {
     seq: Option<Seq>,
     node: Option<NodeName>,
     actual: Option<Option<HeadRef>>,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -161,7 +164,7 @@ impl Error {
     /// Attaches the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.inner.source = Some(source.into());
+        self.inner.source = Some(Arc::from(source.into()));
         self
     }
 

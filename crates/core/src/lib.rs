@@ -3,9 +3,11 @@
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
 //! this crate alone.
 
+mod engine;
 pub mod graph;
 pub mod node;
 pub mod record;
+pub mod runtime;
 pub mod state;
 pub mod store;
 pub mod testing;

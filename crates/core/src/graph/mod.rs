@@ -1,7 +1,5 @@
 //! Nodes and edges: builder, validation, topology.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "used by the engine"))]
-
 mod adjacency;
 mod builder;
 mod check;

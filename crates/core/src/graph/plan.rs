@@ -1,6 +1,6 @@
 //! A graph as the engine needs it: by index, without the user's types and functions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
@@ -96,6 +96,11 @@ impl Plan {
     /// Returns an edge.
     pub(crate) fn edge(&self, edge: EdgeIx) -> EdgePlan {
         self.edges[edge.as_usize()]
+    }
+
+    /// Returns what each node is like.
+    pub(crate) fn fingerprints(&self) -> BTreeMap<NodeName, Fingerprint> {
+        self.nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect()
     }
 
     /// Finds a node by its name.

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
+use uuid::Uuid;
 
 use super::resources::Resources;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{NodeName, RecordId, RunKey, Visit, WorkflowName};
+use crate::id::{NodeName, RunKey, Visit, WorkflowName};
 use crate::state::strict;
 
 /// What all activations of a run share.
 pub(crate) struct RunScope {
     pub(crate) key: RunKey,
     pub(crate) workflow: WorkflowName,
-    /// The id of the run's first record: names this life of the run, also after a purge.
-    pub(crate) start: RecordId,
+    /// What tells this life of the run from another of the same name.
+    pub(crate) life: Uuid,
     pub(crate) resources: Arc<Resources>,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) cancelled: watch::Receiver<bool>,
@@ -121,9 +122,9 @@ impl NodeContext {
     /// Returns a key that is the same whenever this activation runs again and differs from every other activation's,
     /// also in another run of the same name after a purge. Send it along with whatever must not happen twice.
     ///
-    /// Text of the form `{first record of the run}:{node}:{visit}`, at most 176 bytes.
+    /// Text of the form `{life of the run}:{node}:{visit}`, at most 176 bytes; the life is a UUID made at the start.
     pub fn idempotency_key(&self) -> String {
-        format!("{}:{}:{}", self.scope.run.start, self.scope.node, self.scope.visit)
+        format!("{}:{}:{}", self.scope.run.life, self.scope.node, self.scope.visit)
     }
 
     /// Reads the item that this activation was made for by [`Route::each`](crate::graph::Route::each).

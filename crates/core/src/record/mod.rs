@@ -1,7 +1,10 @@
 //! The entries of a run's log and their encoding.
 
+pub(crate) mod body;
+pub(crate) mod codec;
 mod facts;
 mod header;
 
+pub use body::{Failure, FailureKind, Resolution};
 pub use facts::{Labels, Parent, RunFacts};
 pub use header::{FORMAT, Record, RecordHeader, RecordKind, RunStatus};

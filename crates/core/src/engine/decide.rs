@@ -1,0 +1,357 @@
+//! What follows from an activation's end: which tokens it sends, who starts, who never will, and whether the run ends.
+//!
+//! Deciding reads the machine and changes nothing; the decision is recorded, and absorbing the record does it.
+
+use super::frontier::{ActivationKey, Local};
+use super::machine::Machine;
+use crate::graph::Join;
+use crate::graph::EdgeKind;
+use crate::graph::liveness::Liveness;
+use crate::graph::node_set::{NodeIx, NodeSet};
+use crate::graph::plan::{EdgeIx, Plan};
+use crate::id::{NodeName, Visit};
+use crate::record::RunStatus;
+use crate::record::body::{End, Failure, FailureKind, Fired, Item, NodeDone, Settled, Start};
+
+/// How often a run may return to a retry target on account of one node that has no limit of its own visits: a goal that is
+/// never met must not keep a service busy for ever.
+const MAX_RETURNS: u32 = 10;
+
+/// What an activation came to, as far as the machine is concerned.
+pub(crate) struct Ending<'a> {
+    pub(crate) key: ActivationKey,
+    /// Which edges fire and with which items, or why it failed.
+    pub(crate) result: Result<Vec<crate::graph::fire::Fired>, Failure>,
+    /// The channels that it overwrites.
+    pub(crate) overwrites: &'a [&'a str],
+}
+
+impl Machine {
+    fn graph(&self) -> &Plan {
+        self.plan.as_deref().expect("only a machine with a plan is asked to decide")
+    }
+
+    /// Finds the concurrent activation that overwrote one of these channels, which this one cannot have seen.
+    pub(crate) fn clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
+        let since = self.in_flight.get(&key)?.since;
+        let (channel, other) = overwrites.iter().find_map(|channel| {
+            self.overwrites.get(*channel).filter(|write| write.tick > since).map(|write| (channel, write))
+        })?;
+        let message = format!(
+            "`{}@{}` and `{}@{}` ran concurrently and both overwrote the channel `{channel}`; give the channel a reducer, or \
+             put an edge between the nodes",
+            self.name(other.node),
+            other.visit,
+            self.name(key.0),
+            key.1,
+        );
+        Some(Failure::new(FailureKind::ConcurrentWrite, message).with_node(self.name(key.0)))
+    }
+
+    /// Decides what follows from the end of an activation. `unmet` names a goal gate whose goal is not met, asked only if the
+    /// run would be complete.
+    pub(crate) fn decide(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+        let plan = self.graph();
+        let (node, visit) = ending.key;
+        let index = NodeIx::new(node);
+        let mut done = NodeDone {
+            node: self.name(node).clone(),
+            visit,
+            attempts: self.in_flight.get(&ending.key).map_or(1, |activation| activation.failed + 1),
+            took_ms: 0,
+            failure: None,
+            output: None,
+            notes: None,
+            fired: Vec::new(),
+            bypassed: Vec::new(),
+            skipped: Vec::new(),
+            dropped: Vec::new(),
+            settled: Settled::default(),
+            wrote: Vec::new(),
+            end: None,
+        };
+        match ending.result {
+            Ok(fired) => {
+                done.fired = collect(plan, fired);
+                self.bypass(plan, index, |kind| kind != EdgeKind::OnFailure, &mut done);
+            }
+            Err(failure) if failure.kind == FailureKind::ConcurrentWrite => {
+                done.failure = Some(failure.clone());
+                done.end = Some(End::Failed(failure));
+                return done;
+            }
+            Err(failure) => {
+                let caught = plan.outgoing(index, EdgeKind::OnFailure).map(|edge| plan.edge(edge).to);
+                done.fired = caught.map(|to| Fired::plain(plan.node(to).name.clone())).collect();
+                if done.fired.is_empty() {
+                    match self.return_target(index, index) {
+                        Some(target) => done.fired.push(back_to(plan, target)),
+                        None => {
+                            done.failure = Some(failure.clone());
+                            done.end = Some(End::Failed(failure));
+                            return done;
+                        }
+                    }
+                }
+                done.failure = Some(failure);
+                self.bypass(plan, index, |kind| kind == EdgeKind::OnFailure, &mut done);
+            }
+        }
+        if self.in_flight.len() > 1 {
+            done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
+        }
+        if self.in_flight.len() == 1 && self.tokens.is_empty() && self.follows_plainly(plan, &done) {
+            self.limit(plan, &mut done);
+            return done;
+        }
+        self.settle_after(plan, index, &mut done, unmet);
+        done
+    }
+
+    /// Decides which waiting tokens may start as the graph is now, without any activation ending.
+    pub(crate) fn resettle(&self) -> (Settled, Option<Failure>) {
+        let plan = self.graph();
+        let Some(live) = &self.live else { return (Settled::default(), None) };
+        let mut settled = Settled::default();
+        let mut live = live.clone();
+        let failure = self.work_out(plan, &mut live, &mut settled);
+        if settled.start.as_ref().is_some_and(Vec::is_empty) {
+            settled.start = None;
+        }
+        (settled, failure)
+    }
+
+    /// Tells whether nothing but the one fired edge matters: the usual step of a run without branches, decided at once.
+    fn follows_plainly(&self, plan: &Plan, done: &NodeDone) -> bool {
+        let [fired] = &*done.fired else { return false };
+        let target = plan.find(fired.to.as_str());
+        fired.items.is_none() && done.skipped.is_empty() && target.is_some_and(|to| plan.node(to).join == Join::All)
+    }
+
+    /// Lists the edges that did not fire, and the nodes that can therefore never run.
+    fn bypass(&self, plan: &Plan, node: NodeIx, eligible: impl Fn(EdgeKind) -> bool, done: &mut NodeDone) {
+        let outgoing = &plan.node(node).outgoing;
+        if outgoing.len() == done.fired.len() && !done.fired.iter().any(|fired| fired.back) {
+            return;
+        }
+        for &edge in outgoing {
+            let edge = plan.edge(edge);
+            let name = &plan.node(edge.to).name;
+            if !(eligible(edge.kind) && done.fired.iter().any(|fired| fired.to == *name)) && !done.bypassed.contains(name) {
+                done.bypassed.push(name.clone());
+            }
+        }
+        done.skipped = self.never(plan, node, done);
+    }
+
+    /// Collects the nodes behind bypassed edges that never ran and that nothing live can reach any more.
+    fn never(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
+        let unseen = |at: NodeIx| {
+            let state = &self.nodes[at.as_usize()];
+            state.visits == 0 && !state.skipped && !self.tokens.contains_key(&at.get())
+        };
+        let mut candidates = NodeSet::new(plan.nodes.len());
+        for target in done.bypassed.iter().filter_map(|name| plan.find(name.as_str())) {
+            candidates.insert(target);
+            candidates.union_with(plan.topology.reach(target));
+        }
+        let mut lost: Vec<NodeIx> = candidates.iter().filter(|&at| unseen(at)).collect();
+        if lost.is_empty() {
+            return Vec::new();
+        }
+        let in_flight = self.in_flight.keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
+        let live = in_flight.map(|&(at, _)| at).chain(self.tokens.keys().copied());
+        let fired = done.fired.iter().filter_map(|fired| plan.find(fired.to.as_str()));
+        let mut last = None;
+        for at in live.filter_map(|at| self.index(at)).chain(fired) {
+            if last.replace(at) != Some(at) {
+                lost.retain(|&candidate| candidate != at && !plan.topology.reach(at).contains(candidate));
+            }
+        }
+        lost.into_iter().map(|at| plan.node(at).name.clone()).collect()
+    }
+
+    fn in_flight_of(&self, node: Local) -> usize {
+        self.in_flight.range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
+    }
+
+    /// Works out, on a copy of what is live, who starts after the activation has ended.
+    fn settle_after(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
+        let Some(live) = &self.live else { return };
+        let mut live = live.clone();
+        live.finished(node);
+        for fired in &done.fired {
+            let Some(to) = plan.find(fired.to.as_str()) else { continue };
+            let back = plan.topology.is_back(node, to);
+            let late = self.nodes[to.as_usize()].spent && !back;
+            if late {
+                done.dropped.push(fired.to.clone());
+            } else {
+                (0..fired.tokens()).for_each(|_| live.arrived(to, back));
+            }
+        }
+        let failed = self.work_out(plan, &mut live, &mut done.settled);
+        if let Some(failure) = failed {
+            done.end = Some(End::Failed(failure));
+            return;
+        }
+        if live.is_idle() && self.status == RunStatus::InProgress {
+            self.finish(plan, node, done, unmet);
+        } else {
+            let usual = done.settled.start.as_ref().is_some_and(|starts| {
+                starts.len() == done.fired.len()
+                    && starts.iter().zip(&done.fired).all(|(start, fired)| {
+                        matches!(start, Start::Joined(node) if *node == fired.to)
+                    })
+            });
+            if usual {
+                done.settled.start = None;
+            }
+            self.limit(plan, done);
+        }
+    }
+
+    /// Starts whoever may start; returns why the run cannot go on if a join can never be met.
+    fn work_out(&self, plan: &Plan, live: &mut Liveness, settled: &mut Settled) -> Option<Failure> {
+        let mut starts = Vec::new();
+        let mut begin = |live: &mut Liveness, at: NodeIx, each: bool| {
+            // One mark is enough: what matters from here on is that the node is in flight.
+            live.take(at);
+            live.started(at);
+            let name = plan.node(at).name.clone();
+            starts.push(if each { Start::Each { each: name } } else { Start::Joined(name) });
+        };
+        let mut failure = None;
+        loop {
+            let eager = live.waiting_in_order().find_map(|(at, tokens)| match plan.node(at).join {
+                Join::Any => Some((at, true)),
+                Join::AtLeast(least) if tokens.count() >= least => Some((at, false)),
+                _ => None,
+            });
+            if let Some((at, each)) = eager {
+                if !each {
+                    settled.spent.push(plan.node(at).name.clone());
+                }
+                begin(live, at, each);
+                continue;
+            }
+            let Some(at) = plan.topology.next_ready(live) else { break };
+            if let Join::AtLeast(least) = plan.node(at).join {
+                let name = &plan.node(at).name;
+                let message = format!(
+                    "the join needs {least} tokens and {} came, with nothing left that could send more; lower the count, or \
+                     let every branch lead to the node",
+                    live.waiting(at).count()
+                );
+                failure = Some(Failure::new(FailureKind::JoinUnmet, message).with_node(name));
+                break;
+            }
+            begin(live, at, false);
+        }
+        for (local, state) in self.nodes.iter().enumerate().filter(|(_, state)| state.spent) {
+            let at = NodeIx::from_usize(local);
+            if local < plan.nodes.len() && plan.topology.ready(at, false, live) {
+                settled.fresh.push(plan.node(at).name.clone());
+            }
+        }
+        settled.start = Some(starts);
+        failure
+    }
+
+    /// Ends the run, or sends it back for a goal that is not met.
+    fn finish(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
+        done.settled.start = None;
+        let visited = |at: NodeIx| at == node || self.nodes[at.as_usize()].visits > 0;
+        let ended_well = |at: NodeIx| {
+            if at == node { done.failure.is_none() } else { self.nodes[at.as_usize()].succeeded == Some(true) }
+        };
+        let gates = (0..plan.nodes.len()).map(NodeIx::from_usize);
+        let missed = gates
+            .filter(|&at| plan.node(at).goal_gate && visited(at))
+            .find(|&at| !ended_well(at) || unmet(at));
+        let Some(gate) = missed else {
+            done.end = Some(End::Completed);
+            return;
+        };
+        match self.return_target(node, gate) {
+            Some(target) => {
+                done.fired.push(back_to(plan, target));
+                // Nothing else is live, so the target starts.
+                self.limit(plan, done);
+            }
+            None => {
+                let name = &plan.node(gate).name;
+                let message = "the goal is not met and there is no retry target left; give the node a `.retry_target(..)`, or \
+                               raise its `.max_visits(..)`";
+                done.end = Some(End::Failed(Failure::new(FailureKind::GoalGate, message).with_node(name)));
+            }
+        }
+    }
+
+    /// Returns where the run goes on account of `cause`, if it may once more.
+    fn return_target(&self, from: NodeIx, cause: NodeIx) -> Option<NodeIx> {
+        let plan = self.graph();
+        let target = plan.node(cause).retry_target.or(plan.retry_target)?;
+        let room = match plan.node(target).max_visits {
+            Some(most) => self.nodes[target.as_usize()].visits < most.get(),
+            None => self.nodes[from.as_usize()].returns < MAX_RETURNS,
+        };
+        room.then_some(target)
+    }
+
+    /// Stops the run if what starts would exceed a limit.
+    fn limit(&self, plan: &Plan, done: &mut NodeDone) {
+        let mut total = self.started;
+        let mut over = None;
+        let mut count = |at: NodeIx, new: u64| {
+            total += new;
+            let visits = u64::from(self.nodes[at.as_usize()].visits) + new;
+            let node = plan.node(at);
+            if let Some(most) = node.max_visits.filter(|most| visits > u64::from(most.get())) {
+                let message = format!("the node would be visited {visits} times, allowed are {most}; raise `.max_visits(..)`");
+                over = Some(Failure::new(FailureKind::MaxVisits, message).with_node(&node.name));
+            } else if let Some(most) = plan.max_steps.filter(|most| total > most.get()) {
+                let message = format!("the run would have {total} activations, allowed are {most}; raise `.max_steps(..)`");
+                over = Some(Failure::new(FailureKind::MaxSteps, message).with_node(&node.name));
+            }
+        };
+        match &done.settled.start {
+            None => done.fired.iter().for_each(|fired| {
+                if let Some(at) = plan.find(fired.to.as_str()) {
+                    count(at, fired.tokens() as u64);
+                }
+            }),
+            Some(starts) => starts.iter().for_each(|start| {
+                if let Some(at) = plan.find(start.node().as_str()) {
+                    let items: u64 =
+                        done.fired.iter().filter(|f| f.to == *start.node()).map(|f| f.tokens() as u64).sum();
+                    count(at, items.max(1));
+                }
+            }),
+        }
+        if let Some(failure) = over {
+            done.settled.start = Some(Vec::new());
+            done.end = Some(End::Failed(failure));
+        }
+    }
+}
+
+fn back_to(plan: &Plan, target: NodeIx) -> Fired {
+    Fired { to: plan.node(target).name.clone(), items: None, back: true }
+}
+
+/// Gathers fired edges by target, items together, in the order of the edges.
+fn collect(plan: &Plan, fired: Vec<crate::graph::fire::Fired>) -> Vec<Fired> {
+    let mut by_edge: Vec<(EdgeIx, Fired)> = Vec::with_capacity(fired.len().min(8));
+    for crate::graph::fire::Fired { edge, item } in fired {
+        let item = item.map(Item);
+        match (by_edge.last_mut(), item) {
+            (Some((last, Fired { items: Some(items), .. })), Some(item)) if *last == edge => items.push(item),
+            (_, item) => {
+                let to = plan.node(plan.edge(edge).to).name.clone();
+                by_edge.push((edge, Fired { to, items: item.map(|item| vec![item]), back: false }));
+            }
+        }
+    }
+    by_edge.into_iter().map(|(_, fired)| fired).collect()
+}

@@ -1,0 +1,114 @@
+//! A run from its log: the newest base, and the records after it.
+
+use std::sync::Arc;
+
+use super::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::plan::Plan;
+use crate::id::RunKey;
+use crate::record::body::{Event, Resolution, SignalKind};
+use crate::record::{Record, RecordHeader, codec};
+use crate::state::Channels;
+
+/// A run as of some record, without the user's type.
+#[derive(Clone, Debug)]
+pub(crate) struct Folded {
+    pub(crate) machine: Machine,
+    pub(crate) channels: Channels,
+    /// The header of the last record.
+    pub(crate) last: RecordHeader,
+    /// The size of the base, and what was written since: what decides when the next is due.
+    pub(crate) base_bytes: u64,
+    pub(crate) since_bytes: u64,
+    pub(crate) since_records: u64,
+}
+
+/// Folds what a store loaded: a base first, then the records after it.
+///
+/// # Errors
+///
+/// - [`ErrorKind::Corrupt`] naming run and record: there is no base, a record is damaged, or it does not follow.
+/// - [`ErrorKind::Unsupported`]: a record was written by a newer version.
+pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -> Result<Folded> {
+    let Some(first) = records.first().filter(|record| record.header.base) else {
+        let message = "what was loaded does not begin with a base; restore the run from a backup";
+        return Err(Error::new(ErrorKind::Corrupt, message).with_run(run));
+    };
+    first.verify(run)?;
+    let place = |record: &Record, error: Error| error.with_run(run).with_seq(record.header.seq);
+    let base = codec::base(run, first)?;
+    let mut folded = Folded {
+        machine: Machine::restore(&base.machine, plan.cloned()).map_err(|error| place(first, error))?,
+        channels: Channels::from_json(base.state.get()).map_err(|error| place(first, error))?,
+        last: first.header.clone(),
+        base_bytes: first.body.len() as u64,
+        since_bytes: 0,
+        since_records: 0,
+    };
+    for record in &records[1..] {
+        record.verify(run)?;
+        folded.absorb(run, record).map_err(|error| place(record, error))?;
+    }
+    Ok(folded)
+}
+
+impl Folded {
+    /// Takes in the next record.
+    fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
+        if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {
+            return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
+        }
+        let body = codec::decode(run, record)?;
+        if let Event::Node(nodes) = &body.event {
+            self.channels.apply(&nodes.patch)?;
+        }
+        self.machine.absorb(&body.event)?;
+        if self.machine.status != record.header.status {
+            let message = format!(
+                "the record says that the run is {}, what it holds makes it {}",
+                record.header.status, self.machine.status
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        self.last = record.header.clone();
+        if record.header.base {
+            (self.base_bytes, self.since_bytes, self.since_records) = (record.body.len() as u64, 0, 0);
+        } else {
+            self.since_bytes += record.body.len() as u64;
+            self.since_records += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Tells whether an answer may be given, so that a refused one leaves the run untouched.
+pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
+    let refuse = |kind, message: String| Err(Error::new(kind, message));
+    let status = machine.status;
+    match what {
+        SignalKind::Respond { question, resolution } => {
+            if status.is_finished() {
+                return refuse(ErrorKind::WrongStatus, format!("the run is {status}; nothing is asked any more"));
+            }
+            if machine.question(question).is_none() {
+                let open: Vec<_> = machine.open_questions().map(|key| machine.question_id(key)).collect();
+                let message = format!("no question `{question}` is open; open are: {}", open.join(", "));
+                return refuse(ErrorKind::NotFound, message);
+            }
+            if let Resolution::Supply(patch) = resolution {
+                patch.ops().map_err(|error| Error::new(ErrorKind::Invalid, "the patch is not valid").with_source(error))?;
+            }
+            Ok(())
+        }
+        SignalKind::Cancel { .. } if status.is_finished() => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to cancel"))
+        }
+        SignalKind::Cancel { .. } if machine.cancel.is_some() => {
+            refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
+        }
+        SignalKind::Retry { .. } if status != crate::record::RunStatus::Failed => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
+        }
+        _ => Ok(()),
+    }
+}

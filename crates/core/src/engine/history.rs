@@ -1,0 +1,42 @@
+//! What a run has done, in the fewest words: node, visit and outcome of each activation, in the order they ended.
+
+use serde::{Deserialize, Serialize};
+
+use super::frontier::Local;
+use crate::id::Visit;
+
+/// How an activation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Succeeded,
+    Failed,
+}
+
+/// One activation that ended. Stored as `[node, visit]`, and `[node, visit, 1]` if it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) node: Local,
+    pub(crate) visit: Visit,
+    pub(crate) outcome: Outcome,
+}
+
+impl Serialize for Ended {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.outcome {
+            Outcome::Succeeded => (self.node, self.visit).serialize(serializer),
+            Outcome::Failed => (self.node, self.visit, 1u8).serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ended {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let numbers = Vec::<u32>::deserialize(deserializer)?;
+        let (node, visit, outcome) = match *numbers {
+            [node, visit] => (node, visit, Outcome::Succeeded),
+            [node, visit, 1] => (node, visit, Outcome::Failed),
+            _ => return Err(serde::de::Error::custom("an activation in the history is [node, visit] or [node, visit, 1]")),
+        };
+        Ok(Self { node, visit: Visit::new(visit), outcome })
+    }
+}

@@ -1,0 +1,449 @@
+//! The machine itself: its state, and the one way it changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::frontier::{Activation, ActivationKey, Local, Token};
+use super::history::{Ended, Outcome};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::liveness::Liveness;
+use crate::graph::node_set::NodeIx;
+use crate::graph::plan::Plan;
+use crate::id::{Fingerprint, NodeName, Visit};
+use crate::record::body::{
+    AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal, SignalKind, Start,
+    Started, StatusChange,
+};
+use crate::record::RunStatus;
+
+/// What the machine knows of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeState {
+    /// How many activations were made.
+    pub(crate) visits: u32,
+    /// How the last one that ended did.
+    pub(crate) succeeded: Option<bool>,
+    /// Whether it will never run.
+    pub(crate) skipped: bool,
+    /// Whether it ran with as many tokens as it counts, and its round goes on.
+    pub(crate) spent: bool,
+    /// How often the run returned to a retry target on its account.
+    pub(crate) returns: u32,
+    /// What the node was like in the graph that the run was last driven with.
+    pub(crate) print: Option<Fingerprint>,
+}
+
+/// A channel that was overwritten, by whom and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overwrite {
+    pub(crate) tick: u64,
+    pub(crate) node: Local,
+    pub(crate) visit: Visit,
+}
+
+/// A run as it is after some record.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub(crate) names: Vec<NodeName>,
+    by_name: HashMap<NodeName, Local>,
+    pub(crate) nodes: Vec<NodeState>,
+    /// What tells this life of the run from another of the same name.
+    pub(crate) life: Uuid,
+    pub(crate) status: RunStatus,
+    pub(crate) failure: Option<Failure>,
+    /// Why somebody asked the run to stop.
+    pub(crate) cancel: Option<String>,
+    /// How many activations have ended.
+    pub(crate) tick: u64,
+    /// How many activations were made.
+    pub(crate) started: u64,
+    pub(crate) in_flight: BTreeMap<ActivationKey, Activation>,
+    /// The activation that failed the run, to be tried again on request.
+    pub(crate) stopped_at: Vec<(ActivationKey, Activation)>,
+    pub(crate) tokens: BTreeMap<Local, Vec<Token>>,
+    /// Overwrites that an activation in flight cannot have seen.
+    pub(crate) overwrites: BTreeMap<String, Overwrite>,
+    pub(crate) history: Vec<Ended>,
+    /// Activations that were made by the last event, in order: what the driver starts next.
+    pub(crate) fresh: Vec<ActivationKey>,
+    pub(crate) plan: Option<Arc<Plan>>,
+    /// What is live, for the join rule; derived from the rest, kept only with a plan.
+    pub(crate) live: Option<Liveness>,
+}
+
+impl Machine {
+    /// Makes the machine of a run without any record. Without a plan it can fold a log, but decide nothing.
+    pub(crate) fn new(plan: Option<Arc<Plan>>) -> Self {
+        let names: Vec<NodeName> =
+            plan.as_ref().map(|plan| plan.nodes.iter().map(|node| node.name.clone()).collect()).unwrap_or_default();
+        let by_name = names.iter().cloned().zip(0..).collect();
+        Self {
+            by_name,
+            nodes: vec![NodeState::default(); names.len()],
+            names,
+            life: Uuid::nil(),
+            status: RunStatus::InProgress,
+            failure: None,
+            cancel: None,
+            tick: 0,
+            started: 0,
+            in_flight: BTreeMap::new(),
+            stopped_at: Vec::new(),
+            tokens: BTreeMap::new(),
+            overwrites: BTreeMap::new(),
+            history: Vec::new(),
+            fresh: Vec::new(),
+            live: plan.as_ref().map(|plan| plan.topology.liveness()),
+            plan,
+        }
+    }
+
+    /// Returns the machine's number of a node, giving it one if the log names it for the first time.
+    pub(crate) fn local(&mut self, name: &NodeName) -> Local {
+        if let Some(&local) = self.by_name.get(name) {
+            return local;
+        }
+        let local = Local::try_from(self.names.len()).expect("a run names fewer than 2^32 nodes");
+        self.names.push(name.clone());
+        self.by_name.insert(name.clone(), local);
+        self.nodes.push(NodeState::default());
+        local
+    }
+
+    /// Finds the machine's number of a node.
+    pub(crate) fn find(&self, name: &str) -> Option<Local> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Returns the name of a node.
+    pub(crate) fn name(&self, node: Local) -> &NodeName {
+        &self.names[node as usize]
+    }
+
+    /// Returns the graph's index of a node, if the graph has it.
+    pub(crate) fn index(&self, node: Local) -> Option<NodeIx> {
+        self.plan.as_ref().filter(|plan| (node as usize) < plan.nodes.len()).map(|_| NodeIx::new(node))
+    }
+
+    /// Tells whether nothing is in flight and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.tokens.is_empty()
+    }
+
+    /// Takes in what happened: the only way a machine changes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the event does not follow from what was before. The machine is then of no further use.
+    pub(crate) fn absorb(&mut self, event: &Event) -> Result<()> {
+        self.fresh.clear();
+        match event {
+            Event::Start(Started { entry, graph, life }) => {
+                self.life = *life;
+                self.note_graph(graph);
+                let entry = self.local(entry);
+                self.activate(entry, None, Vec::new());
+                Ok(())
+            }
+            Event::Node(nodes) => nodes.done.iter().try_for_each(|done| self.absorb_done(done)),
+            Event::Attempt(attempt) => self.absorb_attempt(attempt),
+            Event::Intent(Intent { node, visit }) => {
+                self.in_flight_mut(node, *visit)?.intent = true;
+                Ok(())
+            }
+            Event::Status(change) => {
+                match change {
+                    StatusChange::Interrupted => self.status = RunStatus::Interrupted,
+                    StatusChange::Failed(failure) => self.fail(failure.clone()),
+                    StatusChange::Cancelled => {
+                        self.status = RunStatus::Cancelled;
+                        self.clear_frontier();
+                    }
+                }
+                Ok(())
+            }
+            Event::Signal(signal) => self.absorb_signal(signal),
+            Event::Claim(Claimed { settled, graph, .. }) => {
+                if let Some(graph) = graph {
+                    self.note_graph(graph);
+                }
+                for activation in self.in_flight.values_mut().filter(|a| a.intent && a.resolution.is_none()) {
+                    activation.in_doubt = true;
+                }
+                self.settle(settled, &[])
+            }
+            Event::Release(_) | Event::Base => Ok(()),
+        }
+    }
+
+    fn note_graph(&mut self, graph: &BTreeMap<NodeName, Fingerprint>) {
+        self.nodes.iter_mut().for_each(|node| node.print = None);
+        for (name, print) in graph {
+            let node = self.local(name);
+            self.nodes[node as usize].print = Some(*print);
+        }
+    }
+
+    /// Names the nodes of the frontier that the plan lacks or has in another form, each with what differs.
+    pub(crate) fn misfits(&self) -> Vec<(NodeName, &'static str)> {
+        let Some(plan) = &self.plan else { return Vec::new() };
+        let stopped = self.stopped_at.iter().map(|((node, _), _)| *node);
+        let mut frontier: Vec<Local> = self.in_flight.keys().map(|key| key.0).chain(stopped).collect();
+        frontier.extend(self.tokens.keys());
+        frontier.sort_unstable();
+        frontier.dedup();
+        let misfit = |node: Local| match self.index(node) {
+            None => Some("is not in the graph any more"),
+            Some(index) if Some(plan.node(index).fingerprint) != self.nodes[node as usize].print => {
+                Some("differs in effect, join, outgoing edges or revision")
+            }
+            Some(_) => None,
+        };
+        frontier.into_iter().filter_map(|node| misfit(node).map(|why| (self.name(node).clone(), why))).collect()
+    }
+
+    /// Returns what each node of the plan is like, if the run was last driven with another.
+    pub(crate) fn changed_graph(&self) -> Option<BTreeMap<NodeName, Fingerprint>> {
+        let plan = self.plan.as_ref()?;
+        let recorded = self.names.iter().zip(&self.nodes).filter_map(|(name, node)| Some((name.clone(), node.print?)));
+        let recorded: BTreeMap<_, _> = recorded.collect();
+        let now = plan.fingerprints();
+        (recorded != now).then_some(now)
+    }
+
+    /// Takes in one activation that ended.
+    pub(crate) fn absorb_done(&mut self, done: &NodeDone) -> Result<()> {
+        let node = self.known(&done.node)?;
+        let key = (node, done.visit);
+        let activation = self.in_flight.remove(&key).ok_or_else(|| self.not_in_flight(&done.node, done.visit))?;
+        if let (Some(index), Some(live)) = (self.index(node), &mut self.live) {
+            live.finished(index);
+        }
+        self.tick += 1;
+        let succeeded = done.failure.is_none();
+        let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
+        self.nodes[node as usize].succeeded = Some(succeeded);
+        self.history.push(Ended { node, visit: done.visit, outcome });
+        for fired in &done.fired {
+            self.fire(node, done, fired);
+        }
+        for name in &done.dropped {
+            let to = self.known(name)?;
+            self.drop_last(node, to);
+        }
+        for name in &done.skipped {
+            let skipped = self.local(name);
+            self.nodes[skipped as usize].skipped = true;
+        }
+        for channel in &done.wrote {
+            self.overwrites.insert(channel.clone(), Overwrite { tick: self.tick, node, visit: done.visit });
+        }
+        self.settle(&done.settled, &done.fired)?;
+        if self.in_flight.is_empty() {
+            self.overwrites.clear();
+        }
+        match &done.end {
+            None => {}
+            Some(End::Completed) => self.status = RunStatus::Completed,
+            Some(End::Failed(failure)) => {
+                if !succeeded {
+                    self.stopped_at.push((key, Activation { retry_at: None, ..activation }));
+                }
+                self.fail(failure.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
+        let activation = self.in_flight_mut(&attempt.node, attempt.visit)?;
+        activation.failed = attempt.failed;
+        activation.retry_at = Some(attempt.retry_at);
+        activation.intent = false;
+        Ok(())
+    }
+
+    fn absorb_signal(&mut self, signal: &Signal) -> Result<()> {
+        match &signal.what {
+            SignalKind::Respond { question, resolution } => {
+                let key = self.question(question).ok_or_else(|| {
+                    Error::new(ErrorKind::Corrupt, format!("an answer to a question that was not open: {question}"))
+                })?;
+                if let Some(activation) = self.in_flight.get_mut(&key) {
+                    activation.in_doubt = false;
+                    activation.intent = false;
+                    activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
+                }
+                if self.status == RunStatus::Interrupted {
+                    self.status = RunStatus::InProgress;
+                }
+                Ok(())
+            }
+            SignalKind::Cancel { reason } => {
+                self.cancel = Some(reason.clone());
+                Ok(())
+            }
+            SignalKind::Retry { settled } => {
+                self.status = RunStatus::InProgress;
+                self.failure = None;
+                for (key, activation) in std::mem::take(&mut self.stopped_at) {
+                    self.insert(key, Activation { failed: 0, intent: false, ..activation });
+                }
+                self.settle(settled, &[])
+            }
+        }
+    }
+
+    /// Puts the tokens of a fired edge at its target.
+    fn fire(&mut self, from: Local, done: &NodeDone, fired: &Fired) {
+        let to = self.local(&fired.to);
+        if fired.back {
+            self.nodes[from as usize].returns += 1;
+        }
+        let token = |item| Token { from, visit: done.visit, output: done.output.clone(), item };
+        match &fired.items {
+            None => self.wait(to, token(None)),
+            Some(items) => items.iter().for_each(|item| self.wait(to, token(Some(Arc::clone(&item.0))))),
+        }
+    }
+
+    /// Drops the tokens that the node has just put at the target.
+    fn drop_last(&mut self, from: Local, to: Local) {
+        let Some(waiting) = self.tokens.get_mut(&to) else { return };
+        let visit = waiting.last().map(|token| token.visit);
+        let kept = waiting.iter().rposition(|t| t.from != from || Some(t.visit) != visit).map_or(0, |at| at + 1);
+        let dropped = waiting.len() - kept;
+        waiting.truncate(kept);
+        if waiting.is_empty() {
+            self.tokens.remove(&to);
+        }
+        if let (Some(target), Some(source)) = (self.index(to), self.index(from)) {
+            let back = self.plan.as_ref().is_some_and(|plan| plan.topology.is_back(source, target));
+            if let Some(live) = &mut self.live {
+                (0..dropped).for_each(|_| live.used(target, back));
+            }
+        }
+    }
+
+    /// Makes activations of tokens; of those that `fired` brought if nothing else is said.
+    fn settle(&mut self, settled: &Settled, fired: &[Fired]) -> Result<()> {
+        match &settled.start {
+            Some(starts) => {
+                for start in starts {
+                    let node = self.known(start.node())?;
+                    self.start(node, matches!(start, Start::Each { .. }));
+                }
+            }
+            None => {
+                for fired in fired {
+                    let node = self.known(&fired.to)?;
+                    self.start(node, false);
+                }
+            }
+        }
+        for (names, spent) in [(&settled.spent, true), (&settled.fresh, false)] {
+            for name in names {
+                let node = self.known(name)?;
+                self.nodes[node as usize].spent = spent;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes activations of the tokens that wait at a node; none if none wait.
+    fn start(&mut self, node: Local, each: bool) {
+        let Some(tokens) = self.tokens.remove(&node) else { return };
+        if let (Some(index), Some(live)) = (self.index(node), &mut self.live) {
+            live.take(index);
+        }
+        let mut joined = Vec::new();
+        for token in tokens {
+            if token.item.is_some() || each {
+                let item = token.item.clone();
+                self.activate(node, item, vec![token]);
+            } else {
+                joined.push(token);
+            }
+        }
+        if !joined.is_empty() {
+            self.activate(node, None, joined);
+        }
+    }
+
+    fn activate(&mut self, node: Local, item: Option<Arc<serde_json::value::RawValue>>, inputs: Vec<Token>) {
+        let state = &mut self.nodes[node as usize];
+        state.visits += 1;
+        state.skipped = false;
+        let key = (node, Visit::new(state.visits));
+        self.started += 1;
+        self.insert(key, Activation::new(self.tick, item, inputs));
+        self.fresh.push(key);
+    }
+
+    pub(super) fn insert(&mut self, key: ActivationKey, activation: Activation) {
+        self.in_flight.insert(key, activation);
+        if let (Some(index), Some(live)) = (self.index(key.0), &mut self.live) {
+            live.started(index);
+        }
+    }
+
+    /// Puts a token at a node.
+    pub(super) fn wait(&mut self, to: Local, token: Token) {
+        if let (Some(target), Some(source)) = (self.index(to), self.index(token.from)) {
+            let back = self.plan.as_ref().is_some_and(|plan| plan.topology.is_back(source, target));
+            if let Some(live) = &mut self.live {
+                live.arrived(target, back);
+            }
+        }
+        self.tokens.entry(to).or_default().push(token);
+    }
+
+    /// Lists the activations of which nobody knows what became of them.
+    pub(crate) fn open_questions(&self) -> impl Iterator<Item = ActivationKey> + '_ {
+        self.in_flight.iter().filter(|(_, activation)| activation.in_doubt).map(|(&key, _)| key)
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.status = RunStatus::Failed;
+        self.failure = Some(failure);
+    }
+
+    fn clear_frontier(&mut self) {
+        self.in_flight.clear();
+        self.tokens.clear();
+        self.stopped_at.clear();
+        self.overwrites.clear();
+        self.live = self.plan.as_ref().map(|plan| plan.topology.liveness());
+    }
+
+    /// Finds the activation that a question is about.
+    pub(crate) fn question(&self, id: &str) -> Option<ActivationKey> {
+        let (node, visit) = id.rsplit_once('@')?;
+        let key = (self.find(node)?, Visit::new(visit.parse().ok()?));
+        self.in_flight.get(&key).filter(|activation| activation.in_doubt).map(|_| key)
+    }
+
+    /// Returns the id of the question about an activation.
+    pub(crate) fn question_id(&self, key: ActivationKey) -> String {
+        format!("{}@{}", self.name(key.0), key.1)
+    }
+
+    fn known(&self, name: &NodeName) -> Result<Local> {
+        self.find(name.as_str()).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, "the log names a node that was never reached").with_node(name)
+        })
+    }
+
+    fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
+        let missing = self.not_in_flight(node, visit);
+        let key = (self.known(node)?, visit);
+        self.in_flight.get_mut(&key).ok_or(missing)
+    }
+
+    fn not_in_flight(&self, node: &NodeName, visit: Visit) -> Error {
+        Error::new(ErrorKind::Corrupt, format!("the log speaks of visit {visit}, which was not in flight"))
+            .with_node(node)
+    }
+}

@@ -1,0 +1,222 @@
+//! The machine as a base holds it: everything but the user's state, by names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::frontier::{Activation, Local, Token};
+use super::history::Ended;
+use super::machine::{Machine, NodeState, Overwrite};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::plan::Plan;
+use crate::id::{Fingerprint, NodeName, Visit};
+use crate::record::codec::to_raw;
+use crate::record::{Failure, Resolution, RunStatus};
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Nodes are numbered by their place in `nodes`.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    life: Uuid,
+    status: RunStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancel: Option<String>,
+    tick: u64,
+    started: u64,
+    nodes: Vec<StoredNode>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    in_flight: Vec<StoredActivation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stopped_at: Vec<StoredActivation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tokens: Vec<StoredToken>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    overwrites: BTreeMap<String, (u64, Local, Visit)>,
+    history: Vec<Ended>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredNode {
+    name: NodeName,
+    #[serde(default, skip_serializing_if = "is_default")]
+    visits: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ok: Option<bool>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    skipped: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    spent: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    returns: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    print: Option<Fingerprint>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredActivation {
+    node: Local,
+    visit: Visit,
+    #[serde(default, skip_serializing_if = "is_default")]
+    since: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    failed: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    intent: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    in_doubt: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolution: Option<Resolution>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    item: Option<Arc<RawValue>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<StoredToken>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredToken {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<Local>,
+    from: Local,
+    visit: Visit,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output: Option<Arc<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    item: Option<Arc<RawValue>>,
+}
+
+impl Machine {
+    /// Returns what a base holds of the machine.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`], if it cannot be encoded; nothing that was absorbed can cause it.
+    pub(crate) fn snapshot(&self) -> Result<Box<RawValue>> {
+        let activation = |(&(node, visit), a): (&(Local, Visit), &Activation)| StoredActivation {
+            node,
+            visit,
+            since: a.since,
+            failed: a.failed,
+            retry_at: a.retry_at,
+            intent: a.intent,
+            in_doubt: a.in_doubt,
+            resolution: a.resolution.clone(),
+            item: a.item.clone(),
+            inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
+        };
+        let nodes = self.names.iter().zip(&self.nodes).map(|(name, node)| StoredNode {
+            name: name.clone(),
+            visits: node.visits,
+            ok: node.succeeded,
+            skipped: node.skipped,
+            spent: node.spent,
+            returns: node.returns,
+            print: node.print,
+        });
+        let tokens = self.tokens.iter().flat_map(|(&to, tokens)| {
+            tokens.iter().map(move |token| StoredToken::new(Some(to), token))
+        });
+        let writes = self.overwrites.iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
+        to_raw(&Stored {
+            life: self.life,
+            status: self.status,
+            failure: self.failure.clone(),
+            cancel: self.cancel.clone(),
+            tick: self.tick,
+            started: self.started,
+            nodes: nodes.collect(),
+            in_flight: self.in_flight.iter().map(activation).collect(),
+            stopped_at: self.stopped_at.iter().map(|(key, a)| activation((key, a))).collect(),
+            tokens: tokens.collect(),
+            overwrites: writes.collect(),
+            history: self.history.clone(),
+        })
+    }
+
+    /// Makes a machine of what a base holds.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if it does not fit together.
+    pub(crate) fn restore(text: &RawValue, plan: Option<Arc<Plan>>) -> Result<Self> {
+        let broken = || Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup");
+        let stored: Stored = serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
+        let mut machine = Self::new(plan);
+        // The base numbers nodes in its own way; the graph of today may number them in another.
+        let local: Vec<Local> = stored.nodes.iter().map(|node| machine.local(&node.name)).collect();
+        let find = |node: Local| local.get(node as usize).copied().ok_or_else(broken);
+        for (node, &at) in stored.nodes.iter().zip(&local) {
+            machine.nodes[at as usize] = NodeState {
+                visits: node.visits,
+                succeeded: node.ok,
+                skipped: node.skipped,
+                spent: node.spent,
+                returns: node.returns,
+                print: node.print,
+            };
+        }
+        machine.life = stored.life;
+        machine.status = stored.status;
+        machine.failure = stored.failure;
+        machine.cancel = stored.cancel;
+        machine.tick = stored.tick;
+        machine.started = stored.started;
+        for a in stored.in_flight {
+            let key = (find(a.node)?, a.visit);
+            machine.insert(key, a.restore(&find)?);
+        }
+        for a in stored.stopped_at {
+            let key = (find(a.node)?, a.visit);
+            machine.stopped_at.push((key, a.restore(&find)?));
+        }
+        for token in stored.tokens {
+            let to = find(token.to.ok_or_else(broken)?)?;
+            let token = token.restore(&find)?;
+            machine.wait(to, token);
+        }
+        for (channel, (tick, node, visit)) in stored.overwrites {
+            machine.overwrites.insert(channel, Overwrite { tick, node: find(node)?, visit });
+        }
+        for ended in stored.history {
+            machine.history.push(Ended { node: find(ended.node)?, ..ended });
+        }
+        Ok(machine)
+    }
+}
+
+impl StoredActivation {
+    fn restore(self, find: &impl Fn(Local) -> Result<Local>) -> Result<Activation> {
+        let inputs = self.inputs.into_iter().map(|token| token.restore(find)).collect::<Result<_>>()?;
+        Ok(Activation {
+            since: self.since,
+            failed: self.failed,
+            retry_at: self.retry_at,
+            intent: self.intent,
+            in_doubt: self.in_doubt,
+            resolution: self.resolution,
+            item: self.item,
+            inputs,
+        })
+    }
+}
+
+impl StoredToken {
+    fn new(to: Option<Local>, token: &Token) -> Self {
+        let Token { from, visit, output, item } = token.clone();
+        Self { to, from, visit, output, item }
+    }
+
+    fn restore(self, find: &impl Fn(Local) -> Result<Local>) -> Result<Token> {
+        Ok(Token { from: find(self.from)?, visit: self.visit, output: self.output, item: self.item })
+    }
+}

@@ -1,0 +1,439 @@
+//! What records say: their bodies, in JSON.
+//!
+//! Bodies name nodes and channels and never need the user's types or the graph: whoever has the log can fold it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::id::{ExecutorId, Fingerprint, NodeName, Visit};
+use crate::state::Patch;
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The body of a record of any kind, and the full state if the record is a base.
+#[derive(Clone, Debug)]
+pub(crate) struct Body {
+    pub(crate) event: Event,
+    pub(crate) base: Option<Base>,
+}
+
+/// What happened, by the kind of its record.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Start(Started),
+    Node(NodesDone),
+    Attempt(AttemptFailed),
+    Intent(Intent),
+    Status(StatusChange),
+    Signal(Signal),
+    Claim(Claimed),
+    Release(Released),
+    Base,
+}
+
+/// The full state of a run after a record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Base {
+    /// The channels.
+    pub(crate) state: Box<RawValue>,
+    /// Everything else: frontier, counters, history.
+    pub(crate) machine: Box<RawValue>,
+}
+
+/// Tokens of a node that become activations.
+///
+/// Without `each`, the plain tokens make one activation together and every item makes one of its own; with it, every token
+/// makes one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Start {
+    Joined(NodeName),
+    Each { each: NodeName },
+}
+
+impl Start {
+    pub(crate) fn node(&self) -> &NodeName {
+        match self {
+            Self::Joined(node) | Self::Each { each: node } => node,
+        }
+    }
+}
+
+/// How tokens became activations, beyond those of a record's own fired edges.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Settled {
+    /// Which tokens start; absent if every fired edge starts its target, which is the usual case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start: Option<Vec<Start>>,
+    /// Nodes whose count was reached, so that further tokens of this round are late.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) spent: Vec<NodeName>,
+    /// Such nodes whose round is over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fresh: Vec<NodeName>,
+}
+
+/// `Start`: the run begins; the input is the state of the record's base.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Started {
+    /// Where it begins.
+    pub(crate) entry: NodeName,
+    /// What each node of the graph is like.
+    pub(crate) graph: BTreeMap<NodeName, Fingerprint>,
+    /// What tells this life of the run from another of the same name.
+    pub(crate) life: Uuid,
+}
+
+/// `Node`: activations that ended, in order, and the change of the state they made together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodesDone {
+    pub(crate) done: Vec<NodeDone>,
+    #[serde(default, skip_serializing_if = "Patch::is_empty")]
+    pub(crate) patch: Patch,
+}
+
+/// One activation that ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NodeDone {
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    /// How many attempts it took; absent for one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) attempts: u32,
+    /// How long the last attempt took, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) took_ms: u64,
+    /// Why it failed; absent if it succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<Failure>,
+    /// What travels along the fired edges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<Arc<RawValue>>,
+    /// What the node says to people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) notes: Option<String>,
+    /// Which edges fired.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fired: Vec<Fired>,
+    /// The targets of the edges that did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bypassed: Vec<NodeName>,
+    /// The nodes that will now never run, transitively.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skipped: Vec<NodeName>,
+    /// The targets at which the token came too late and was dropped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) dropped: Vec<NodeName>,
+    /// Which tokens start beyond what is usual.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) settled: Settled,
+    /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) wrote: Vec<String>,
+    /// How the run ended with it; absent if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) end: Option<End>,
+}
+
+impl PartialEq for NodeDone {
+    fn eq(&self, other: &Self) -> bool {
+        let text = |output: &Option<Arc<RawValue>>| output.as_ref().map(|output| output.get().to_owned());
+        self.node == other.node
+            && self.visit == other.visit
+            && self.attempts == other.attempts
+            && self.failure == other.failure
+            && text(&self.output) == text(&other.output)
+            && self.fired == other.fired
+            && self.settled == other.settled
+            && self.end == other.end
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_one(value: &u32) -> bool {
+    *value == 1
+}
+
+/// An edge that fired, or a return to a retry target. A plain one is stored as its target's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fired {
+    pub(crate) to: NodeName,
+    /// The items of a fan-out: one token each.
+    pub(crate) items: Option<Vec<Item>>,
+    /// Whether there is no such edge: the run returns to a retry target.
+    pub(crate) back: bool,
+}
+
+impl Fired {
+    pub(crate) fn plain(to: NodeName) -> Self {
+        Self { to, items: None, back: false }
+    }
+
+    pub(crate) fn tokens(&self) -> usize {
+        self.items.as_ref().map_or(1, Vec::len)
+    }
+}
+
+/// How a fired edge is stored when there is more to it than its target.
+#[derive(Serialize, Deserialize)]
+struct FiredFields {
+    to: NodeName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    items: Option<Vec<Item>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    back: bool,
+}
+
+impl Serialize for Fired {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.items.is_none() && !self.back {
+            return self.to.serialize(serializer);
+        }
+        FiredFields { to: self.to.clone(), items: self.items.clone(), back: self.back }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fired {
+    // By hand, because an untagged enum would lose the exact text of the items.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Fired;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a node's name, or an object with `to`")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Fired, E> {
+                NodeName::new(name).map(Fired::plain).map_err(E::custom)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Fired, A::Error> {
+                let FiredFields { to, items, back } =
+                    Deserialize::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(Fired { to, items, back })
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The item of a fan-out, as JSON text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Item(pub(crate) Arc<RawValue>);
+
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.get() == other.0.get()
+    }
+}
+
+impl Eq for Item {}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    /// Every branch ended and every goal is met.
+    Completed,
+    /// It failed for this reason.
+    Failed(Failure),
+}
+
+/// Why an activation or a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// What sort of failure it is.
+    pub kind: FailureKind,
+    /// What happened, in one line.
+    pub message: String,
+    /// The causes, outermost first; at most 8 of at most 500 bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
+    /// The activation it is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+}
+
+/// What sort of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The node returned an error.
+    Node,
+    /// The node panicked.
+    Panic,
+    /// An attempt took longer than the node's timeout.
+    Timeout,
+    /// The node's update could not be applied or stored.
+    Update,
+    /// The node's route chose what it may not.
+    Route,
+    /// Two concurrent activations overwrote one channel.
+    ConcurrentWrite,
+    /// A node would be visited more often than allowed.
+    MaxVisits,
+    /// The run would have more activations than allowed.
+    MaxSteps,
+    /// The run took longer than its deadline.
+    Deadline,
+    /// A goal is not met and there is no retry target left.
+    GoalGate,
+    /// A join can never get as many tokens as it needs.
+    JoinUnmet,
+    /// An operator decided so.
+    Operator,
+    /// A function of the graph (a route, a condition, a goal) panicked.
+    Graph,
+}
+
+impl Failure {
+    /// How many causes are kept, and how long each may be: enough for a chain of wrapped errors, bounded in the log.
+    const CAUSES: usize = 8;
+    const CAUSE_BYTES: usize = 500;
+
+    /// Makes a failure from a message.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: clip(message.into(), 2_000), causes: Vec::new(), node: None }
+    }
+
+    /// Makes a failure from an error and the chain of its causes.
+    pub fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut failure = Self::new(kind, error.to_string());
+        let mut cause = error.source();
+        while let Some(error) = cause.filter(|_| failure.causes.len() < Self::CAUSES) {
+            failure.causes.push(clip(error.to_string(), Self::CAUSE_BYTES));
+            cause = error.source();
+        }
+        failure
+    }
+
+    /// Names the node.
+    #[must_use]
+    pub fn with_node(mut self, node: &NodeName) -> Self {
+        self.node = Some(node.clone());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(node) = &self.node {
+            write!(f, "node {node}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Cuts a text to at most `most` bytes at a character's border.
+fn clip(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// `Attempt`: one try failed and another will follow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AttemptFailed {
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    /// How many attempts have failed, this one included.
+    pub(crate) failed: u32,
+    pub(crate) failure: Failure,
+    /// When the next may start.
+    pub(crate) retry_at: Timestamp,
+}
+
+/// `Intent`: an attempt that must not be repeated is about to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Intent {
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+}
+
+/// `Status`: the status changed without an activation ending.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum StatusChange {
+    /// Only answers can move the run.
+    #[serde(rename = "interrupted")]
+    Interrupted,
+    /// The run failed as a whole.
+    #[serde(rename = "failed")]
+    Failed(Failure),
+    /// The owner carried out a cancellation.
+    #[serde(rename = "cancelled")]
+    Cancelled,
+}
+
+/// `Signal`: somebody said something to the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Signal {
+    pub(crate) what: SignalKind,
+    /// Who said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SignalKind {
+    /// What became of an activation that must not be repeated and was in flight when its process ended.
+    Respond { question: String, resolution: Resolution },
+    /// The run is to stop for good.
+    Cancel { reason: String },
+    /// A failed run is to go on from its frontier, attempts counted anew.
+    Retry {
+        /// Tokens that start.
+        #[serde(default, skip_serializing_if = "is_default")]
+        settled: Settled,
+    },
+}
+
+/// What became of an activation that must not be repeated and was in flight when its process ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Resolution {
+    /// It did not happen: run it again.
+    Retry,
+    /// It happened: this is the change of the state it made.
+    Supply(Patch),
+    /// Go on as if it had succeeded without changing anything.
+    Skip,
+    /// Treat it as failed, for this reason.
+    Fail(String),
+}
+
+/// `Claim`: an executor took the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claimed {
+    pub(crate) executor: ExecutorId,
+    /// What each node of the graph is like, if the graph changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) graph: Option<BTreeMap<NodeName, Fingerprint>>,
+    /// Tokens that the graph of today lets start.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) settled: Settled,
+}
+
+/// `Release`: the owner let the run go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Released {
+    pub(crate) reason: String,
+}

@@ -1,0 +1,85 @@
+//! One attempt of an activation: runs the node, catches its panics, and ends it when its time is up.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::node::{NodeError, NodeResult};
+use crate::record::{Failure, FailureKind};
+use crate::state::{State, Update};
+
+/// How an attempt ended.
+pub(crate) enum AttemptEnd<S: State> {
+    Done(Update<S>),
+    Failed { failure: Failure, fatal: bool, retry_after: Option<Duration> },
+}
+
+type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
+
+/// The future of one attempt.
+pub(crate) struct Attempt<S: State> {
+    /// `None` once it has ended: the node's future is dropped before its end is reported.
+    work: Option<Work<S>>,
+    timeout: Option<(Duration, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    clock: Arc<dyn Clock>,
+    begun: Duration,
+}
+
+impl<S: State> Attempt<S> {
+    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, clock: Arc<dyn Clock>) -> Self {
+        let begun = clock.monotonic();
+        Self { work: Some(work), timeout: timeout.map(|after| (after, clock.sleep(after))), clock, begun }
+    }
+}
+
+impl<S: State> Future for Attempt<S> {
+    type Output = (AttemptEnd<S>, Duration);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(work) = &mut this.work else { return Poll::Pending };
+        let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(update),
+            Ok(Poll::Ready(Err(error))) => failed(&error),
+            Ok(Poll::Pending) => {
+                let Some((after, sleep)) = &mut this.timeout else { return Poll::Pending };
+                if sleep.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                let message = format!("the attempt took longer than its timeout of {after:?}");
+                let failure = Failure::new(FailureKind::Timeout, message);
+                AttemptEnd::Failed { failure, fatal: false, retry_after: None }
+            }
+            Err(panic) => {
+                let failure = Failure::new(FailureKind::Panic, format!("panicked: {}", panic_text(&*panic)));
+                AttemptEnd::Failed { failure, fatal: false, retry_after: None }
+            }
+        };
+        // A node's destructors are its own code as well.
+        let work = this.work.take();
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
+        Poll::Ready((end, this.clock.monotonic().saturating_sub(this.begun)))
+    }
+}
+
+fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
+    AttemptEnd::Failed {
+        failure: Failure::of(FailureKind::Node, error.source()),
+        fatal: error.is_fatal(),
+        retry_after: error.delay(),
+    }
+}
+
+/// Returns what a panic said, if it said text.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}

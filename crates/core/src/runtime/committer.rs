@@ -1,0 +1,135 @@
+//! The committer: gathers the appends of all runs of a process and sends them to the store as batches.
+//!
+//! No delay is ever added: while fewer than [`LANES`] batches are under way, a submission leaves at once, with whatever else
+//! is there. While all lanes are taken, submissions gather and share the next one. A run has at most one submission under
+//! way, so the order of its records is kept.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::tasks::spawn;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::HeadRef;
+use crate::store::{CheckpointStore, RunAppend};
+
+/// How many batches are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
+const LANES: usize = 4;
+
+/// The most runs in one batch: bounds the store's statement and the harm of a lost reply.
+const MAX_RUNS: usize = 256;
+
+/// The most bytes of bodies in one batch, unless one run alone has more.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long a failed append is tried again before the run stops with its error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetryBudget {
+    pub(crate) attempts: u32,
+    pub(crate) first_delay: Duration,
+}
+
+struct Submission {
+    append: RunAppend,
+    bytes: usize,
+    failed: u32,
+    reply: oneshot::Sender<Result<HeadRef>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Submission>,
+    lanes: usize,
+}
+
+/// Sends appends to one store. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Committer {
+    store: Arc<dyn CheckpointStore>,
+    clock: Arc<dyn Clock>,
+    budget: RetryBudget,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Committer {
+    pub(crate) fn new(store: Arc<dyn CheckpointStore>, clock: Arc<dyn Clock>, budget: RetryBudget) -> Self {
+        Self { store, clock, budget, queue: Arc::default() }
+    }
+
+    /// Hands over the records of one run. The reply comes when they are durable, refused, or the retries are used up.
+    pub(crate) fn submit(&self, append: RunAppend) -> oneshot::Receiver<Result<HeadRef>> {
+        let (reply, answer) = oneshot::channel();
+        let bytes = append.records.iter().map(|record| record.body.len()).sum();
+        self.enqueue(Submission { append, bytes, failed: 0, reply });
+        answer
+    }
+
+    fn enqueue(&self, submission: Submission) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.waiting.push_back(submission);
+        if queue.lanes < LANES {
+            queue.lanes += 1;
+            drop(queue);
+            spawn(self.clone().run_lane());
+        }
+    }
+
+    /// Sends batches until nothing waits.
+    async fn run_lane(self) {
+        while let Some(batch) = self.next_batch() {
+            let (appends, rest): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
+            let expected = rest.len();
+            let results = self.store.append(appends).await;
+            if results.len() != expected {
+                for submission in rest {
+                    let message = "the store did not answer for every run of a batch; report this to its author";
+                    let _ = submission.reply.send(Err(Error::new(ErrorKind::Unsupported, message)));
+                }
+                continue;
+            }
+            for (submission, result) in rest.into_iter().zip(results) {
+                self.answer(submission, result);
+            }
+        }
+    }
+
+    fn next_batch(&self) -> Option<Vec<Submission>> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = queue.waiting.front() {
+            if !batch.is_empty() && (batch.len() >= MAX_RUNS || bytes + next.bytes > MAX_BYTES) {
+                break;
+            }
+            bytes += next.bytes;
+            batch.extend(queue.waiting.pop_front());
+        }
+        if batch.is_empty() {
+            queue.lanes -= 1;
+            return None;
+        }
+        Some(batch)
+    }
+
+    /// Replies, or tries again later with the same records: their ids make the repetition safe.
+    fn answer(&self, mut submission: Submission, result: Result<HeadRef>) {
+        match result {
+            Err(error) if error.is_retryable() && submission.failed + 1 < self.budget.attempts => {
+                let delay = self.budget.first_delay * 2u32.saturating_pow(submission.failed.min(10));
+                tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
+                submission.failed += 1;
+                let committer = self.clone();
+                spawn(async move {
+                    committer.clock.sleep(delay).await;
+                    committer.enqueue(submission);
+                });
+            }
+            // A driver that is gone does not need the answer.
+            result => drop(submission.reply.send(result)),
+        }
+    }
+}

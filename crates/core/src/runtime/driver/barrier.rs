@@ -1,0 +1,54 @@
+//! What must be on stable storage before an activation starts: decided by the effect of its node.
+
+use super::Driver;
+use crate::engine::frontier::ActivationKey;
+use crate::error::Result;
+use crate::graph::node_set::NodeIx;
+use crate::graph::{Effect, NodeCheckpoint};
+use crate::record::body::{Event, Intent};
+use crate::state::State;
+
+/// Whether an activation may start.
+pub(super) enum Barrier {
+    Open,
+    /// It waits until its records are durable, and is started then.
+    Waits,
+}
+
+impl<S: State> Driver<S> {
+    /// Writes what must be written before the activation starts, and tells whether it may start at once.
+    pub(super) fn barrier(&mut self, key: ActivationKey) -> Result<Barrier> {
+        let node = self.plan.node(NodeIx::new(key.0));
+        let (effect, checkpoint, name) = (node.effect, node.checkpoint, node.name.clone());
+        if matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) {
+            self.flush(true)?;
+        }
+        match effect {
+            Effect::Pure | Effect::Read if !matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) => {
+                return Ok(Barrier::Open);
+            }
+            Effect::External => {
+                if self.machine.in_flight.get(&key).is_some_and(|activation| !activation.intent) {
+                    self.note(Event::Intent(Intent { node: name.clone(), visit: key.1 }), Some((name, key.1)), false)?;
+                }
+            }
+            _ => {}
+        }
+        match self.log.head {
+            Some(head) if !self.outbox.is_durable(head.seq) => {
+                self.waiting.insert((head.seq, key), ());
+                Ok(Barrier::Waits)
+            }
+            _ => Ok(Barrier::Open),
+        }
+    }
+
+    /// Lets those start whose records have become durable.
+    pub(super) fn pass_barriers(&mut self) {
+        let Some(durable) = self.outbox.durable() else { return };
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= durable.seq) {
+            let ((_, key), ()) = first.remove_entry();
+            self.passed.push_back(key);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What follows when an attempt ends: retry, or the update, the routes and the next activations.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::super::attempt::{AttemptEnd, panic_text};
+use super::super::log::too_large;
+use super::facts::{Fact, What};
+use super::Driver;
+use crate::engine::decide::Ending;
+use crate::engine::frontier::ActivationKey;
+use crate::error::Result;
+use crate::graph::node_set::NodeIx;
+use crate::graph::{Effect, RouteContext};
+use crate::record::body::{AttemptFailed, Event};
+use crate::record::{Failure, FailureKind};
+use crate::runtime::event::Event as RunEventKind;
+use crate::state::{Patch, PatchWriter, State, Update, Write, Written};
+
+/// What an update and the routes after it came to.
+struct Applied {
+    patch: Patch,
+    overwrites: Vec<String>,
+    fired: Vec<crate::graph::fire::Fired>,
+}
+
+impl<S: State> Driver<S> {
+    /// Takes in the end of an attempt.
+    pub(super) async fn ended(&mut self, key: ActivationKey, end: AttemptEnd<S>, took: Duration) -> Result<()> {
+        self.running.remove(&key);
+        let Some(activation) = self.machine.in_flight.get(&key) else {
+            // Another writer came first, and the activation does not follow any more.
+            return Ok(());
+        };
+        let failed = activation.failed + 1;
+        let what = match end {
+            AttemptEnd::Done(update) => What::Ended { result: Ok(update), took },
+            AttemptEnd::Failed { failure, fatal, retry_after } => {
+                let node = self.plan.node(NodeIx::new(key.0));
+                let failure = failure.with_node(&node.name);
+                if fatal || failed >= node.retry.attempts() {
+                    What::Ended { result: Err(failure), took }
+                } else {
+                    let seed = u64::from(key.0) << 32 | u64::from(key.1.get());
+                    let delay = retry_after.unwrap_or_else(|| node.retry.delay(failed, seed));
+                    What::Retry { failed, failure, at: self.shared.clock.now().plus(delay) }
+                }
+            }
+        };
+        self.take_in(Fact { key, what })?;
+        if self.log.head.is_some_and(|head| !self.outbox.is_durable(head.seq)) {
+            return Ok(());
+        }
+        self.pass_barriers();
+        Ok(())
+    }
+
+    /// Takes in a fact: absorbs it and writes it as the policy says. Also used to make records anew after a conflict.
+    pub(super) fn take_in(&mut self, fact: Fact<S>) -> Result<()> {
+        let Fact { key, what } = fact;
+        match what {
+            What::Retry { failed, failure, at } => {
+                let (node, visit) = (self.machine.name(key.0).clone(), key.1);
+                let delay = at.since(self.shared.clock.now());
+                let event = AttemptFailed { node: node.clone(), visit, failed, failure: failure.clone(), retry_at: at };
+                let seq = self.note(Event::Attempt(event), Some((node.clone(), visit)), false)?;
+                self.shared.emit(&self.log.run, || RunEventKind::NodeFailed {
+                    node,
+                    visit,
+                    failure: failure.clone(),
+                    retry_in: Some(delay),
+                });
+                if self.keeps_facts() {
+                    self.facts.push(Fact { key, what: What::Retry { failed, failure, at } });
+                    self.facts.written(seq);
+                }
+                Ok(())
+            }
+            What::Ended { result, took } => self.take_in_end(key, result, took),
+        }
+    }
+
+    fn take_in_end(&mut self, key: ActivationKey, result: Result<Update<S>, Failure>, took: Duration) -> Result<()> {
+        let index = NodeIx::new(key.0);
+        let before = self.may_fail_after_apply(index).then(|| Arc::clone(&self.state));
+        let applied = match &result {
+            Ok(update) => self.apply(key, update).and_then(|applied| {
+                let overwrites: Vec<&str> = applied.overwrites.iter().map(String::as_str).collect();
+                match self.machine.clash(key, &overwrites) {
+                    Some(failure) => Err(failure),
+                    None => Ok(applied),
+                }
+            }),
+            Err(failure) => Err(failure.clone()),
+        };
+        let (output, notes) = match &result {
+            Ok(update) => (update.output().map(|text| Arc::from(text.to_owned())), update.notes().map(str::to_owned)),
+            Err(_) => (None, None),
+        };
+        let (ending, patch, overwrites) = match applied {
+            Ok(Applied { patch, overwrites, fired }) => (Ok(fired), patch, overwrites),
+            Err(failure) => {
+                if let Some(before) = before {
+                    self.state = before;
+                }
+                let name = &self.plan.node(index).name;
+                let failure = if failure.node.is_none() { failure.with_node(name) } else { failure };
+                (Err(failure), Patch::default(), Vec::new())
+            }
+        };
+        let failed = ending.as_ref().err().cloned();
+        let overwrites: Vec<&str> = overwrites.iter().map(String::as_str).collect();
+        let (graph, state) = (&self.graph, &self.state);
+        let unmet = |gate| !catch_unwind(AssertUnwindSafe(|| graph.goal_met(gate, state))).unwrap_or(false);
+        let mut done = self.machine.decide(Ending { key, result: ending, overwrites: &overwrites }, unmet);
+        done.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if failed.is_none() {
+            done.output = output;
+            done.notes = notes;
+        }
+        let status = self.machine.status;
+        self.machine.fresh.clear();
+        self.machine.absorb_done(&done)?;
+        self.given.remove(&key);
+        self.schedule_fresh();
+        let (node, visit) = (done.node.clone(), done.visit);
+        self.shared.emit(&self.log.run, || match failed {
+            None => RunEventKind::NodeCompleted { node, visit, took },
+            Some(failure) => RunEventKind::NodeFailed { node, visit, failure, retry_in: None },
+        });
+        if self.keeps_facts() {
+            self.facts.push(Fact { key, what: What::Ended { result, took } });
+        }
+        let plan = Arc::clone(&self.plan);
+        let node = plan.node(index);
+        self.hold(done, patch, node.checkpoint, node.effect == Effect::External)?;
+        self.announce(status);
+        Ok(())
+    }
+
+    /// Whether something can go wrong once the update is applied, so that the state before must be kept.
+    fn may_fail_after_apply(&self, node: NodeIx) -> bool {
+        let plan = self.plan.node(node);
+        plan.routed || !self.machine.overwrites.is_empty() || plan.outgoing.iter().any(|&edge| {
+            self.plan.edge(edge).kind == crate::graph::EdgeKind::When
+        })
+    }
+
+    /// Applies an update to the state and asks the routes.
+    fn apply(&mut self, key: ActivationKey, update: &Update<S>) -> Result<Applied, Failure> {
+        let index = NodeIx::new(key.0);
+        let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
+            Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
+        };
+        let mut writer = if self.encodes_patches() { PatchWriter::recording() } else { PatchWriter::touching() };
+        if !update.is_none() || update.output().is_none() {
+            let state = Arc::make_mut(&mut self.state);
+            catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
+                .map_err(|panic| caught("a reducer of the state", &*panic))?
+                .map_err(|error| Failure::of(FailureKind::Update, &error))?;
+        }
+        let written = writer.finish();
+        self.check_size(&written, update.output())?;
+        let name = &self.plan.node(index).name;
+        let cx = RouteContext::new(name, key.1, update.output());
+        let (graph, state) = (&self.graph, &self.state);
+        let fired = catch_unwind(AssertUnwindSafe(|| graph.fire(index, state, &cx)))
+            .map_err(|panic| caught("a route or a condition", &*panic))?
+            .map_err(|error| Failure::of(FailureKind::Route, &error))?;
+        let overwritten = written.touched.iter().filter(|touch| touch.write == Write::Overwritten);
+        let overwrites = if self.machine.in_flight.len() > 1 || !self.machine.overwrites.is_empty() {
+            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
+        } else {
+            Vec::new()
+        };
+        Ok(Applied { patch: written.patch.unwrap_or_default(), overwrites, fired })
+    }
+
+    /// Refuses what would not fit into a record, and names what is to blame.
+    fn check_size(&self, written: &Written, output: Option<&RawValue>) -> Result<(), Failure> {
+        let output_bytes = output.map_or(0, |text| text.get().len());
+        let bytes: usize = written.touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes;
+        let most = self.log.max_body;
+        if bytes <= most {
+            return Ok(());
+        }
+        let blame = match written.largest() {
+            Some(touch) if touch.bytes >= output_bytes => {
+                format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)
+            }
+            _ => format!("its output alone {output_bytes} bytes"),
+        };
+        let message = format!(
+            "the update writes {bytes} bytes, {blame}; allowed are {most}: keep large values elsewhere and store a reference, \
+             or raise `max_body`"
+        );
+        Err(Failure::new(FailureKind::Update, message))
+    }
+}
+
+/// Refuses an input that would not fit into a record.
+pub(crate) fn check_input<S: State>(input: &S, most: usize) -> Result<Box<RawValue>> {
+    let text = input.to_channels_json()?;
+    if text.get().len() > most {
+        return Err(too_large(&text, most));
+    }
+    Ok(text)
+}

@@ -1,0 +1,60 @@
+//! What happened, kept until its record is acknowledged: after another writer came first, records are made anew from it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::engine::frontier::ActivationKey;
+use crate::id::Seq;
+use crate::record::Failure;
+use crate::state::{State, Update};
+
+/// Something that happened to an activation.
+pub(super) struct Fact<S: State> {
+    pub(super) key: ActivationKey,
+    pub(super) what: What<S>,
+}
+
+pub(super) enum What<S: State> {
+    /// It ended: with an update, or for good with a failure.
+    Ended { result: Result<Update<S>, Failure>, took: Duration },
+    /// An attempt failed and another follows.
+    Retry { failed: u32, failure: Failure, at: Timestamp },
+}
+
+/// The facts that no acknowledged record holds, in order.
+pub(super) struct Facts<S: State> {
+    /// Each with the record that holds it; none yet if it is held back.
+    queue: VecDeque<(Option<Seq>, Fact<S>)>,
+}
+
+impl<S: State> Default for Facts<S> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new() }
+    }
+}
+
+impl<S: State> Facts<S> {
+    pub(super) fn push(&mut self, fact: Fact<S>) {
+        self.queue.push_back((None, fact));
+    }
+
+    /// Says that everything so far stands in the record with this number.
+    pub(super) fn written(&mut self, seq: Seq) {
+        for (at, _) in self.queue.iter_mut().rev().take_while(|(at, _)| at.is_none()) {
+            *at = Some(seq);
+        }
+    }
+
+    /// Forgets what stands in acknowledged records.
+    pub(super) fn acknowledged(&mut self, seq: Seq) {
+        while self.queue.front().is_some_and(|(at, _)| at.is_some_and(|at| at <= seq)) {
+            self.queue.pop_front();
+        }
+    }
+
+    /// Takes all facts, to make their records anew.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = Fact<S>> + use<S> {
+        std::mem::take(&mut self.queue).into_iter().map(|(_, fact)| fact)
+    }
+}

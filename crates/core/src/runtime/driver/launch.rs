@@ -1,0 +1,205 @@
+//! Starting activations.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::super::attempt::Attempt;
+use super::barrier::Barrier;
+use super::facts::{Fact, What};
+use super::{Driver, Running};
+use crate::engine::frontier::{ActivationKey, Token};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Effect;
+use crate::graph::node_set::NodeIx;
+use crate::node::{Input, NodeContext, NodeScope};
+use crate::record::body::Resolution;
+use crate::record::{Failure, FailureKind};
+use crate::runtime::event::Event as RunEventKind;
+use crate::state::{Channels, Draft, State, Update};
+
+impl<S: State> Driver<S> {
+    /// Puts the activations that the last event made in line, each with the state as it is now.
+    pub(super) fn schedule_fresh(&mut self) {
+        for key in std::mem::take(&mut self.machine.fresh) {
+            self.given.insert(key, Arc::clone(&self.state));
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Puts every activation in line that is in flight and does not run.
+    pub(super) fn schedule_all(&mut self) {
+        self.machine.fresh.clear();
+        self.ready.clear();
+        self.waiting.clear();
+        self.passed.clear();
+        self.given.retain(|key, _| self.running.contains_key(key));
+        let idle: Vec<_> = self.machine.in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
+        for key in idle {
+            self.given.insert(key, Arc::clone(&self.state));
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Starts the next activation that may start. Returns whether there was anything to do.
+    pub(super) async fn launch_next(&mut self) -> Result<bool> {
+        if self.is_stopping() || !self.room() {
+            return Ok(false);
+        }
+        if let Some(key) = self.passed.pop_front() {
+            if self.machine.in_flight.contains_key(&key) {
+                self.launch(key).await?;
+            }
+            return Ok(true);
+        }
+        let Some(key) = self.ready.pop_front() else { return Ok(false) };
+        let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(true) };
+        if activation.in_doubt {
+            return Ok(true);
+        }
+        if let Some(resolution) = activation.resolution.clone() {
+            let result = self.resolve(resolution);
+            self.take_in(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
+            return Ok(true);
+        }
+        if activation.retry_at.is_some_and(|at| at > self.shared.clock.now()) {
+            // The timer puts it back in line.
+            return Ok(true);
+        }
+        if let Barrier::Open = self.barrier(key)? {
+            self.launch(key).await?;
+        }
+        Ok(true)
+    }
+
+    /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
+    async fn launch(&mut self, key: ActivationKey) -> Result<()> {
+        let index = NodeIx::new(key.0);
+        let Some(activation) = self.machine.in_flight.get_mut(&key) else { return Ok(()) };
+        activation.retry_at = None;
+        let attempt = activation.failed + 1;
+        let scope = NodeScope {
+            run: Arc::clone(&self.scope),
+            node: self.plan.node(index).name.clone(),
+            visit: key.1,
+            attempt,
+            item: activation.item.clone(),
+            inputs: Arc::default(),
+        };
+        let inputs = self.inputs(key);
+        let scope = NodeScope { inputs, ..scope };
+        self.shared.emit(&self.log.run, || RunEventKind::NodeStarted {
+            node: scope.node.clone(),
+            visit: key.1,
+            attempt,
+        });
+        let plan = self.plan.node(index);
+        // The given state stays for further attempts only if there may be any.
+        let state = match plan.retry.attempts() {
+            1 => self.given.remove(&key),
+            _ => self.given.get(&key).cloned(),
+        };
+        let state = state.unwrap_or_else(|| Arc::clone(&self.state));
+        let external = plan.effect == Effect::External;
+        let timeout = plan.timeout;
+        let work = Arc::clone(self.graph.work(index));
+        let span = tracing::debug_span!(
+            "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
+        );
+        let node = async move { work.run(NodeContext::new(scope), Draft::new(state)).await };
+        let work: Pin<Box<dyn Future<Output = _> + Send>> = if span.is_disabled() {
+            Box::pin(node)
+        } else {
+            Box::pin(tracing::Instrument::instrument(node, span))
+        };
+        let mut attempt = Attempt::new(work, timeout, Arc::clone(&self.shared.clock));
+        let alone = self.running.is_empty() && self.ready.is_empty() && self.passed.is_empty();
+        if alone {
+            // One turn here: work that does not wait is done without a task of its own.
+            let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;
+            if let Poll::Ready((end, took)) = first {
+                return self.ended(key, end, took).await;
+            }
+        }
+        let task = self.tasks.spawn(async move {
+            let (end, took) = attempt.await;
+            (key, end, took)
+        });
+        self.running.insert(key, Running { task, external });
+        Ok(())
+    }
+
+    /// Returns what was joined, in the order of the edges, then of the items.
+    fn inputs(&self, key: ActivationKey) -> Arc<[Input]> {
+        let Some(activation) = self.machine.in_flight.get(&key) else { return Arc::default() };
+        let to = NodeIx::new(key.0);
+        let order = |token: &Token| {
+            let edges = self.machine.index(token.from).map(|from| &self.plan.node(from).outgoing);
+            let edge = edges.and_then(|edges| edges.iter().find(|&&edge| self.plan.edge(edge).to == to));
+            (edge.copied().is_none(), edge.copied(), token.visit)
+        };
+        let mut tokens: Vec<&Token> = activation.inputs.iter().collect();
+        tokens.sort_by_key(|token| order(token));
+        let input = |token: &Token| Input {
+            from: self.machine.name(token.from).clone(),
+            visit: token.visit,
+            output: token.output.clone(),
+        };
+        tokens.into_iter().map(input).collect()
+    }
+
+    /// Turns an answer about an activation in doubt into what it came to.
+    fn resolve(&mut self, resolution: Resolution) -> Result<Update<S>, Failure> {
+        match resolution {
+            Resolution::Skip | Resolution::Retry => Ok(Update::none()),
+            Resolution::Fail(reason) => Err(Failure::new(FailureKind::Operator, reason)),
+            Resolution::Supply(patch) => self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error)),
+        }
+    }
+
+    /// Makes an update of a patch that somebody supplied.
+    fn supplied(&self, patch: &crate::state::Patch) -> Result<Update<S>> {
+        let mut channels = Channels::from_json(self.state.to_channels_json()?.get())?;
+        channels.apply(patch)?;
+        let after = S::from_channels(channels, self.graph.schema())?;
+        Ok(Update::new(S::diff(&self.state, after)?))
+    }
+
+    /// Acts on the time: retries that are due, the deadline, the end of a grace, signals of others.
+    pub(super) async fn on_timer(&mut self) -> Result<()> {
+        let (now, wall) = (self.shared.clock.monotonic(), self.shared.clock.now());
+        let due = self.machine.in_flight.iter().filter(|(_, a)| a.retry_at.is_some_and(|at| at <= wall));
+        let due: Vec<_> = due.map(|(&key, _)| key).filter(|key| !self.running.contains_key(key)).collect();
+        for key in due {
+            if !self.ready.contains(&key) && !self.passed.contains(&key) {
+                self.ready.push_back(key);
+            }
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_stopping() {
+            self.deadline = None;
+            return self.exceed_deadline();
+        }
+        if self.grace.is_some_and(|grace| grace <= now) {
+            self.tasks.abort_all();
+            self.running.clear();
+            return Ok(());
+        }
+        self.look().await
+    }
+
+    fn exceed_deadline(&mut self) -> Result<()> {
+        let after = self.plan.deadline.unwrap_or_default();
+        let failure = Failure::new(FailureKind::Deadline, format!("the run took longer than its deadline of {after:?}"));
+        self.note(crate::record::body::Event::Status(crate::record::body::StatusChange::Failed(failure)), None, false)?;
+        Ok(())
+    }
+
+    /// Says that a run that is in progress has nothing that could move it: a fault of the machine, never of the user.
+    pub(super) fn stuck(&self) -> Error {
+        let waiting: Vec<_> = self.machine.tokens.keys().map(|&node| self.machine.name(node).to_string()).collect();
+        let message = format!("nothing can move the run, tokens wait at: {}; report this with the run's log", waiting.join(", "));
+        Error::new(ErrorKind::Corrupt, message).with_run(&self.log.run)
+    }
+}

@@ -1,0 +1,321 @@
+//! The driver of one run: turns what happens into records, absorbs them, appends them, and does what the machine asks for.
+
+mod barrier;
+mod end;
+mod facts;
+mod launch;
+mod outbox;
+mod rebase;
+mod record;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+pub(crate) use self::end::check_input;
+use self::facts::Facts;
+pub(crate) use self::outbox::Outbox;
+use super::attempt::AttemptEnd;
+use super::event::Event as RunEventKind;
+use super::log::LogWriter;
+use super::shared::{Control, Driven, Shared};
+use crate::engine::frontier::ActivationKey;
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::plan::Plan;
+use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
+use crate::id::Seq;
+use crate::node::{Command, RunScope};
+use crate::record::{Record, RunStatus};
+use crate::record::body::NodeDone;
+use crate::state::{Patch, State};
+
+/// How many nodes run on without giving other tasks a turn.
+const TURN: u32 = 64;
+
+/// What was absorbed and is not written yet: coarser checkpoint frequencies hold it back.
+#[derive(Default)]
+struct Held {
+    done: Vec<NodeDone>,
+    patch: Patch,
+    /// When something was last written, by the monotonic clock.
+    written: Duration,
+}
+
+/// Why the driver stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// The run has ended, or waits for an answer.
+    Settled,
+    /// The runtime ended; the run was let go.
+    Released,
+}
+
+pub(crate) struct Driver<S: State> {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) graph: Graph<S>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) policy: CheckpointPolicy,
+    pub(crate) scope: Arc<RunScope>,
+    pub(crate) machine: Machine,
+    pub(crate) state: Arc<S>,
+    pub(crate) log: LogWriter,
+    pub(crate) outbox: Outbox,
+    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
+    pub(crate) cancelled: watch::Sender<bool>,
+    /// When the run must have ended, by the monotonic clock.
+    pub(crate) deadline: Option<Duration>,
+    /// The first record, until it is written: with checkpoints disabled it may never be.
+    pub(crate) first: Option<Record>,
+    driven: Driven,
+    held: Held,
+    facts: Facts<S>,
+    /// Activations to start, in order.
+    ready: VecDeque<ActivationKey>,
+    /// The state that each of them starts from.
+    given: HashMap<ActivationKey, Arc<S>>,
+    /// Activations that start once a record is durable.
+    waiting: BTreeMap<(Seq, ActivationKey), ()>,
+    /// Activations whose barrier was passed.
+    passed: VecDeque<ActivationKey>,
+    running: HashMap<ActivationKey, Running>,
+    tasks: JoinSet<(ActivationKey, AttemptEnd<S>, Duration)>,
+    /// Replies to those who wait for a record to become durable.
+    replies: VecDeque<(Seq, tokio::sync::oneshot::Sender<Result<()>>)>,
+    /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
+    grace: Option<Duration>,
+    turn: u32,
+}
+
+struct Running {
+    task: AbortHandle,
+    external: bool,
+}
+
+impl<S: State> Driver<S> {
+    #[expect(clippy::too_many_arguments, reason = "called in one place, with what a start or a claim has made")]
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        graph: Graph<S>,
+        policy: CheckpointPolicy,
+        driven: Driven,
+        parts: (Arc<RunScope>, mpsc::UnboundedReceiver<Command>, watch::Sender<bool>),
+        machine: Machine,
+        state: Arc<S>,
+        log: LogWriter,
+        outbox: Outbox,
+    ) -> Self {
+        let plan = Arc::clone(graph.plan());
+        let now = shared.clock.monotonic();
+        let (scope, commands, cancelled) = parts;
+        let mut driver = Self {
+            deadline: plan.deadline.map(|after| now + after),
+            shared,
+            graph,
+            plan,
+            policy,
+            scope,
+            machine,
+            state,
+            log,
+            outbox,
+            commands,
+            cancelled,
+            first: None,
+            driven,
+            held: Held { written: now, ..Held::default() },
+            facts: Facts::default(),
+            ready: VecDeque::new(),
+            given: HashMap::new(),
+            waiting: BTreeMap::new(),
+            passed: VecDeque::new(),
+            running: HashMap::new(),
+            tasks: JoinSet::new(),
+            replies: VecDeque::new(),
+            grace: None,
+            turn: 0,
+        };
+        driver.schedule_all();
+        driver
+    }
+
+    /// Whether what was held back can be made anew after another writer came first.
+    ///
+    /// Frequencies without a bound on what they hold back do not keep what nodes returned, since that would hold memory
+    /// without a bound as well: then a conflict ends the run here, and a resume goes on from the last checkpoint.
+    fn keeps_facts(&self) -> bool {
+        !matches!(self.policy.frequency, CheckpointFrequency::Disabled | CheckpointFrequency::StatusChangeOnly)
+    }
+
+    /// Whether patches are encoded: without any record to come there is no use for them, and a later one becomes a base.
+    fn encodes_patches(&self) -> bool {
+        self.policy.frequency != CheckpointFrequency::Disabled
+    }
+
+    /// Drives the run until it has settled, or the runtime ends.
+    ///
+    /// Everything that was acknowledged is durable when this returns, also with an error.
+    pub(crate) async fn run(&mut self) -> Result<Stopped> {
+        let result = self.drive().await;
+        self.abort_all();
+        let reply = match &result {
+            Ok(_) => Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(&self.log.run),
+            Err(error) => error.clone(),
+        };
+        for (_, waiting) in self.replies.drain(..) {
+            let _ = waiting.send(Err(reply.clone()));
+        }
+        result
+    }
+
+    async fn drive(&mut self) -> Result<Stopped> {
+        let mut stop = self.shared.stop.subscribe();
+        loop {
+            self.step().await?;
+            if let Some(stopped) = self.settle().await? {
+                return Ok(stopped);
+            }
+            self.wait(&mut stop).await?;
+        }
+    }
+
+    /// Does everything that can be done without waiting.
+    async fn step(&mut self) -> Result<()> {
+        loop {
+            while let Some(answer) = self.outbox.try_acknowledge() {
+                self.acknowledge(answer).await?;
+            }
+            if self.outbox.pending() >= self.shared.limits.max_pending {
+                let answer = self.outbox.acknowledged().await;
+                self.acknowledge(answer).await?;
+                continue;
+            }
+            self.turn += 1;
+            if self.turn.is_multiple_of(TURN) {
+                tokio::task::yield_now().await;
+                while let Ok(command) = self.commands.try_recv() {
+                    self.command(command)?;
+                }
+                while let Ok(control) = self.driven.control.try_recv() {
+                    self.control(control).await?;
+                }
+            }
+            if !self.launch_next().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for the next thing to happen and takes it in.
+    async fn wait(&mut self, stop: &mut watch::Receiver<Option<Duration>>) -> Result<()> {
+        let clock = Arc::clone(&self.shared.clock);
+        let now = clock.monotonic();
+        let wake = self.next_wake(now).min(now + self.shared.limits.poll);
+        let sleep = clock.sleep(wake.saturating_sub(now));
+        let stopping = self.grace.is_some() || stop.borrow().is_some();
+        tokio::select! {
+            biased;
+            answer = self.outbox.acknowledged() => self.acknowledge(answer).await,
+            Some(ended) = self.tasks.join_next() => match ended {
+                Ok((key, end, took)) => self.ended(key, end, took).await,
+                // Aborted on purpose; a panic of a node is caught inside its task.
+                Err(_) => Ok(()),
+            },
+            Some(command) = self.commands.recv() => self.command(command),
+            Some(control) = self.driven.control.recv() => self.control(control).await,
+            _ = stop.changed(), if !stopping => {
+                if let Some(grace) = *stop.borrow() {
+                    self.grace = Some(clock.monotonic() + grace);
+                    self.cancelled.send_replace(true);
+                }
+                Ok(())
+            }
+            () = sleep => self.on_timer().await,
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::Checkpoint(reply) => {
+                self.flush(true)?;
+                match self.log.head {
+                    Some(head) if !self.outbox.is_durable(head.seq) => self.replies.push_back((head.seq, reply)),
+                    _ => drop(reply.send(Ok(()))),
+                }
+            }
+            Command::Emit { node, visit, name, payload } => {
+                let payload = Arc::from(payload);
+                self.shared.emit(&self.log.run, || RunEventKind::Custom { node, visit, name, payload });
+            }
+        }
+        Ok(())
+    }
+
+    async fn control(&mut self, control: Control) -> Result<()> {
+        match control {
+            Control::Look => self.look().await,
+            Control::Signal { signal, reply } => self.signal(signal, reply).await,
+        }
+    }
+
+    /// Looks whether somebody else has written to the run.
+    async fn look(&mut self) -> Result<()> {
+        if !self.outbox.is_empty() || self.outbox.durable().is_none() {
+            // What is on its way will meet whoever wrote.
+            return Ok(());
+        }
+        match self.shared.store.head(&self.log.run).await {
+            Ok(Some(head)) if Some(head.head()) == self.outbox.durable() => Ok(()),
+            Ok(_) => self.rebase().await,
+            // Looking is a courtesy; what matters meets the error when it is written.
+            Err(error) => {
+                tracing::debug!(run = %self.log.run, %error, "cannot look for signals");
+                Ok(())
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self, answer: Result<crate::id::HeadRef>) -> Result<()> {
+        match answer {
+            Ok(head) => {
+                self.facts.acknowledged(head.seq);
+                self.shared.emit(&self.log.run, || RunEventKind::Durable { seq: head.seq });
+                while self.replies.front().is_some_and(|(seq, _)| *seq <= head.seq) {
+                    if let Some((_, reply)) = self.replies.pop_front() {
+                        let _ = reply.send(Ok(()));
+                    }
+                }
+                self.pass_barriers();
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict => self.rebase().await,
+            Err(error) => Err(error.with_run(&self.log.run)),
+        }
+    }
+
+    /// Returns when the driver must act although nothing happens.
+    fn next_wake(&self, now: Duration) -> Duration {
+        let retry = self.machine.in_flight.values().filter_map(|a| a.retry_at).min();
+        let retry = retry.map(|at| now + at.since(self.shared.clock.now()));
+        [retry, self.deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
+    }
+
+    /// Whether nothing new may start.
+    fn is_stopping(&self) -> bool {
+        self.machine.cancel.is_some() || self.grace.is_some() || self.machine.status != RunStatus::InProgress
+    }
+
+    fn room(&self) -> bool {
+        self.plan.concurrency.map_or(usize::MAX, |most: NonZeroU32| most.get() as usize) > self.running.len()
+    }
+
+    fn abort_all(&mut self) {
+        self.cancelled.send_replace(true);
+        self.tasks.abort_all();
+        self.running.clear();
+    }
+}

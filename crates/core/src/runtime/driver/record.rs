@@ -1,0 +1,128 @@
+//! From what was absorbed to records on their way.
+
+use std::num::NonZeroU32;
+
+use super::super::log::About;
+use super::Driver;
+use crate::error::{ErrorKind, Result};
+use crate::graph::{CheckpointFrequency, NodeCheckpoint};
+use crate::id::{NodeName, Seq, Visit};
+use crate::record::body::{Event, NodeDone, NodesDone, StatusChange};
+use crate::record::{Failure, FailureKind, RunStatus};
+use crate::runtime::event::Event as RunEventKind;
+use crate::state::{Patch, State};
+
+impl<S: State> Driver<S> {
+    /// Holds an end that was absorbed, and writes what is held if the policy says so.
+    pub(super) fn hold(&mut self, done: NodeDone, patch: Patch, checkpoint: NodeCheckpoint, must: bool) -> Result<()> {
+        self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
+        self.held.done.push(done);
+        let frequency = match self.policy.frequency {
+            _ if checkpoint == NodeCheckpoint::None => false,
+            CheckpointFrequency::EveryNode => true,
+            CheckpointFrequency::EveryNth(n) => {
+                u32::try_from(self.held.done.len()).map_or(true, |held| held >= NonZeroU32::get(n))
+            }
+            CheckpointFrequency::Interval(interval) => {
+                self.shared.clock.monotonic().saturating_sub(self.held.written) >= interval
+            }
+            CheckpointFrequency::StatusChangeOnly | CheckpointFrequency::Disabled => false,
+        };
+        let after = matches!(checkpoint, NodeCheckpoint::After | NodeCheckpoint::Both);
+        if must || frequency || after || self.writes_status() {
+            self.flush(false)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the status that the run has now is to be written.
+    fn writes_status(&self) -> bool {
+        let disabled = self.policy.frequency == CheckpointFrequency::Disabled && self.log.head.is_none();
+        match self.machine.status {
+            _ if disabled => false,
+            RunStatus::InProgress => false,
+            RunStatus::Failed => self.policy.on_failure,
+            RunStatus::Interrupted => self.policy.on_interrupt,
+            RunStatus::AwaitingInput => self.policy.on_awaiting_input,
+            RunStatus::Completed | RunStatus::Cancelled => true,
+        }
+    }
+
+    /// Writes what is held back. `whole` asks for a checkpoint even where nothing has been written at all.
+    pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
+        if self.held.done.is_empty() && !(whole && self.log.head.is_none()) {
+            return Ok(());
+        }
+        self.begin_log()?;
+        if self.held.done.is_empty() {
+            return Ok(());
+        }
+        let done = std::mem::take(&mut self.held.done);
+        let patch = std::mem::take(&mut self.held.patch);
+        self.held.written = self.shared.clock.monotonic();
+        let about = About {
+            node: done.last().map(|last| (last.node.clone(), last.visit)),
+            base: !self.encodes_patches(),
+            ..About::default()
+        };
+        let seq = self.write(Event::Node(NodesDone { done, patch }), about)?;
+        self.facts.written(seq);
+        Ok(())
+    }
+
+    /// Writes the first record, if it was held back since the start.
+    fn begin_log(&mut self) -> Result<()> {
+        if let Some(first) = self.first.take() {
+            self.log.begin(&first);
+            self.outbox.push(first);
+        }
+        Ok(())
+    }
+
+    /// Writes a record of what the machine has just absorbed.
+    pub(super) fn write(&mut self, event: Event, about: About) -> Result<Seq> {
+        let state = &self.state;
+        match self.log.record(event.clone(), about, &self.machine, || state.to_channels_json()) {
+            Ok(record) => {
+                let seq = record.header.seq;
+                self.outbox.push(record);
+                Ok(seq)
+            }
+            // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
+            Err(error) if error.kind() == ErrorKind::TooLarge => {
+                let failure = Failure::of(FailureKind::Update, &error);
+                let record = self.log.record_without_base(event, &self.machine)?;
+                self.outbox.push(record);
+                let event = Event::Status(StatusChange::Failed(failure));
+                self.machine.absorb(&event)?;
+                let record = self.log.record_without_base(event, &self.machine)?;
+                let seq = record.header.seq;
+                self.outbox.push(record);
+                Ok(seq)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Absorbs an event and writes it, after everything that is held back.
+    pub(super) fn note(&mut self, event: Event, node: Option<(NodeName, Visit)>, release: bool) -> Result<Seq> {
+        self.flush(true)?;
+        let before = self.machine.status;
+        self.machine.absorb(&event)?;
+        let wake_at = match &event {
+            Event::Attempt(attempt) if self.machine.in_flight.len() == 1 => Some(attempt.retry_at),
+            _ => None,
+        };
+        let seq = self.write(event, About { node, wake_at, release, base: false })?;
+        self.announce(before);
+        Ok(seq)
+    }
+
+    /// Tells subscribers if the status changed.
+    pub(super) fn announce(&self, before: RunStatus) {
+        let status = self.machine.status;
+        if status != before {
+            self.shared.emit(&self.log.run, || RunEventKind::Status { status });
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What subscribers hear of runs as they go on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::broadcast;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
+use crate::record::{Failure, RunStatus};
+
+/// Something that happened in a run of this process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunEvent {
+    /// The run.
+    pub run: RunKey,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened.
+///
+/// Events tell what this process saw, as it saw it; they are not stored, and a slow subscriber misses some. What is certain
+/// stands in the log: an event other than [`Event::Durable`] may be of work that a crash undoes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// The run was started here.
+    Started,
+    /// The run was taken up here; `recorded` activations had ended and are not run again.
+    Resumed {
+        /// How often the run has been claimed, this time included.
+        epoch: Epoch,
+        /// How many activations are recorded.
+        recorded: u64,
+        /// Whether the graph differs from the one of the start, though not where it matters.
+        graph_changed: bool,
+    },
+    /// An attempt of an activation began.
+    NodeStarted {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// Which attempt, from 1.
+        attempt: u32,
+    },
+    /// An activation succeeded.
+    NodeCompleted {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// How long the attempt took.
+        took: Duration,
+    },
+    /// An attempt failed; another follows after the delay if there is one.
+    NodeFailed {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// Why.
+        failure: Failure,
+        /// When the next attempt follows; `None` if it was the last.
+        retry_in: Option<Duration>,
+    },
+    /// Everything up to this record is on stable storage.
+    Durable {
+        /// The position of the record.
+        seq: Seq,
+    },
+    /// The run's status changed.
+    Status {
+        /// The status it has now.
+        status: RunStatus,
+    },
+    /// A node said something of its own, see [`NodeContext::emit`](crate::node::NodeContext::emit).
+    Custom {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// The name the node gave it.
+        name: String,
+        /// What it said, as JSON text.
+        payload: Arc<RawValue>,
+    },
+}
+
+/// A stream of events.
+#[derive(Debug)]
+pub struct Events {
+    receiver: broadcast::Receiver<RunEvent>,
+    run: Option<RunKey>,
+}
+
+impl Events {
+    pub(crate) fn new(receiver: broadcast::Receiver<RunEvent>, run: Option<RunKey>) -> Self {
+        Self { receiver, run }
+    }
+
+    /// Waits for the next event. `Ok(None)` says that some were missed, because they came faster than they were taken.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] when the runtime is gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no event is lost by dropping the future.
+    pub async fn next(&mut self) -> Result<Option<RunEvent>> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) if self.run.as_ref().is_none_or(|run| *run == event.run) => return Ok(Some(event)),
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => return Ok(None),
+                Err(broadcast::error::RecvError::Closed) => {
+                    return Err(Error::new(ErrorKind::Closed, "the runtime is gone; there will be no more events"));
+                }
+            }
+        }
+    }
+}

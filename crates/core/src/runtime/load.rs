@@ -1,0 +1,25 @@
+//! A run from the store, with the user's type.
+
+use crate::engine::fold::{Folded, fold};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Graph;
+use crate::id::RunKey;
+use crate::state::State;
+use crate::store::{At, CheckpointStore};
+
+/// A run as it is in the store.
+pub(crate) struct Loaded<S> {
+    pub(crate) folded: Folded,
+    pub(crate) state: S,
+}
+
+pub(crate) async fn load<S: State>(store: &dyn CheckpointStore, graph: &Graph<S>, run: &RunKey) -> Result<Loaded<S>> {
+    let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+    let folded = fold(run, &records, Some(graph.plan()))?;
+    let state = S::from_channels(folded.channels.clone(), graph.schema()).map_err(|error| error.with_run(run))?;
+    Ok(Loaded { folded, state })
+}
+
+pub(crate) fn missing(run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such run; start it, or check tenant and id").with_run(run)
+}

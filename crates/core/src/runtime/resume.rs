@@ -1,0 +1,158 @@
+//! Taking a run up: claiming it, and going on from its last record.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::driver::Outbox;
+use super::event::Event as RunEventKind;
+use super::handle::RunHandle;
+use super::load::{Loaded, load, missing};
+use super::log::{About, LogWriter};
+use super::shared::Shared;
+use super::start::{Parts, drive};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointPolicy, Graph};
+use crate::id::RunKey;
+use crate::record::RunStatus;
+use crate::record::body::{Claimed, Event, StatusChange};
+use crate::state::State;
+use crate::store::{RunAppend, RunHead};
+
+/// On which terms a run is taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) allow_changed_graph: bool,
+    pub(crate) take_over: bool,
+}
+
+/// A resume that is being prepared; `.await` takes the run.
+#[must_use = "a resume does nothing until it is awaited"]
+pub struct ResumeRequest<S: State> {
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    run: Result<RunKey>,
+    policy: CheckpointPolicy,
+    terms: Terms,
+}
+
+impl<S: State> ResumeRequest<S> {
+    pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: Result<RunKey>) -> Self {
+        Self { shared, graph, run, policy: CheckpointPolicy::default(), terms: Terms::default() }
+    }
+
+    /// Goes on although nodes of the frontier differ from those that the run was recorded with.
+    pub fn allow_changed_graph(mut self) -> Self {
+        self.terms.allow_changed_graph = true;
+        self
+    }
+
+    /// Takes the run even from an owner that is alive; that one stops at its next record, with nothing lost.
+    pub fn take_over(mut self) -> Self {
+        self.terms.take_over = true;
+        self
+    }
+
+    /// Sets when the run writes checkpoints; after every node unless set.
+    pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+}
+
+/// Refuses what cannot be resumed, and says what can be done instead.
+fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
+    let refuse = |kind, message: String| Err(Error::new(kind, message).with_run(&head.run));
+    match head.status {
+        RunStatus::Completed | RunStatus::Cancelled => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {}; there is nothing to resume", head.status))
+        }
+        RunStatus::Failed => {
+            refuse(ErrorKind::WrongStatus, "the run is failed; call `Runtime::retry`, then resume it".into())
+        }
+        _ => match head.owner {
+            Some(owner) if head.owner_alive && owner != shared.executor && !terms.take_over => {
+                let message = format!(
+                    "executor {owner} is alive and has the run; wait for it, or resume with `.take_over()` to take it away"
+                );
+                refuse(ErrorKind::Conflict, message)
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Claims a run and drives it. A run that waits for an answer is not claimed: the handle tells what it waits for.
+pub(crate) async fn resume<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    policy: CheckpointPolicy,
+    terms: &Terms,
+) -> Result<RunHandle<S>> {
+    let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
+    check(&head, shared, terms)?;
+    if head.facts.workflow != *graph.name() {
+        let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
+        return Err(Error::new(ErrorKind::Invalid, message).with_run(run));
+    }
+    if head.status != RunStatus::InProgress {
+        return Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None));
+    }
+    let driven = shared.enter(run)?;
+    let Loaded { folded, state } = load(&*shared.store, graph, run).await?;
+    let mut machine = folded.machine.clone();
+    let misfits = machine.misfits();
+    if !(misfits.is_empty() || terms.allow_changed_graph && misfits.iter().all(|(name, _)| graph.plan().find(name.as_str()).is_some())) {
+        let listed: Vec<_> = misfits.iter().map(|(name, why)| format!("`{name}` {why}")).collect();
+        let message = format!(
+            "the graph changed where the run is: {}; resume with the graph of before, or with `.allow_changed_graph()`",
+            listed.join(", ")
+        );
+        return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(folded.last.seq));
+    }
+    let changed = machine.changed_graph();
+    let (settled, unmet) = machine.resettle();
+    let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
+    let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
+    log.follow(&folded);
+    log.epoch = folded.last.epoch.next();
+    let graph_changed = changed.is_some();
+    let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
+    events.extend(unmet.filter(|_| machine.in_flight.is_empty()).map(|failure| Event::Status(StatusChange::Failed(failure))));
+    let mut records = Vec::new();
+    for event in events {
+        machine.absorb(&event)?;
+        records.push(log.record(event, About::default(), &machine, || state.to_channels_json())?);
+    }
+    let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
+    let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
+    let durable = shared.committer.submit(append).await.unwrap_or_else(gone).map_err(|error| match error.kind() {
+        ErrorKind::Conflict => {
+            let message = "another executor took the run at the same moment; it goes on there";
+            Error::new(ErrorKind::Conflict, message).with_source(error)
+        }
+        _ => error,
+    });
+    let durable = durable.map_err(|error| error.with_run(run))?;
+    let (epoch, recorded) = (log.epoch, machine.tick);
+    shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
+    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
+    let parts = Parts { machine, state, log, outbox, first: None };
+    Ok(drive(Arc::clone(shared), graph.clone(), policy, driven, parts))
+}
+
+impl<S: State> IntoFuture for ResumeRequest<S> {
+    type Output = Result<RunHandle<S>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { resume(&self.shared, &self.graph, &self.run?, self.policy, &self.terms).await })
+    }
+}
+
+impl<S: State> std::fmt::Debug for ResumeRequest<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResumeRequest").field("workflow", self.graph.name()).field("run", &self.run).finish_non_exhaustive()
+    }
+}

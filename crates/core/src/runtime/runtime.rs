@@ -1,0 +1,390 @@
+//! The runtime as an application sees it: one per process and store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::committer::{Committer, RetryBudget};
+use super::event::Events;
+use super::load::missing;
+use super::outcome::{Question, questions};
+use super::resume::ResumeRequest;
+use super::shared::{Control, Limits, Shared};
+use super::signal;
+use super::start::StartRequest;
+use super::tasks::spawn;
+use crate::clock::{Clock, SystemClock};
+use crate::engine::fold::fold;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Graph;
+use crate::id::{ExecutorId, IdSource, RandomIds, RunKey};
+use crate::node::Resources;
+use crate::record::body::{Settled, SignalKind};
+use crate::record::Resolution;
+use crate::state::State;
+use crate::store::{At, CheckpointStore, RunHead};
+
+/// The largest body of a record unless set otherwise, in bytes.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+
+/// How many records of a run may be on their way: what overlaps with work, and what a crash repeats of pure work.
+const MAX_PENDING: usize = 1_024;
+
+/// How many events a slow subscriber may lag behind before it misses some.
+const EVENTS: usize = 4_096;
+
+/// What a runtime is made with.
+pub struct RuntimeBuilder {
+    store: Arc<dyn CheckpointStore>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    resources: Resources,
+    limits: Limits,
+    budget: RetryBudget,
+}
+
+impl RuntimeBuilder {
+    /// Lends a value to all nodes, by its type.
+    #[must_use]
+    pub fn resource<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.resources.insert(value);
+        self
+    }
+
+    /// Takes the time from another clock: for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Takes ids from another source: for tests.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.ids = ids;
+        self
+    }
+
+    /// Sets the largest body of a record in bytes; 8 MiB unless set. Larger: records that stores and networks choke on.
+    /// Smaller: states and updates are refused earlier.
+    #[must_use]
+    pub fn max_body(mut self, bytes: usize) -> Self {
+        self.limits.max_body = bytes;
+        self
+    }
+
+    /// Sets how long this process counts as alive after each heartbeat; 15 seconds unless set. Longer: its runs wait longer
+    /// after a crash. Shorter: a busy machine looks dead.
+    #[must_use]
+    pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
+        self.limits.heartbeat_ttl = ttl;
+        self
+    }
+
+    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set.
+    #[must_use]
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.limits.poll = interval;
+        self
+    }
+
+    /// Sets how long nodes have to stop after a cancellation; 5 seconds unless set.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.limits.cancel_grace = grace;
+        self
+    }
+
+    /// Sets how often a failed append is made before the run stops with the store's error, and the first delay, which doubles
+    /// each time; 8 times from 50 ms unless set, about 6 seconds in all.
+    #[must_use]
+    pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
+        self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
+        self
+    }
+
+    /// Prepares the store and says that this process is alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: build again.
+    pub async fn build(self) -> Result<Runtime> {
+        let Self { store, clock, ids, resources, limits, budget } = self;
+        store.setup().await?;
+        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
+        store.heartbeat(&executor, limits.heartbeat_ttl).await?;
+        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
+        let shared = Shared::new(store, committer, clock, ids, executor, resources, limits, EVENTS);
+        let shared = Arc::new(shared);
+        spawn(beat(Arc::downgrade(&shared)));
+        spawn(pass_notices(Arc::downgrade(&shared)));
+        Ok(Runtime { shared })
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("store", &self.store)
+            .field("resources", &self.resources)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
+async fn beat(shared: std::sync::Weak<Shared>) {
+    loop {
+        let Some((clock, ttl)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.limits.heartbeat_ttl)) else { return };
+        clock.sleep(ttl / 3).await;
+        let Some(shared) = shared.upgrade() else { return };
+        // A lost heartbeat harms nobody: whoever takes a run over is met at the next append.
+        if let Err(error) = shared.store.heartbeat(&shared.executor, ttl).await {
+            tracing::warn!(executor = %shared.executor, %error, "heartbeat failed; others may take over the runs of this process");
+        }
+    }
+}
+
+/// Passes the store's notices on to the drivers of this process.
+async fn pass_notices(shared: std::sync::Weak<Shared>) {
+    let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
+    while let Ok(run) = notices.next().await {
+        let Some(shared) = shared.upgrade() else { return };
+        if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
+            // A driver that has ended needs no notice.
+            let _ = driver.send(Control::Look);
+        }
+    }
+}
+
+/// Starts, resumes and steers runs. Cheap to clone; all clones are one runtime.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::graph::Graph;
+/// use ferrata_core::runtime::{Outcome, Runtime};
+/// use ferrata_core::state::Context;
+/// use ferrata_core::store::MemoryStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let graph = Graph::<Context>::builder("greet")
+///     .node("hello", async |_cx, mut s| {
+///         s.set("text", "hello")?;
+///         Ok(s)
+///     })
+///     .entry("hello")
+///     .build()?;
+/// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+/// let run = runtime.start(&graph, Context::new()).id("first").await?;
+/// let Outcome::Completed(state) = run.wait().await? else { panic!("not completed") };
+/// assert_eq!(state.get::<String>("text")?.as_deref(), Some("hello"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Runtime {
+    shared: Arc<Shared>,
+}
+
+impl Runtime {
+    /// Starts making a runtime over a store.
+    pub fn builder(store: impl CheckpointStore) -> RuntimeBuilder {
+        Self::builder_with(Arc::new(store))
+    }
+
+    /// Starts making a runtime over a store that is shared with others.
+    pub fn builder_with(store: Arc<dyn CheckpointStore>) -> RuntimeBuilder {
+        RuntimeBuilder {
+            store,
+            clock: Arc::new(SystemClock::new()),
+            ids: Arc::new(RandomIds::new()),
+            resources: Resources::default(),
+            limits: Limits {
+                max_body: MAX_BODY,
+                max_pending: MAX_PENDING,
+                heartbeat_ttl: Duration::from_secs(15),
+                poll: Duration::from_millis(500),
+                cancel_grace: Duration::from_secs(5),
+            },
+            budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
+        }
+    }
+
+    /// Returns the id of this process instance.
+    pub fn executor(&self) -> ExecutorId {
+        self.shared.executor
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &Arc<dyn CheckpointStore> {
+        &self.shared.store
+    }
+
+    /// Starts a run, or finds it again.
+    ///
+    /// When the request comes back, the start is durable (unless checkpoints are disabled). Starting the same id with the
+    /// same input again is the same run: one that nobody drives is taken up, one that has ended or goes on elsewhere is
+    /// watched.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::AlreadyExists`]: the id was used with another input or workflow. Nothing was changed.
+    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. Nothing was changed.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store; start again with the same id.
+    /// - [`ErrorKind::GraphChanged`]: as [`Runtime::resume`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped request leaves the run started or not; start it again with the same id.
+    pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
+        StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
+    }
+
+    /// Goes on with a run after its process ended, from its last record. A recorded activation never runs again.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotFound`]: there is no such run.
+    /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
+    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here.
+    /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
+    ///
+    /// Nothing was changed in any of these cases.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped request may have claimed the run; resume it again.
+    pub fn resume<S: State>(&self, graph: &Graph<S>, run: impl TryInto<RunKey, Error: Into<Error>>) -> ResumeRequest<S> {
+        ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
+    }
+
+    /// Answers what became of an `External` node that was at work when its process ended. Resume the run afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] (no such run, or no such question open: the open ones are named), [`ErrorKind::WrongStatus`]
+    /// (the run has ended), [`ErrorKind::Invalid`] (the patch). The run is untouched then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves it open whether the answer was recorded.
+    pub async fn respond(&self, run: &RunKey, question: &str, resolution: Resolution) -> Result<()> {
+        let what = SignalKind::Respond { question: question.to_owned(), resolution };
+        signal::send(&self.shared, run, what, None).await
+    }
+
+    /// Asks a run to stop for good, wherever it goes on. Its nodes are told, have a grace, and are then dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is being cancelled). The run is untouched then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
+    pub async fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> Result<()> {
+        signal::send(&self.shared, run, SignalKind::Cancel { reason: reason.into() }, None).await
+    }
+
+    /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not failed). The run is untouched then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
+    pub async fn retry(&self, run: &RunKey) -> Result<()> {
+        signal::send(&self.shared, run, SignalKind::Retry { settled: Settled::default() }, None).await
+    }
+
+    /// Returns the questions that a run waits for.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
+        let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+        Ok(questions(&fold(run, &records, None)?.machine))
+    }
+
+    /// Returns how a run stands; `None` if there is no such run.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::head`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.shared.store.head(run).await
+    }
+
+    /// Returns the events of all runs of this process from now on.
+    pub fn events(&self) -> Events {
+        Events::new(self.shared.events.subscribe(), None)
+    }
+
+    /// Ends the runtime: starts nothing new, lets nodes finish for `grace`, drops the rest, and lets every run go, so that
+    /// another process can take it at once. Comes back when all runs are let go.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::heartbeat`], if the store could not be told that this process has ended; the runs are let go
+    /// all the same, or count as orphaned after the heartbeat's life.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the runtime ends all the same; call it again to wait.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        self.shared.stop.send_replace(Some(grace));
+        let mut drivers = self.shared.drivers.subscribe();
+        // The sender lives as long as `self`.
+        let _ = drivers.wait_for(|count| *count == 0).await;
+        self.shared.store.heartbeat(&self.shared.executor, Duration::ZERO).await
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("executor", &self.shared.executor)
+            .field("store", &self.shared.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TryFrom<&str> for RunKey {
+    type Error = Error;
+
+    /// The run of this id in the default tenant.
+    fn try_from(run: &str) -> Result<Self> {
+        Ok(crate::id::RunId::new(run)?.into())
+    }
+}
+
+impl From<&RunKey> for RunKey {
+    fn from(run: &RunKey) -> Self {
+        run.clone()
+    }
+}
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+

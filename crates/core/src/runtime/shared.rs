@@ -1,0 +1,130 @@
+//! What all runs of a runtime share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use super::committer::Committer;
+use super::event::{Event, RunEvent};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ExecutorId, IdSource, RunKey};
+use crate::node::Resources;
+use crate::record::body::Signal;
+use crate::store::CheckpointStore;
+
+/// Limits and times of a runtime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_body: usize,
+    /// How many records of a run may be on their way before it waits: bounds memory and what a crash repeats.
+    pub(crate) max_pending: usize,
+    pub(crate) heartbeat_ttl: Duration,
+    /// How often a run's head is looked at for signals of other processes.
+    pub(crate) poll: Duration,
+    pub(crate) cancel_grace: Duration,
+}
+
+/// What a driver is told by others in its process.
+pub(crate) enum Control {
+    /// Somebody says something to the run; the reply comes when it is durable.
+    Signal { signal: Signal, reply: oneshot::Sender<Result<()>> },
+    /// The run may have changed in the store.
+    Look,
+}
+
+/// How long runs have when the runtime ends; `None` while it goes on.
+pub(crate) type Stop = Option<Duration>;
+
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn CheckpointStore>,
+    pub(crate) committer: Committer,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn IdSource>,
+    pub(crate) executor: ExecutorId,
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) limits: Limits,
+    pub(crate) events: broadcast::Sender<RunEvent>,
+    pub(crate) stop: watch::Sender<Stop>,
+    active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
+    /// Closed when the last driver is gone.
+    pub(crate) drivers: watch::Sender<usize>,
+}
+
+impl Shared {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
+    pub(crate) fn new(
+        store: Arc<dyn CheckpointStore>,
+        committer: Committer,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn IdSource>,
+        executor: ExecutorId,
+        resources: Resources,
+        limits: Limits,
+        events: usize,
+    ) -> Self {
+        Self {
+            store,
+            committer,
+            clock,
+            ids,
+            executor,
+            resources: Arc::new(resources),
+            limits,
+            events: broadcast::channel(events).0,
+            stop: watch::channel(None).0,
+            active: Mutex::default(),
+            drivers: watch::channel(0).0,
+        }
+    }
+
+    /// Tells subscribers, if there are any; `event` is made only then.
+    pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
+        if self.events.receiver_count() > 0 {
+            // Without a receiver by now there is nobody to tell.
+            let _ = self.events.send(RunEvent { run: run.clone(), event: event() });
+        }
+    }
+
+    /// Registers a run as driven here, so that no second driver of this process takes it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending.
+    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey) -> Result<Driven> {
+        if self.stop.borrow().is_some() {
+            let message = "the runtime is shutting down; start or resume the run with another";
+            return Err(Error::new(ErrorKind::Closed, message).with_run(run));
+        }
+        let (sender, control) = mpsc::unbounded_channel();
+        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        if active.contains_key(run) {
+            let message = "the run is going on in this process already; use the handle that its start returned";
+            return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
+        }
+        active.insert(run.clone(), sender);
+        self.drivers.send_modify(|count| *count += 1);
+        Ok(Driven { shared: Arc::clone(self), run: run.clone(), control })
+    }
+
+    /// Returns the way to the driver of a run, if it is driven here.
+    pub(crate) fn driver(&self, run: &RunKey) -> Option<mpsc::UnboundedSender<Control>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
+    }
+}
+
+/// A run registered as driven here; leaving scope ends that.
+pub(crate) struct Driven {
+    shared: Arc<Shared>,
+    run: RunKey,
+    pub(crate) control: mpsc::UnboundedReceiver<Control>,
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.shared.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
+        self.shared.drivers.send_modify(|count| *count -= 1);
+    }
+}

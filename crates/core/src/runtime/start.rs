@@ -1,0 +1,280 @@
+//! Starting a run, and finding it again when it was started before.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, watch};
+
+use super::driver::{Driver, Outbox, Stopped, check_input};
+use super::event::Event as RunEventKind;
+use super::handle::{Ended, RunHandle};
+use super::log::{About, LogWriter};
+use super::outcome::Outcome;
+use super::resume::resume;
+use super::shared::{Driven, Shared};
+use super::tasks::spawn;
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
+use crate::id::{Fingerprint, RunId, RunKey, TenantId};
+use crate::node::RunScope;
+use crate::record::body::{Event, Started};
+use crate::record::{Labels, Record, RunFacts, RunStatus};
+use crate::state::State;
+use crate::store::RunAppend;
+
+/// A start that is being prepared; `.await` starts the run.
+#[must_use = "a start does nothing until it is awaited"]
+pub struct StartRequest<S: State> {
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    input: S,
+    id: Option<Result<RunId>>,
+    tenant: Option<Result<TenantId>>,
+    user: Option<String>,
+    labels: Vec<(String, String)>,
+    policy: CheckpointPolicy,
+}
+
+impl<S: State> StartRequest<S> {
+    pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, input: S) -> Self {
+        Self {
+            shared,
+            graph,
+            input,
+            id: None,
+            tenant: None,
+            user: None,
+            labels: Vec::new(),
+            policy: CheckpointPolicy::default(),
+        }
+    }
+
+    /// Sets the run's id: the same id with the same input is the same run, however often it is started.
+    pub fn id(mut self, id: impl AsRef<str>) -> Self {
+        self.id = Some(RunId::new(id));
+        self
+    }
+
+    /// Sets whom the run belongs to.
+    pub fn tenant(mut self, tenant: impl AsRef<str>) -> Self {
+        self.tenant = Some(TenantId::new(tenant));
+        self
+    }
+
+    /// Sets for whom the run is.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// Adds a label to filter runs by.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets when the run writes checkpoints; after every node unless set.
+    pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    async fn start(self) -> Result<RunHandle<S>> {
+        let Self { shared, graph, mut input, id, tenant, user, labels, policy } = self;
+        let now = shared.clock.now();
+        let id = match id {
+            Some(id) => id?,
+            None => RunId::new(shared.ids.next(now).to_string())?,
+        };
+        let run = RunKey::new(tenant.transpose()?.unwrap_or_default(), id);
+        input.bind(graph.schema());
+        let text = check_input(&input, shared.limits.max_body).map_err(|error| error.with_run(&run))?;
+        let mut facts =
+            RunFacts::new(graph.name().clone(), graph.version(), graph.fingerprint(), input_print(&text)?, now)?;
+        if let Some(user) = user {
+            facts = facts.with_user(user)?;
+        }
+        let mut kept = Labels::default();
+        labels.into_iter().try_for_each(|(key, value)| kept.insert(key, value))?;
+        let facts = facts.with_labels(kept);
+        let driven = match shared.enter(&run) {
+            Ok(driven) => driven,
+            Err(error) if error.kind() == ErrorKind::Conflict => return again(&shared, &graph, &run, &facts, policy).await,
+            Err(error) => return Err(error),
+        };
+        let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
+        let entry = graph.plan().node(graph.plan().entry).name.clone();
+        let life = shared.ids.next(now);
+        let event = Event::Start(Started { entry, graph: graph.plan().fingerprints(), life });
+        machine.absorb(&event)?;
+        let limits = shared.limits;
+        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
+        let mut log = LogWriter::new(run.clone(), shared.executor, limits.max_body, clock, ids);
+        let first = log.record(event, About { base: true, ..About::default() }, &machine, || Ok(text))?;
+        let disabled = policy.frequency == CheckpointFrequency::Disabled;
+        if disabled {
+            log.head = None;
+        } else {
+            let append = RunAppend {
+                run: run.clone(),
+                expected: None,
+                records: vec![first.clone()],
+                facts: Some(facts.clone()),
+            };
+            let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
+            match shared.committer.submit(append).await.unwrap_or_else(gone) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    drop(driven);
+                    return again(&shared, &graph, &run, &facts, policy).await;
+                }
+                Err(error) => return Err(error.with_run(&run)),
+            }
+        }
+        let durable = (!disabled).then(|| first.header.head());
+        let outbox = Outbox::new(run.clone(), shared.committer.clone(), disabled.then_some(facts), durable);
+        shared.emit(&run, || RunEventKind::Started);
+        let parts = Parts { machine, state: input, log, outbox, first: disabled.then_some(first) };
+        Ok(drive(shared, graph, policy, driven, parts))
+    }
+}
+
+/// What a driver starts from.
+pub(crate) struct Parts<S> {
+    pub(crate) machine: Machine,
+    pub(crate) state: S,
+    pub(crate) log: LogWriter,
+    pub(crate) outbox: Outbox,
+    /// The first record, if it is held back.
+    pub(crate) first: Option<Record>,
+}
+
+/// Drives a run in a task of its own.
+pub(crate) fn drive<S: State>(
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    policy: CheckpointPolicy,
+    driven: Driven,
+    parts: Parts<S>,
+) -> RunHandle<S> {
+    let Parts { machine, state, log, outbox, first } = parts;
+    let run = log.run.clone();
+    let (cancel, cancelled) = watch::channel(false);
+    let (commands, receiver) = mpsc::unbounded_channel();
+    let scope = Arc::new(RunScope {
+        key: run.clone(),
+        workflow: graph.name().clone(),
+        life: machine.life,
+        resources: Arc::clone(&shared.resources),
+        commands,
+        cancelled,
+    });
+    let (ended, outcome) = watch::channel::<Ended<S>>(None);
+    let channels = (scope, receiver, cancel);
+    let mut driver = Driver::new(
+        Arc::clone(&shared),
+        graph.clone(),
+        policy,
+        driven,
+        channels,
+        machine,
+        Arc::new(state),
+        log,
+        outbox,
+    );
+    driver.first = first;
+    let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
+    let task = async move {
+        let result = driver.run().await;
+        let outcome = result.map(|stopped| match stopped {
+            Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
+            Stopped::Released => Outcome::Released,
+        });
+        // Whoever waits must be able to start or resume the run anew.
+        drop(driver);
+        ended.send_replace(Some(outcome));
+    };
+    spawn(tracing::Instrument::instrument(task, span));
+    RunHandle::new(shared, graph, run, Some(outcome))
+}
+
+/// The run is there already: the same run if it was started alike, and taken up if nobody drives it.
+async fn again<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    facts: &RunFacts,
+    policy: CheckpointPolicy,
+) -> Result<RunHandle<S>> {
+    let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None);
+    let Some(head) = shared.store.head(run).await? else {
+        let message = "the run is being started or purged by somebody else; try again";
+        return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
+    };
+    if head.facts.workflow != facts.workflow || head.facts.input != facts.input {
+        let what = if head.facts.workflow == facts.workflow { "another input" } else { "another workflow" };
+        let message = format!("the run was started before with {what}; use another id");
+        return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
+    }
+    if head.status != RunStatus::InProgress || head.owner_alive {
+        return Ok(watching());
+    }
+    match resume(shared, graph, run, policy, &super::resume::Terms::default()).await {
+        // Somebody else was faster, which is all the same to whoever starts.
+        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => Ok(watching()),
+        result => result,
+    }
+}
+
+/// Hashes an input, whatever the order in which maps were serialised.
+fn input_print(text: &RawValue) -> Result<Fingerprint> {
+    let value: serde_json::Value = serde_json::from_str(text.get())
+        .map_err(|source| Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source))?;
+    let mut sorted = String::with_capacity(text.get().len());
+    write_sorted(&value, &mut sorted);
+    Ok(Fingerprint::of(sorted.as_bytes()))
+}
+
+fn write_sorted(value: &serde_json::Value, out: &mut String) {
+    match value {
+        serde_json::Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            out.push('{');
+            for (key, value) in entries {
+                out.push_str(&serde_json::Value::from(key.as_str()).to_string());
+                out.push(':');
+                write_sorted(value, out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        serde_json::Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                write_sorted(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        plain => out.push_str(&plain.to_string()),
+    }
+}
+
+impl<S: State> IntoFuture for StartRequest<S> {
+    type Output = Result<RunHandle<S>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.start())
+    }
+}
+
+impl<S: State> std::fmt::Debug for StartRequest<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StartRequest").field("workflow", self.graph.name()).field("id", &self.id).finish_non_exhaustive()
+    }
+}

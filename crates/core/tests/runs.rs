@@ -1,0 +1,220 @@
+//! Runs from start to end on the memory store: order, joins, fan-out, failure, retry, pause and cancellation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Reducer};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::{ErrorKind, RunKey};
+
+async fn runtime(store: &MemoryStore) -> Runtime {
+    Runtime::builder(store.clone()).build().await.unwrap()
+}
+
+fn chain(nodes: usize, effect: Effect) -> Graph<Context> {
+    let mut builder = Graph::<Context>::builder("chain").channel("path", Reducer::Append);
+    for at in 0..nodes {
+        builder = builder
+            .node(format!("n{at}"), async |cx, _s| {
+                Ok(Context::update().reduce("path", vec![cx.node().to_string()]))
+            })
+            .effect(effect);
+    }
+    builder = builder.entry("n0");
+    for at in 1..nodes {
+        builder = builder.edge(format!("n{}", at - 1), format!("n{at}"));
+    }
+    builder.build().unwrap()
+}
+
+fn path(state: &Context) -> Vec<String> {
+    state.get("path").unwrap().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_chain_runs_in_order_under_every_policy() {
+    let frequencies = [
+        CheckpointFrequency::EveryNode,
+        CheckpointFrequency::EveryNth(3.try_into().unwrap()),
+        CheckpointFrequency::Interval(Duration::from_secs(60)),
+        CheckpointFrequency::StatusChangeOnly,
+        CheckpointFrequency::Disabled,
+    ];
+    for frequency in frequencies {
+        for effect in [Effect::Pure, Effect::Read, Effect::Write, Effect::External, Effect::Human] {
+            let store = MemoryStore::new();
+            let runtime = runtime(&store).await;
+            let graph = chain(20, effect);
+            let policy = CheckpointPolicy::default().with_frequency(frequency);
+            let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+            let Outcome::Completed(state) = run.wait().await.unwrap() else { panic!("{frequency:?} {effect:?}") };
+            let wanted: Vec<String> = (0..20).map(|at| format!("n{at}")).collect();
+            assert_eq!(path(&state), wanted, "{frequency:?} {effect:?}");
+            let stored = store.load(run.run(), At::Latest).await.unwrap();
+            let nothing = frequency == CheckpointFrequency::Disabled && effect != Effect::External;
+            assert_eq!(stored.is_none(), nothing, "{frequency:?} {effect:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn starting_again_is_the_same_run_and_another_input_is_refused() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = chain(3, Effect::Write);
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let again = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(!again.is_driven_here());
+    assert_eq!(path(&again.wait().await.unwrap().completed().unwrap()).len(), 3);
+    let mut other = Context::new();
+    other.set("more", 1).unwrap();
+    let error = runtime.start(&graph, other).id("r").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert_eq!(runtime.resume(&graph, "r").await.unwrap_err().kind(), ErrorKind::WrongStatus);
+    assert_eq!(runtime.resume(&graph, "nobody").await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = Graph::<Context>::builder("fan")
+        .node("split", async |_cx, s| Ok(s))
+        .node("work", async |cx, _s| {
+            let item: u32 = cx.item()?;
+            for _ in 0..item % 7 {
+                tokio::task::yield_now().await;
+            }
+            Ok(ferrata_core::state::Update::none().with_output(item * 2))
+        })
+        .effect(Effect::Pure)
+        .node("join", async |cx, mut s| {
+            let all: Vec<u32> = cx.inputs().iter().map(|input| input.output()).collect::<Result<_, _>>()?;
+            s.set("all", all)?;
+            Ok(s)
+        })
+        .entry("split")
+        .route("split", ["work"], |_s, _cx| Route::each("work", 0..100u32))
+        .edge("work", "join")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    let wanted: Vec<u32> = (0..100).map(|item| item * 2).collect();
+    assert_eq!(state.get::<Vec<u32>>("all").unwrap().unwrap(), wanted);
+}
+
+#[tokio::test]
+async fn a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_operator() {
+    let store = MemoryStore::new();
+    let tries = Arc::new(AtomicU32::new(0));
+    let runtime = Runtime::builder(store.clone()).resource(Arc::clone(&tries)).build().await.unwrap();
+    let graph = Graph::<Context>::builder("flaky")
+        .node("flaky", async |cx, mut s| {
+            let count = cx.resource::<Arc<AtomicU32>>().fetch_add(1, Ordering::SeqCst) + 1;
+            if count < 5 {
+                return Err(format!("try {count}").into());
+            }
+            s.set("attempt", cx.attempt())?;
+            Ok(s)
+        })
+        .retry(RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(1)))
+        .entry("flaky")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
+    assert_eq!(failure.message, "try 3");
+    runtime.retry(run.run()).await.unwrap();
+    let run = runtime.resume(&graph, run.run()).await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    assert_eq!(state.get::<u32>("attempt").unwrap(), Some(2));
+    assert_eq!(tries.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test]
+async fn two_concurrent_overwrites_of_a_channel_fail_the_run_and_name_both_nodes() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = Graph::<Context>::builder("clash")
+        .node("s", async |_cx, s| Ok(s))
+        .node("a", async |_cx, mut s| {
+            s.set("x", 1)?;
+            Ok(s)
+        })
+        .node("b", async |_cx, mut s| {
+            s.set("x", 2)?;
+            Ok(s)
+        })
+        .entry("s")
+        .edge("s", ["a", "b"])
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
+    assert!(failure.message.contains("`a@1`") && failure.message.contains("`b@1`"), "{failure}");
+    assert!(failure.message.contains("channel `x`"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_cancelled_run_ends_and_a_panic_is_a_failure() {
+    let store = MemoryStore::new();
+    let runtime = Runtime::builder(store.clone()).cancel_grace(Duration::ZERO).build().await.unwrap();
+    let graph = Graph::<Context>::builder("wait")
+        .node("wait", async |_cx, s| {
+            std::future::pending::<()>().await;
+            Ok(s)
+        })
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    run.cancel("enough").await.unwrap();
+    let Outcome::Cancelled { reason, .. } = run.wait().await.unwrap() else { panic!("not cancelled") };
+    assert_eq!(reason, "enough");
+    assert_eq!(run.cancel("again").await.unwrap_err().kind(), ErrorKind::WrongStatus);
+
+    let graph = Graph::<Context>::builder("panic")
+        .node("boom", async |_cx, s| if s.is_empty() { panic!("at night") } else { Ok(s) })
+        .entry("boom")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
+    assert_eq!(failure.message, "panicked: at night");
+}
+
+#[tokio::test]
+async fn a_shutdown_lets_runs_go_and_another_runtime_goes_on() {
+    let store = MemoryStore::new();
+    let first = runtime(&store).await;
+    let graph = Graph::<Context>::builder("two")
+        .node("a", async |_cx, mut s| {
+            s.set("a", true)?;
+            Ok(s)
+        })
+        .node("b", async |cx, s| {
+            if cx.try_resource::<()>().is_none() {
+                std::future::pending::<()>().await;
+            }
+            Ok(s)
+        })
+        .entry("a")
+        .edge("a", "b")
+        .build()
+        .unwrap();
+    let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+    let second = Runtime::builder(store.clone()).resource(()).build().await.unwrap();
+    let error = second.resume(&graph, "r").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "the owner is alive: {error}");
+    first.shutdown(Duration::ZERO).await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Released));
+    let key = RunKey::try_from("r").unwrap();
+    assert_eq!(second.head(&key).await.unwrap().unwrap().owner, None);
+    let run = second.resume(&graph, "r").await.unwrap();
+    assert!(run.wait().await.unwrap().completed().is_some());
+}
