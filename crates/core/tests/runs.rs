@@ -1,5 +1,7 @@
 //! Runs from start to end on the memory store: order, joins, fan-out, failure, retry, pause and cancellation.
 
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -50,7 +52,9 @@ async fn a_chain_runs_in_order_under_every_policy() {
             let graph = chain(20, effect);
             let policy = CheckpointPolicy::default().with_frequency(frequency);
             let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
-            let Outcome::Completed(state) = run.wait().await.unwrap() else { panic!("{frequency:?} {effect:?}") };
+            let Outcome::Completed(state) = run.wait().await.unwrap() else {
+                panic!("{frequency:?} {effect:?}")
+            };
             let wanted: Vec<String> = (0..20).map(|at| format!("n{at}")).collect();
             assert_eq!(path(&state), wanted, "{frequency:?} {effect:?}");
             let stored = store.load(run.run(), At::Latest).await.unwrap();

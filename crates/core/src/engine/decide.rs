@@ -4,8 +4,8 @@
 
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
-use crate::graph::Join;
 use crate::graph::EdgeKind;
+use crate::graph::Join;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, Plan};
@@ -125,7 +125,9 @@ impl Machine {
     fn follows_plainly(&self, plan: &Plan, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
         let target = plan.find(fired.to.as_str());
-        fired.items.is_none() && done.skipped.is_empty() && target.is_some_and(|to| plan.node(to).join == Join::All)
+        fired.items.is_none()
+            && done.skipped.is_empty()
+            && target.is_some_and(|to| plan.node(to).join == Join::All)
     }
 
     /// Lists the edges that did not fire, and the nodes that can therefore never run.
@@ -137,7 +139,8 @@ impl Machine {
         for &edge in outgoing {
             let edge = plan.edge(edge);
             let name = &plan.node(edge.to).name;
-            if !(eligible(edge.kind) && done.fired.iter().any(|fired| fired.to == *name)) && !done.bypassed.contains(name) {
+            let fires = eligible(edge.kind) && done.fired.iter().any(|fired| fired.to == *name);
+            if !(fires || done.bypassed.contains(name)) {
                 done.bypassed.push(name.clone());
             }
         }
@@ -159,7 +162,8 @@ impl Machine {
         if lost.is_empty() {
             return Vec::new();
         }
-        let in_flight = self.in_flight.keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
+        let in_flight =
+            self.in_flight.keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
         let live = in_flight.map(|&(at, _)| at).chain(self.tokens.keys().copied());
         let fired = done.fired.iter().filter_map(|fired| plan.find(fired.to.as_str()));
         let mut last = None;
@@ -200,9 +204,10 @@ impl Machine {
         } else {
             let usual = done.settled.start.as_ref().is_some_and(|starts| {
                 starts.len() == done.fired.len()
-                    && starts.iter().zip(&done.fired).all(|(start, fired)| {
-                        matches!(start, Start::Joined(node) if *node == fired.to)
-                    })
+                    && starts
+                        .iter()
+                        .zip(&done.fired)
+                        .all(|(start, fired)| matches!(start, Start::Joined(node) if *node == fired.to))
             });
             if usual {
                 done.settled.start = None;
@@ -248,7 +253,7 @@ impl Machine {
             }
             begin(live, at, false);
         }
-        for (local, state) in self.nodes.iter().enumerate().filter(|(_, state)| state.spent) {
+        for (local, _) in self.nodes.iter().enumerate().filter(|(_, state)| state.spent) {
             let at = NodeIx::from_usize(local);
             if local < plan.nodes.len() && plan.topology.ready(at, false, live) {
                 settled.fresh.push(plan.node(at).name.clone());
@@ -263,7 +268,11 @@ impl Machine {
         done.settled.start = None;
         let visited = |at: NodeIx| at == node || self.nodes[at.as_usize()].visits > 0;
         let ended_well = |at: NodeIx| {
-            if at == node { done.failure.is_none() } else { self.nodes[at.as_usize()].succeeded == Some(true) }
+            if at == node {
+                done.failure.is_none()
+            } else {
+                self.nodes[at.as_usize()].succeeded == Some(true)
+            }
         };
         let gates = (0..plan.nodes.len()).map(NodeIx::from_usize);
         let missed = gates
@@ -308,10 +317,14 @@ impl Machine {
             let visits = u64::from(self.nodes[at.as_usize()].visits) + new;
             let node = plan.node(at);
             if let Some(most) = node.max_visits.filter(|most| visits > u64::from(most.get())) {
-                let message = format!("the node would be visited {visits} times, allowed are {most}; raise `.max_visits(..)`");
+                let message = format!(
+                    "the node would be visited {visits} times, allowed are {most}; raise `.max_visits(..)`"
+                );
                 over = Some(Failure::new(FailureKind::MaxVisits, message).with_node(&node.name));
             } else if let Some(most) = plan.max_steps.filter(|most| total > most.get()) {
-                let message = format!("the run would have {total} activations, allowed are {most}; raise `.max_steps(..)`");
+                let message = format!(
+                    "the run would have {total} activations, allowed are {most}; raise `.max_steps(..)`"
+                );
                 over = Some(Failure::new(FailureKind::MaxSteps, message).with_node(&node.name));
             }
         };

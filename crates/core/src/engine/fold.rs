@@ -88,7 +88,10 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
     match what {
         SignalKind::Respond { question, resolution } => {
             if status.is_finished() {
-                return refuse(ErrorKind::WrongStatus, format!("the run is {status}; nothing is asked any more"));
+                return refuse(
+                    ErrorKind::WrongStatus,
+                    format!("the run is {status}; nothing is asked any more"),
+                );
             }
             if machine.question(question).is_none() {
                 let open: Vec<_> = machine.open_questions().map(|key| machine.question_id(key)).collect();
@@ -96,7 +99,9 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
                 return refuse(ErrorKind::NotFound, message);
             }
             if let Resolution::Supply(patch) = resolution {
-                patch.ops().map_err(|error| Error::new(ErrorKind::Invalid, "the patch is not valid").with_source(error))?;
+                patch.ops().map_err(|error| {
+                    Error::new(ErrorKind::Invalid, "the patch is not valid").with_source(error)
+                })?;
             }
             Ok(())
         }

@@ -35,7 +35,11 @@ impl<'de> Deserialize<'de> for Ended {
         let (node, visit, outcome) = match *numbers {
             [node, visit] => (node, visit, Outcome::Succeeded),
             [node, visit, 1] => (node, visit, Outcome::Failed),
-            _ => return Err(serde::de::Error::custom("an activation in the history is [node, visit] or [node, visit, 1]")),
+            _ => {
+                return Err(serde::de::Error::custom(
+                    "an activation in the history is [node, visit] or [node, visit, 1]",
+                ));
+            }
         };
         Ok(Self { node, visit: Visit::new(visit), outcome })
     }

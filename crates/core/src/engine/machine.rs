@@ -12,11 +12,11 @@ use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, Visit};
-use crate::record::body::{
-    AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal, SignalKind, Start,
-    Started, StatusChange,
-};
 use crate::record::RunStatus;
+use crate::record::body::{
+    AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal,
+    SignalKind, Start, Started, StatusChange,
+};
 
 /// What the machine knows of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,8 +76,10 @@ pub(crate) struct Machine {
 impl Machine {
     /// Makes the machine of a run without any record. Without a plan it can fold a log, but decide nothing.
     pub(crate) fn new(plan: Option<Arc<Plan>>) -> Self {
-        let names: Vec<NodeName> =
-            plan.as_ref().map(|plan| plan.nodes.iter().map(|node| node.name.clone()).collect()).unwrap_or_default();
+        let names: Vec<NodeName> = plan
+            .as_ref()
+            .map(|plan| plan.nodes.iter().map(|node| node.name.clone()).collect())
+            .unwrap_or_default();
         let by_name = names.iter().cloned().zip(0..).collect();
         Self {
             by_name,
@@ -125,11 +127,6 @@ impl Machine {
     /// Returns the graph's index of a node, if the graph has it.
     pub(crate) fn index(&self, node: Local) -> Option<NodeIx> {
         self.plan.as_ref().filter(|plan| (node as usize) < plan.nodes.len()).map(|_| NodeIx::new(node))
-    }
-
-    /// Tells whether nothing is in flight and nothing waits.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.tokens.is_empty()
     }
 
     /// Takes in what happened: the only way a machine changes.
@@ -201,13 +198,17 @@ impl Machine {
             }
             Some(_) => None,
         };
-        frontier.into_iter().filter_map(|node| misfit(node).map(|why| (self.name(node).clone(), why))).collect()
+        frontier
+            .into_iter()
+            .filter_map(|node| misfit(node).map(|why| (self.name(node).clone(), why)))
+            .collect()
     }
 
     /// Returns what each node of the plan is like, if the run was last driven with another.
     pub(crate) fn changed_graph(&self) -> Option<BTreeMap<NodeName, Fingerprint>> {
         let plan = self.plan.as_ref()?;
-        let recorded = self.names.iter().zip(&self.nodes).filter_map(|(name, node)| Some((name.clone(), node.print?)));
+        let recorded =
+            self.names.iter().zip(&self.nodes).filter_map(|(name, node)| Some((name.clone(), node.print?)));
         let recorded: BTreeMap<_, _> = recorded.collect();
         let now = plan.fingerprints();
         (recorded != now).then_some(now)
@@ -217,7 +218,8 @@ impl Machine {
     pub(crate) fn absorb_done(&mut self, done: &NodeDone) -> Result<()> {
         let node = self.known(&done.node)?;
         let key = (node, done.visit);
-        let activation = self.in_flight.remove(&key).ok_or_else(|| self.not_in_flight(&done.node, done.visit))?;
+        let activation =
+            self.in_flight.remove(&key).ok_or_else(|| self.not_in_flight(&done.node, done.visit))?;
         if let (Some(index), Some(live)) = (self.index(node), &mut self.live) {
             live.finished(index);
         }
@@ -269,7 +271,10 @@ impl Machine {
         match &signal.what {
             SignalKind::Respond { question, resolution } => {
                 let key = self.question(question).ok_or_else(|| {
-                    Error::new(ErrorKind::Corrupt, format!("an answer to a question that was not open: {question}"))
+                    Error::new(
+                        ErrorKind::Corrupt,
+                        format!("an answer to a question that was not open: {question}"),
+                    )
                 })?;
                 if let Some(activation) = self.in_flight.get_mut(&key) {
                     activation.in_doubt = false;
@@ -313,7 +318,8 @@ impl Machine {
     fn drop_last(&mut self, from: Local, to: Local) {
         let Some(waiting) = self.tokens.get_mut(&to) else { return };
         let visit = waiting.last().map(|token| token.visit);
-        let kept = waiting.iter().rposition(|t| t.from != from || Some(t.visit) != visit).map_or(0, |at| at + 1);
+        let kept =
+            waiting.iter().rposition(|t| t.from != from || Some(t.visit) != visit).map_or(0, |at| at + 1);
         let dropped = waiting.len() - kept;
         waiting.truncate(kept);
         if waiting.is_empty() {

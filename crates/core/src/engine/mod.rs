@@ -9,4 +9,3 @@ pub(crate) mod frontier;
 pub(crate) mod history;
 pub(crate) mod machine;
 pub(crate) mod snapshot;
-

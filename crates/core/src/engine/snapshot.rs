@@ -123,9 +123,10 @@ impl Machine {
             returns: node.returns,
             print: node.print,
         });
-        let tokens = self.tokens.iter().flat_map(|(&to, tokens)| {
-            tokens.iter().map(move |token| StoredToken::new(Some(to), token))
-        });
+        let tokens = self
+            .tokens
+            .iter()
+            .flat_map(|(&to, tokens)| tokens.iter().map(move |token| StoredToken::new(Some(to), token)));
         let writes = self.overwrites.iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
         to_raw(&Stored {
             life: self.life,
@@ -149,8 +150,11 @@ impl Machine {
     ///
     /// [`ErrorKind::Corrupt`] if it does not fit together.
     pub(crate) fn restore(text: &RawValue, plan: Option<Arc<Plan>>) -> Result<Self> {
-        let broken = || Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup");
-        let stored: Stored = serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
+        let broken = || {
+            Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")
+        };
+        let stored: Stored =
+            serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
         let mut machine = Self::new(plan);
         // The base numbers nodes in its own way; the graph of today may number them in another.
         let local: Vec<Local> = stored.nodes.iter().map(|node| machine.local(&node.name)).collect();

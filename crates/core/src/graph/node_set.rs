@@ -75,16 +75,19 @@ impl NodeSet {
     }
 
     /// Removes every node.
+    #[cfg(test)]
     pub(crate) fn clear(&mut self) {
         self.words.fill(0);
     }
 
     /// Tells whether no node is in the set.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|&w| w == 0)
     }
 
     /// Counts the nodes.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }

@@ -70,7 +70,8 @@ pub(crate) fn encode(body: &Body) -> Result<Bytes> {
         Event::Release(event) => serde_json::to_vec(&With { event, base }),
         Event::Base => serde_json::to_vec(&With { event: &Nothing {}, base }),
     };
-    let refuse = |source| Error::new(ErrorKind::Invalid, "the record cannot be encoded as JSON").with_source(source);
+    let refuse =
+        |source| Error::new(ErrorKind::Invalid, "the record cannot be encoded as JSON").with_source(source);
     bytes.map(Bytes::from).map_err(refuse)
 }
 
@@ -95,8 +96,11 @@ pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
         RecordKind::Release => Event::Release(read(run, record)?),
         RecordKind::Base => Event::Base,
         kind => {
-            let message = format!("records of kind {kind:?} are not known to this version; upgrade this process");
-            return Err(Error::new(ErrorKind::Unsupported, message).with_run(run).with_seq(record.header.seq));
+            let message =
+                format!("records of kind {kind:?} are not known to this version; upgrade this process");
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_run(run)
+                .with_seq(record.header.seq));
         }
     };
     let base = if record.header.base { Some(base(run, record)?) } else { None };
@@ -111,9 +115,12 @@ pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
 pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
     let body: BaseOf = serde_json::from_slice(&record.body).map_err(|source| broken(run, record, source))?;
     body.base.ok_or_else(|| {
-        Error::new(ErrorKind::Corrupt, "the record is a base, but its body holds no state; restore the run from a backup")
-            .with_run(run)
-            .with_seq(record.header.seq)
+        Error::new(
+            ErrorKind::Corrupt,
+            "the record is a base, but its body holds no state; restore the run from a backup",
+        )
+        .with_run(run)
+        .with_seq(record.header.seq)
     })
 }
 
@@ -129,6 +136,7 @@ fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
 ///
 /// [`ErrorKind::Invalid`] if it cannot be expressed in JSON.
 pub(crate) fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
-    serde_json::value::to_raw_value(value)
-        .map_err(|source| Error::new(ErrorKind::Invalid, "the value cannot be encoded as JSON").with_source(source))
+    serde_json::value::to_raw_value(value).map_err(|source| {
+        Error::new(ErrorKind::Invalid, "the value cannot be encoded as JSON").with_source(source)
+    })
 }

@@ -21,11 +21,13 @@ pub(crate) enum AttemptEnd<S: State> {
 
 type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
 
+type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The future of one attempt.
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
-    timeout: Option<(Duration, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    timeout: Option<(Duration, Sleep)>,
     clock: Arc<dyn Clock>,
     begun: Duration,
 }

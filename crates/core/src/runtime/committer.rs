@@ -80,13 +80,13 @@ impl Committer {
     /// Sends batches until nothing waits.
     async fn run_lane(self) {
         while let Some(batch) = self.next_batch() {
-            let (appends, rest): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
+            let (appends, rest): (Vec<_>, Vec<_>) = batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
             let expected = rest.len();
             let results = self.store.append(appends).await;
             if results.len() != expected {
                 for submission in rest {
-                    let message = "the store did not answer for every run of a batch; report this to its author";
+                    let message =
+                        "the store did not answer for every run of a batch; report this to its author";
                     let _ = submission.reply.send(Err(Error::new(ErrorKind::Unsupported, message)));
                 }
                 continue;

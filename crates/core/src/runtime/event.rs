@@ -118,7 +118,10 @@ impl Events {
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => return Ok(None),
                 Err(broadcast::error::RecvError::Closed) => {
-                    return Err(Error::new(ErrorKind::Closed, "the runtime is gone; there will be no more events"));
+                    return Err(Error::new(
+                        ErrorKind::Closed,
+                        "the runtime is gone; there will be no more events",
+                    ));
                 }
             }
         }

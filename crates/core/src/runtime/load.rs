@@ -13,10 +13,15 @@ pub(crate) struct Loaded<S> {
     pub(crate) state: S,
 }
 
-pub(crate) async fn load<S: State>(store: &dyn CheckpointStore, graph: &Graph<S>, run: &RunKey) -> Result<Loaded<S>> {
+pub(crate) async fn load<S: State>(
+    store: &dyn CheckpointStore,
+    graph: &Graph<S>,
+    run: &RunKey,
+) -> Result<Loaded<S>> {
     let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, Some(graph.plan()))?;
-    let state = S::from_channels(folded.channels.clone(), graph.schema()).map_err(|error| error.with_run(run))?;
+    let state =
+        S::from_channels(folded.channels.clone(), graph.schema()).map_err(|error| error.with_run(run))?;
     Ok(Loaded { folded, state })
 }
 

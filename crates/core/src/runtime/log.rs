@@ -142,8 +142,9 @@ impl LogWriter {
     ///
     /// [`ErrorKind::Invalid`] if it cannot be encoded.
     pub(crate) fn record_without_base(&mut self, event: Event, machine: &Machine) -> Result<Record> {
-        let (bytes, records) = (std::mem::take(&mut self.since_bytes), std::mem::take(&mut self.since_records));
-        let record = self.record(event, About::default(), machine, || unreachable_base())?;
+        let (bytes, records) =
+            (std::mem::take(&mut self.since_bytes), std::mem::take(&mut self.since_records));
+        let record = self.record(event, About::default(), machine, unreachable_base)?;
         (self.since_bytes, self.since_records) = (self.since_bytes + bytes, self.since_records + records);
         Ok(record)
     }

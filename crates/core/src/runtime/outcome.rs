@@ -52,7 +52,10 @@ impl<S: State> Outcome<S> {
             RunStatus::Completed => Self::Completed(state.clone()),
             RunStatus::Failed => Self::Failed {
                 failure: machine.failure.clone().unwrap_or_else(|| {
-                    Failure::new(crate::record::FailureKind::Operator, "the log does not say why the run failed")
+                    Failure::new(
+                        crate::record::FailureKind::Operator,
+                        "the log does not say why the run failed",
+                    )
                 }),
                 state: state.clone(),
             },
@@ -74,6 +77,7 @@ impl<S: State> Outcome<S> {
 }
 
 pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
-    let question = |key| Question { id: machine.question_id(key), node: machine.name(key.0).clone(), visit: key.1 };
+    let question =
+        |key| Question { id: machine.question_id(key), node: machine.name(key.0).clone(), visit: key.1 };
     machine.open_questions().map(question).collect()
 }

@@ -103,7 +103,10 @@ pub(crate) async fn resume<S: State>(
     let Loaded { folded, state } = load(&*shared.store, graph, run).await?;
     let mut machine = folded.machine.clone();
     let misfits = machine.misfits();
-    if !(misfits.is_empty() || terms.allow_changed_graph && misfits.iter().all(|(name, _)| graph.plan().find(name.as_str()).is_some())) {
+    if !(misfits.is_empty()
+        || terms.allow_changed_graph
+            && misfits.iter().all(|(name, _)| graph.plan().find(name.as_str()).is_some()))
+    {
         let listed: Vec<_> = misfits.iter().map(|(name, why)| format!("`{name}` {why}")).collect();
         let message = format!(
             "the graph changed where the run is: {}; resume with the graph of before, or with `.allow_changed_graph()`",
@@ -119,7 +122,11 @@ pub(crate) async fn resume<S: State>(
     log.epoch = folded.last.epoch.next();
     let graph_changed = changed.is_some();
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
-    events.extend(unmet.filter(|_| machine.in_flight.is_empty()).map(|failure| Event::Status(StatusChange::Failed(failure))));
+    events.extend(
+        unmet
+            .filter(|_| machine.in_flight.is_empty())
+            .map(|failure| Event::Status(StatusChange::Failed(failure))),
+    );
     let mut records = Vec::new();
     for event in events {
         machine.absorb(&event)?;
@@ -127,13 +134,14 @@ pub(crate) async fn resume<S: State>(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    let durable = shared.committer.submit(append).await.unwrap_or_else(gone).map_err(|error| match error.kind() {
-        ErrorKind::Conflict => {
-            let message = "another executor took the run at the same moment; it goes on there";
-            Error::new(ErrorKind::Conflict, message).with_source(error)
-        }
-        _ => error,
-    });
+    let durable =
+        shared.committer.submit(append).await.unwrap_or_else(gone).map_err(|error| match error.kind() {
+            ErrorKind::Conflict => {
+                let message = "another executor took the run at the same moment; it goes on there";
+                Error::new(ErrorKind::Conflict, message).with_source(error)
+            }
+            _ => error,
+        });
     let durable = durable.map_err(|error| error.with_run(run))?;
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
@@ -153,6 +161,9 @@ impl<S: State> IntoFuture for ResumeRequest<S> {
 
 impl<S: State> std::fmt::Debug for ResumeRequest<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ResumeRequest").field("workflow", self.graph.name()).field("run", &self.run).finish_non_exhaustive()
+        f.debug_struct("ResumeRequest")
+            .field("workflow", self.graph.name())
+            .field("run", &self.run)
+            .finish_non_exhaustive()
     }
 }

@@ -15,12 +15,12 @@ use super::start::StartRequest;
 use super::tasks::spawn;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::fold::fold;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::id::{ExecutorId, IdSource, RandomIds, RunKey};
 use crate::node::Resources;
-use crate::record::body::{Settled, SignalKind};
 use crate::record::Resolution;
+use crate::record::body::{Settled, SignalKind};
 use crate::state::State;
 use crate::store::{At, CheckpointStore, RunHead};
 
@@ -139,7 +139,10 @@ impl fmt::Debug for RuntimeBuilder {
 /// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
 async fn beat(shared: std::sync::Weak<Shared>) {
     loop {
-        let Some((clock, ttl)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.limits.heartbeat_ttl)) else { return };
+        let Some((clock, ttl)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.limits.heartbeat_ttl))
+        else {
+            return;
+        };
         clock.sleep(ttl / 3).await;
         let Some(shared) = shared.upgrade() else { return };
         // A lost heartbeat harms nobody: whoever takes a run over is met at the next append.
@@ -234,10 +237,10 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::AlreadyExists`]: the id was used with another input or workflow. Nothing was changed.
-    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. Nothing was changed.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store; start again with the same id.
-    /// - [`ErrorKind::GraphChanged`]: as [`Runtime::resume`].
+    /// - [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists): the id was used with another input or workflow. Nothing was changed.
+    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge): the id, a label or the input cannot be stored. Nothing was changed.
+    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate): the store; start again with the same id.
+    /// - [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged): as [`Runtime::resume`].
     ///
     /// # Cancel safety
     ///
@@ -250,18 +253,22 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: there is no such run.
-    /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
-    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here.
-    /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
+    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run.
+    /// - [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus): it is completed, cancelled, or failed (see [`Runtime::retry`]).
+    /// - [`ErrorKind::Conflict`](crate::ErrorKind::Conflict): its owner is alive, or another executor took it at the same moment, or it goes on here.
+    /// - [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged): a node where the run is differs from the one it was recorded with.
+    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): the log cannot be read.
     ///
     /// Nothing was changed in any of these cases.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped request may have claimed the run; resume it again.
-    pub fn resume<S: State>(&self, graph: &Graph<S>, run: impl TryInto<RunKey, Error: Into<Error>>) -> ResumeRequest<S> {
+    pub fn resume<S: State>(
+        &self,
+        graph: &Graph<S>,
+        run: impl TryInto<RunKey, Error: Into<Error>>,
+    ) -> ResumeRequest<S> {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
@@ -269,8 +276,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run, or no such question open: the open ones are named), [`ErrorKind::WrongStatus`]
-    /// (the run has ended), [`ErrorKind::Invalid`] (the patch). The run is untouched then.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) (no such run, or no such question open: the open ones are named), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus)
+    /// (the run has ended), [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (the patch). The run is untouched then.
     ///
     /// # Cancel safety
     ///
@@ -284,7 +291,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is being cancelled). The run is untouched then.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it has ended, or is being cancelled). The run is untouched then.
     ///
     /// # Cancel safety
     ///
@@ -297,7 +304,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not failed). The run is untouched then.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not failed). The run is untouched then.
     ///
     /// # Cancel safety
     ///
@@ -310,7 +317,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
     ///
     /// # Cancel safety
     ///
@@ -387,4 +394,3 @@ impl From<std::convert::Infallible> for Error {
         match never {}
     }
 }
-

@@ -101,7 +101,8 @@ impl Shared {
         let (sender, control) = mpsc::unbounded_channel();
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         if active.contains_key(run) {
-            let message = "the run is going on in this process already; use the handle that its start returned";
+            let message =
+                "the run is going on in this process already; use the handle that its start returned";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
         }
         active.insert(run.clone(), sender);

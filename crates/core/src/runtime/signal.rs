@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::log::{About, LogWriter};
 use super::load::missing;
+use super::log::{About, LogWriter};
 use super::shared::{Control, Shared};
 use crate::engine::fold::{check_signal, fold};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,7 +18,12 @@ use crate::store::{At, RunAppend};
 const RACES: u32 = 32;
 
 /// Records a signal. Returns when it is durable.
-pub(crate) async fn send(shared: &Arc<Shared>, run: &RunKey, what: SignalKind, by: Option<String>) -> Result<()> {
+pub(crate) async fn send(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    what: SignalKind,
+    by: Option<String>,
+) -> Result<()> {
     let signal = Signal { what, by };
     for _ in 0..RACES {
         let result = match shared.driver(run) {
@@ -26,7 +31,9 @@ pub(crate) async fn send(shared: &Arc<Shared>, run: &RunKey, what: SignalKind, b
                 let (reply, answer) = oneshot::channel();
                 let control = Control::Signal { signal: signal.clone(), reply };
                 match driver.send(control) {
-                    Ok(()) => answer.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Conflict, "the driver ended"))),
+                    Ok(()) => answer
+                        .await
+                        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Conflict, "the driver ended"))),
                     Err(_) => append(shared, run, &signal).await,
                 }
             }
@@ -60,7 +67,9 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<(
     let mut records = Vec::new();
     let mut events = vec![Event::Signal(signal.clone())];
     // Nobody drives a run that waits for an answer, so that whoever cancels it also carries it out.
-    if matches!(signal.what, SignalKind::Cancel { .. }) && folded.last.status != crate::record::RunStatus::InProgress {
+    if matches!(signal.what, SignalKind::Cancel { .. })
+        && folded.last.status != crate::record::RunStatus::InProgress
+    {
         events.push(Event::Status(StatusChange::Cancelled));
     }
     for event in events {

@@ -92,8 +92,13 @@ impl<S: State> StartRequest<S> {
         let run = RunKey::new(tenant.transpose()?.unwrap_or_default(), id);
         input.bind(graph.schema());
         let text = check_input(&input, shared.limits.max_body).map_err(|error| error.with_run(&run))?;
-        let mut facts =
-            RunFacts::new(graph.name().clone(), graph.version(), graph.fingerprint(), input_print(&text)?, now)?;
+        let mut facts = RunFacts::new(
+            graph.name().clone(),
+            graph.version(),
+            graph.fingerprint(),
+            input_print(&text)?,
+            now,
+        )?;
         if let Some(user) = user {
             facts = facts.with_user(user)?;
         }
@@ -102,7 +107,9 @@ impl<S: State> StartRequest<S> {
         let facts = facts.with_labels(kept);
         let driven = match shared.enter(&run) {
             Ok(driven) => driven,
-            Err(error) if error.kind() == ErrorKind::Conflict => return again(&shared, &graph, &run, &facts, policy).await,
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                return again(&shared, &graph, &run, &facts, policy).await;
+            }
             Err(error) => return Err(error),
         };
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
@@ -124,7 +131,8 @@ impl<S: State> StartRequest<S> {
                 records: vec![first.clone()],
                 facts: Some(facts.clone()),
             };
-            let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
+            let gone =
+                |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
             match shared.committer.submit(append).await.unwrap_or_else(gone) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -231,8 +239,9 @@ async fn again<S: State>(
 
 /// Hashes an input, whatever the order in which maps were serialised.
 fn input_print(text: &RawValue) -> Result<Fingerprint> {
-    let value: serde_json::Value = serde_json::from_str(text.get())
-        .map_err(|source| Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source))?;
+    let value: serde_json::Value = serde_json::from_str(text.get()).map_err(|source| {
+        Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source)
+    })?;
     let mut sorted = String::with_capacity(text.get().len());
     write_sorted(&value, &mut sorted);
     Ok(Fingerprint::of(sorted.as_bytes()))
@@ -275,6 +284,9 @@ impl<S: State> IntoFuture for StartRequest<S> {
 
 impl<S: State> std::fmt::Debug for StartRequest<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StartRequest").field("workflow", self.graph.name()).field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("StartRequest")
+            .field("workflow", self.graph.name())
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

@@ -24,13 +24,16 @@ impl<S: State> Driver<S> {
             self.flush(true)?;
         }
         match effect {
-            Effect::Pure | Effect::Read if !matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) => {
+            Effect::Pure | Effect::Read
+                if !matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) =>
+            {
                 return Ok(Barrier::Open);
             }
-            Effect::External => {
-                if self.machine.in_flight.get(&key).is_some_and(|activation| !activation.intent) {
-                    self.note(Event::Intent(Intent { node: name.clone(), visit: key.1 }), Some((name, key.1)), false)?;
-                }
+            Effect::External
+                if self.machine.in_flight.get(&key).is_some_and(|activation| !activation.intent) =>
+            {
+                let intent = Intent { node: name.clone(), visit: key.1 };
+                self.note(Event::Intent(intent), Some((name, key.1)), false)?;
             }
             _ => {}
         }

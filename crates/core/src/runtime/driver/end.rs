@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::super::attempt::{AttemptEnd, panic_text};
 use super::super::log::too_large;
-use super::facts::{Fact, What};
 use super::Driver;
+use super::facts::{Fact, What};
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
@@ -29,7 +29,12 @@ struct Applied {
 
 impl<S: State> Driver<S> {
     /// Takes in the end of an attempt.
-    pub(super) async fn ended(&mut self, key: ActivationKey, end: AttemptEnd<S>, took: Duration) -> Result<()> {
+    pub(super) async fn ended(
+        &mut self,
+        key: ActivationKey,
+        end: AttemptEnd<S>,
+        took: Duration,
+    ) -> Result<()> {
         self.running.remove(&key);
         let Some(activation) = self.machine.in_flight.get(&key) else {
             // Another writer came first, and the activation does not follow any more.
@@ -65,8 +70,15 @@ impl<S: State> Driver<S> {
             What::Retry { failed, failure, at } => {
                 let (node, visit) = (self.machine.name(key.0).clone(), key.1);
                 let delay = at.since(self.shared.clock.now());
-                let event = AttemptFailed { node: node.clone(), visit, failed, failure: failure.clone(), retry_at: at };
+                let event = AttemptFailed {
+                    node: node.clone(),
+                    visit,
+                    failed,
+                    failure: failure.clone(),
+                    retry_at: at,
+                };
                 let seq = self.note(Event::Attempt(event), Some((node.clone(), visit)), false)?;
+                self.timers.insert((at, key));
                 self.shared.emit(&self.log.run, || RunEventKind::NodeFailed {
                     node,
                     visit,
@@ -83,7 +95,12 @@ impl<S: State> Driver<S> {
         }
     }
 
-    fn take_in_end(&mut self, key: ActivationKey, result: Result<Update<S>, Failure>, took: Duration) -> Result<()> {
+    fn take_in_end(
+        &mut self,
+        key: ActivationKey,
+        result: Result<Update<S>, Failure>,
+        took: Duration,
+    ) -> Result<()> {
         let index = NodeIx::new(key.0);
         let before = self.may_fail_after_apply(index).then(|| Arc::clone(&self.state));
         let applied = match &result {
@@ -97,7 +114,9 @@ impl<S: State> Driver<S> {
             Err(failure) => Err(failure.clone()),
         };
         let (output, notes) = match &result {
-            Ok(update) => (update.output().map(|text| Arc::from(text.to_owned())), update.notes().map(str::to_owned)),
+            Ok(update) => {
+                (update.output().map(|text| Arc::from(text.to_owned())), update.notes().map(str::to_owned))
+            }
             Err(_) => (None, None),
         };
         let (ending, patch, overwrites) = match applied {
@@ -144,9 +163,9 @@ impl<S: State> Driver<S> {
     /// Whether something can go wrong once the update is applied, so that the state before must be kept.
     fn may_fail_after_apply(&self, node: NodeIx) -> bool {
         let plan = self.plan.node(node);
-        plan.routed || !self.machine.overwrites.is_empty() || plan.outgoing.iter().any(|&edge| {
-            self.plan.edge(edge).kind == crate::graph::EdgeKind::When
-        })
+        plan.routed
+            || !self.machine.overwrites.is_empty()
+            || plan.outgoing.iter().any(|&edge| self.plan.edge(edge).kind == crate::graph::EdgeKind::When)
     }
 
     /// Applies an update to the state and asks the routes.
@@ -155,7 +174,8 @@ impl<S: State> Driver<S> {
         let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
             Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
         };
-        let mut writer = if self.encodes_patches() { PatchWriter::recording() } else { PatchWriter::touching() };
+        let mut writer =
+            if self.encodes_patches() { PatchWriter::recording() } else { PatchWriter::touching() };
         if !update.is_none() || update.output().is_none() {
             let state = Arc::make_mut(&mut self.state);
             catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))

@@ -35,8 +35,10 @@ impl<S: State> Driver<S> {
         self.ready.clear();
         self.waiting.clear();
         self.passed.clear();
+        self.timers.clear();
         self.given.retain(|key, _| self.running.contains_key(key));
-        let idle: Vec<_> = self.machine.in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
+        let idle: Vec<_> =
+            self.machine.in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
         for key in idle {
             self.given.insert(key, Arc::clone(&self.state));
             self.ready.push_back(key);
@@ -64,8 +66,8 @@ impl<S: State> Driver<S> {
             self.take_in(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
             return Ok(true);
         }
-        if activation.retry_at.is_some_and(|at| at > self.shared.clock.now()) {
-            // The timer puts it back in line.
+        if let Some(at) = activation.retry_at.filter(|at| *at > self.shared.clock.now()) {
+            self.timers.insert((at, key));
             return Ok(true);
         }
         if let Barrier::Open = self.barrier(key)? {
@@ -77,8 +79,7 @@ impl<S: State> Driver<S> {
     /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
-        let Some(activation) = self.machine.in_flight.get_mut(&key) else { return Ok(()) };
-        activation.retry_at = None;
+        let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
         let attempt = activation.failed + 1;
         let scope = NodeScope {
             run: Arc::clone(&self.scope),
@@ -155,7 +156,9 @@ impl<S: State> Driver<S> {
         match resolution {
             Resolution::Skip | Resolution::Retry => Ok(Update::none()),
             Resolution::Fail(reason) => Err(Failure::new(FailureKind::Operator, reason)),
-            Resolution::Supply(patch) => self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error)),
+            Resolution::Supply(patch) => {
+                self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error))
+            }
         }
     }
 
@@ -170,12 +173,9 @@ impl<S: State> Driver<S> {
     /// Acts on the time: retries that are due, the deadline, the end of a grace, signals of others.
     pub(super) async fn on_timer(&mut self) -> Result<()> {
         let (now, wall) = (self.shared.clock.monotonic(), self.shared.clock.now());
-        let due = self.machine.in_flight.iter().filter(|(_, a)| a.retry_at.is_some_and(|at| at <= wall));
-        let due: Vec<_> = due.map(|(&key, _)| key).filter(|key| !self.running.contains_key(key)).collect();
-        for key in due {
-            if !self.ready.contains(&key) && !self.passed.contains(&key) {
-                self.ready.push_back(key);
-            }
+        while let Some(&(_, key)) = self.timers.first().filter(|(at, _)| *at <= wall) {
+            self.timers.pop_first();
+            self.ready.push_back(key);
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_stopping() {
             self.deadline = None;
@@ -191,15 +191,26 @@ impl<S: State> Driver<S> {
 
     fn exceed_deadline(&mut self) -> Result<()> {
         let after = self.plan.deadline.unwrap_or_default();
-        let failure = Failure::new(FailureKind::Deadline, format!("the run took longer than its deadline of {after:?}"));
-        self.note(crate::record::body::Event::Status(crate::record::body::StatusChange::Failed(failure)), None, false)?;
+        let failure = Failure::new(
+            FailureKind::Deadline,
+            format!("the run took longer than its deadline of {after:?}"),
+        );
+        self.note(
+            crate::record::body::Event::Status(crate::record::body::StatusChange::Failed(failure)),
+            None,
+            false,
+        )?;
         Ok(())
     }
 
     /// Says that a run that is in progress has nothing that could move it: a fault of the machine, never of the user.
     pub(super) fn stuck(&self) -> Error {
-        let waiting: Vec<_> = self.machine.tokens.keys().map(|&node| self.machine.name(node).to_string()).collect();
-        let message = format!("nothing can move the run, tokens wait at: {}; report this with the run's log", waiting.join(", "));
+        let waiting: Vec<_> =
+            self.machine.tokens.keys().map(|&node| self.machine.name(node).to_string()).collect();
+        let message = format!(
+            "nothing can move the run, tokens wait at: {}; report this with the run's log",
+            waiting.join(", ")
+        );
         Error::new(ErrorKind::Corrupt, message).with_run(&self.log.run)
     }
 }

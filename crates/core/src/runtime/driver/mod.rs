@@ -8,7 +8,7 @@ mod outbox;
 mod rebase;
 mod record;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
 use super::log::LogWriter;
 use super::shared::{Control, Driven, Shared};
+use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,8 +31,8 @@ use crate::graph::plan::Plan;
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::Seq;
 use crate::node::{Command, RunScope};
-use crate::record::{Record, RunStatus};
 use crate::record::body::NodeDone;
+use crate::record::{Record, RunStatus};
 use crate::state::{Patch, State};
 
 /// How many nodes run on without giving other tasks a turn.
@@ -82,6 +83,8 @@ pub(crate) struct Driver<S: State> {
     waiting: BTreeMap<(Seq, ActivationKey), ()>,
     /// Activations whose barrier was passed.
     passed: VecDeque<ActivationKey>,
+    /// Activations that wait for their next attempt.
+    timers: BTreeSet<(Timestamp, ActivationKey)>,
     running: HashMap<ActivationKey, Running>,
     tasks: JoinSet<(ActivationKey, AttemptEnd<S>, Duration)>,
     /// Replies to those who wait for a record to become durable.
@@ -97,7 +100,10 @@ struct Running {
 }
 
 impl<S: State> Driver<S> {
-    #[expect(clippy::too_many_arguments, reason = "called in one place, with what a start or a claim has made")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called in one place, with what a start or a claim has made"
+    )]
     pub(crate) fn new(
         shared: Arc<Shared>,
         graph: Graph<S>,
@@ -133,6 +139,7 @@ impl<S: State> Driver<S> {
             given: HashMap::new(),
             waiting: BTreeMap::new(),
             passed: VecDeque::new(),
+            timers: BTreeSet::new(),
             running: HashMap::new(),
             tasks: JoinSet::new(),
             replies: VecDeque::new(),
@@ -148,7 +155,10 @@ impl<S: State> Driver<S> {
     /// Frequencies without a bound on what they hold back do not keep what nodes returned, since that would hold memory
     /// without a bound as well: then a conflict ends the run here, and a resume goes on from the last checkpoint.
     fn keeps_facts(&self) -> bool {
-        !matches!(self.policy.frequency, CheckpointFrequency::Disabled | CheckpointFrequency::StatusChangeOnly)
+        !matches!(
+            self.policy.frequency,
+            CheckpointFrequency::Disabled | CheckpointFrequency::StatusChangeOnly
+        )
     }
 
     /// Whether patches are encoded: without any record to come there is no use for them, and a later one becomes a base.
@@ -163,7 +173,9 @@ impl<S: State> Driver<S> {
         let result = self.drive().await;
         self.abort_all();
         let reply = match &result {
-            Ok(_) => Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(&self.log.run),
+            Ok(_) => {
+                Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(&self.log.run)
+            }
             Err(error) => error.clone(),
         };
         for (_, waiting) in self.replies.drain(..) {
@@ -175,6 +187,11 @@ impl<S: State> Driver<S> {
     async fn drive(&mut self) -> Result<Stopped> {
         let mut stop = self.shared.stop.subscribe();
         loop {
+            let ending = *stop.borrow_and_update();
+            if let Some(grace) = ending.filter(|_| self.grace.is_none()) {
+                self.grace = Some(self.shared.clock.monotonic() + grace);
+                self.cancelled.send_replace(true);
+            }
             self.step().await?;
             if let Some(stopped) = self.settle().await? {
                 return Ok(stopped);
@@ -216,7 +233,6 @@ impl<S: State> Driver<S> {
         let now = clock.monotonic();
         let wake = self.next_wake(now).min(now + self.shared.limits.poll);
         let sleep = clock.sleep(wake.saturating_sub(now));
-        let stopping = self.grace.is_some() || stop.borrow().is_some();
         tokio::select! {
             biased;
             answer = self.outbox.acknowledged() => self.acknowledge(answer).await,
@@ -227,13 +243,8 @@ impl<S: State> Driver<S> {
             },
             Some(command) = self.commands.recv() => self.command(command),
             Some(control) = self.driven.control.recv() => self.control(control).await,
-            _ = stop.changed(), if !stopping => {
-                if let Some(grace) = *stop.borrow() {
-                    self.grace = Some(clock.monotonic() + grace);
-                    self.cancelled.send_replace(true);
-                }
-                Ok(())
-            }
+            // The sender lives as long as the driver; what changed is taken in at the next turn.
+            Ok(()) = stop.changed() => Ok(()),
             () = sleep => self.on_timer().await,
         }
     }
@@ -243,7 +254,9 @@ impl<S: State> Driver<S> {
             Command::Checkpoint(reply) => {
                 self.flush(true)?;
                 match self.log.head {
-                    Some(head) if !self.outbox.is_durable(head.seq) => self.replies.push_back((head.seq, reply)),
+                    Some(head) if !self.outbox.is_durable(head.seq) => {
+                        self.replies.push_back((head.seq, reply))
+                    }
                     _ => drop(reply.send(Ok(()))),
                 }
             }
@@ -299,7 +312,7 @@ impl<S: State> Driver<S> {
 
     /// Returns when the driver must act although nothing happens.
     fn next_wake(&self, now: Duration) -> Duration {
-        let retry = self.machine.in_flight.values().filter_map(|a| a.retry_at).min();
+        let retry = self.timers.first().map(|&(at, _)| at);
         let retry = retry.map(|at| now + at.since(self.shared.clock.now()));
         [retry, self.deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
     }

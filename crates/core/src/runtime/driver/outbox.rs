@@ -23,7 +23,12 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    pub(crate) fn new(run: RunKey, committer: Committer, facts: Option<RunFacts>, durable: Option<HeadRef>) -> Self {
+    pub(crate) fn new(
+        run: RunKey,
+        committer: Committer,
+        facts: Option<RunFacts>,
+        durable: Option<HeadRef>,
+    ) -> Self {
         Self { run, committer, facts, queue: VecDeque::new(), sent: None, durable }
     }
 

@@ -6,7 +6,7 @@ use super::{Driver, Stopped};
 use crate::engine::fold::{check_signal, fold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::RunStatus;
-use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
+use crate::record::body::{Event, Released, Signal, StatusChange};
 use crate::state::State;
 use crate::store::At;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ impl<S: State> Driver<S> {
             };
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
-        if !self.keeps_facts() && !(self.held.done.is_empty() && self.outbox.is_empty()) {
+        let nothing_lost = self.held.done.is_empty() && self.outbox.is_empty();
+        if !(self.keeps_facts() || nothing_lost) {
             let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
@@ -94,7 +95,10 @@ impl<S: State> Driver<S> {
 
     /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
     pub(super) async fn settle(&mut self) -> Result<Option<Stopped>> {
-        if self.machine.cancel.is_some() && self.machine.status == RunStatus::InProgress && self.grace.is_none() {
+        if self.machine.cancel.is_some()
+            && self.machine.status == RunStatus::InProgress
+            && self.grace.is_none()
+        {
             self.cancelled.send_replace(true);
             self.grace = Some(self.shared.clock.monotonic() + self.shared.limits.cancel_grace);
         }
@@ -112,7 +116,8 @@ impl<S: State> Driver<S> {
             return Ok(None);
         }
         let stopping = self.is_stopping();
-        if !stopping && !(self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty()) {
+        let none_in_line = self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty();
+        if !(stopping || none_in_line) {
             return Ok(None);
         }
         if self.machine.status == RunStatus::InProgress {
@@ -125,15 +130,22 @@ impl<S: State> Driver<S> {
                     self.note(Event::Release(Released { reason }), None, true)?;
                 }
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
-            } else if self.machine.in_flight.values().any(|activation| activation.retry_at.is_some()) {
+            } else if !self.timers.is_empty() {
                 return Ok(None);
             } else if self.machine.open_questions().next().is_some() {
-                self.note(Event::Status(StatusChange::Interrupted), None, false)?;
+                let event = Event::Status(StatusChange::Interrupted);
+                if self.policy.on_interrupt {
+                    self.note(event, None, false)?;
+                } else {
+                    self.machine.absorb(&event)?;
+                }
             } else {
                 return Err(self.stuck());
             }
         }
-        self.flush(false)?;
+        if self.writes_status() {
+            self.flush(false)?;
+        }
         self.drain().await.map(|settled| settled.then_some(Stopped::Settled))
     }
 
@@ -151,4 +163,3 @@ impl<S: State> Driver<S> {
         Ok(true)
     }
 }
-

@@ -14,7 +14,13 @@ use crate::state::{Patch, State};
 
 impl<S: State> Driver<S> {
     /// Holds an end that was absorbed, and writes what is held if the policy says so.
-    pub(super) fn hold(&mut self, done: NodeDone, patch: Patch, checkpoint: NodeCheckpoint, must: bool) -> Result<()> {
+    pub(super) fn hold(
+        &mut self,
+        done: NodeDone,
+        patch: Patch,
+        checkpoint: NodeCheckpoint,
+        must: bool,
+    ) -> Result<()> {
         self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
         self.held.done.push(done);
         let frequency = match self.policy.frequency {
@@ -36,7 +42,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Whether the status that the run has now is to be written.
-    fn writes_status(&self) -> bool {
+    pub(super) fn writes_status(&self) -> bool {
         let disabled = self.policy.frequency == CheckpointFrequency::Disabled && self.log.head.is_none();
         match self.machine.status {
             _ if disabled => false,
@@ -50,7 +56,7 @@ impl<S: State> Driver<S> {
 
     /// Writes what is held back. `whole` asks for a checkpoint even where nothing has been written at all.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
-        if self.held.done.is_empty() && !(whole && self.log.head.is_none()) {
+        if !whole && (self.held.done.is_empty() || self.first.is_some()) {
             return Ok(());
         }
         self.begin_log()?;
@@ -105,7 +111,12 @@ impl<S: State> Driver<S> {
     }
 
     /// Absorbs an event and writes it, after everything that is held back.
-    pub(super) fn note(&mut self, event: Event, node: Option<(NodeName, Visit)>, release: bool) -> Result<Seq> {
+    pub(super) fn note(
+        &mut self,
+        event: Event,
+        node: Option<(NodeName, Visit)>,
+        release: bool,
+    ) -> Result<Seq> {
         self.flush(true)?;
         let before = self.machine.status;
         self.machine.absorb(&event)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::graph::node_set::NodeIx;
-use crate::id::{NodeName, RecordId, RunId, Visit};
+use crate::id::{NodeName, RunId, Visit};
 use crate::node::{NodeScope, Resources, RunScope};
 use crate::state::PatchWriter;
 
@@ -117,7 +117,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
     let scope = RunScope {
         key: RunId::new("run")?.into(),
         workflow: graph.name().clone(),
-        start: RecordId::from_uuid(uuid::Uuid::nil()),
+        life: uuid::Uuid::nil(),
         resources: Arc::new(Resources::default()),
         commands: tokio::sync::mpsc::unbounded_channel().0,
         cancelled: tokio::sync::watch::channel(false).1,
