@@ -182,11 +182,13 @@ macro_rules! __properties {
                 instances: one_of_many_starts_wins;
                 instances: sixteen_writers_make_one_line;
                 core: a_hundred_runs_grow_at_once;
+                instances: appends_go_on_while_pruning;
+                instances: a_purge_during_appends_ends_the_run;
+            }
+            readers {
                 instances: what_a_head_names_can_be_loaded;
                 instances: an_append_is_seen_whole_or_not_at_all;
                 instances: a_listing_during_writes_has_every_run;
-                instances: appends_go_on_while_pruning;
-                instances: a_purge_during_appends_ends_the_run;
             }
             dropped {
                 core: a_dropped_append_is_done_or_not_done;

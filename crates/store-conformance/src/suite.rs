@@ -18,7 +18,7 @@ use crate::stage::Stage;
 /// # mod conformance {
 /// use ferrata_store_conformance::{MemoryFactory, suite};
 ///
-/// suite!(MemoryFactory::default(), without: [
+/// suite!(MemoryFactory, without: [
 ///     durable = "nothing survives the process",
 ///     torn = "records are never written in part",
 /// ]);
@@ -35,7 +35,7 @@ use crate::stage::Stage;
 /// ```
 /// # mod conformance {
 /// # use ferrata_store_conformance::{MemoryFactory, suite};
-/// suite!(MemoryFactory::default(), needs: store_test_server = "set STORE_TEST_SERVER_URL",
+/// suite!(MemoryFactory, needs: store_test_server = "set STORE_TEST_SERVER_URL",
 ///     without: [durable = "...", torn = "..."]);
 /// # }
 /// ```
