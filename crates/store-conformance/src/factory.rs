@@ -31,7 +31,8 @@ pub trait StoreFactory: Send + Sync + 'static {
 pub trait Space: Send + Sync + 'static {
     /// Opens one more instance of the store on this space, as another process would: with connections and caches of its own.
     ///
-    /// The suite calls `setup` on what it gets.
+    /// The suite calls `setup` on what it gets. Where the group `instances` is left out, the space is opened again only after the
+    /// instance before was dropped, for the groups `durable`, `damage`, `gap`, `torn` and `newer`.
     async fn open(&self) -> Arc<dyn CheckpointStore>;
 
     /// Damages what is stored of `run`, behind the store's back; tells whether the space can do this.

@@ -10,7 +10,6 @@ use tokio::runtime::{Builder, Runtime};
 use crate::factory::{Space, StoreFactory};
 use crate::group::Group;
 use crate::registry::{PROPERTIES, Property};
-use crate::stage::Stage;
 
 /// Makes one test of each property of the contract, for the store of a factory.
 ///
@@ -202,7 +201,7 @@ pub fn check_on(runtime: &Runtime, factory: &dyn StoreFactory, property: &Proper
     let stage_space = Arc::clone(&space);
     let checked = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let check = async { property.check(Stage::open(stage_space).await).await };
+            let check = property.check(stage_space);
             tokio::select! {
                 () = check => {}
                 () = SystemClock::new().sleep(deadline) => panic!("{property:?} took longer than {deadline:?}"),

@@ -1,11 +1,11 @@
-//! Wrappers keep the contract of what they wrap: a fault store without faults, around a shared memory store.
+//! Wrappers keep the contract of what they wrap: a fault store without faults, around a shared memory store that lives by the
+//! machine's clock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore};
-use ferrata_core::{RunKey, Timestamp};
+use ferrata_core::RunKey;
+use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore};
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory, suite};
 
 struct WrappedFactory;
@@ -15,7 +15,8 @@ struct WrappedSpace(MemorySpace);
 #[async_trait]
 impl StoreFactory for WrappedFactory {
     async fn fresh(&self) -> Box<dyn Space> {
-        Box::new(WrappedSpace(MemorySpace::default()))
+        let store = MemoryStore::new();
+        Box::new(WrappedSpace(MemorySpace { store, ..MemorySpace::default() }))
     }
 }
 
@@ -28,13 +29,10 @@ impl Space for WrappedSpace {
     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
         self.0.damage(run, damage).await
     }
-
-    async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
-        self.0.advance_clock(by).await
-    }
 }
 
 suite!(WrappedFactory, without: [
+    clock = "the store lives by the machine's clock",
     durable = "the memory store keeps nothing beyond the process",
     torn = "a record is never half in memory",
 ]);

@@ -11,6 +11,7 @@ pub(crate) mod dropped;
 pub(crate) mod due;
 pub(crate) mod durability;
 pub(crate) mod filters;
+pub(crate) mod first_setup;
 pub(crate) mod heartbeat;
 pub(crate) mod history;
 pub(crate) mod load;

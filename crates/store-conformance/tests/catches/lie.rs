@@ -289,6 +289,7 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("setup::capabilities_are_constant", &[ChangesItsMind]),
     ("setup::notices_are_sent_as_announced", &[AnnouncesFalsely]),
     ("setup::changes_are_noticed", &[NeverTells]),
+    ("first_setup::many_instances_prepare_a_space_at_once", &[SetupOnce, SetupErases]),
     ("concurrency::one_of_two_writers_wins", &[ChecksBeforeWriting]),
     ("concurrency::one_of_many_starts_wins", &[ChecksBeforeWriting]),
     ("concurrency::sixteen_writers_make_one_line", &[ChecksBeforeWriting]),
