@@ -4,6 +4,7 @@
 //! this crate alone.
 
 pub mod graph;
+pub mod node;
 pub mod record;
 pub mod state;
 pub mod store;

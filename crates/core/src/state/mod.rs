@@ -1,1 +1,31 @@
 //! Channels, reducers, patches and folding.
+//!
+//! A run's state is a typed value whose top-level fields are *channels*. A node returns an [`Update`]; applying it changes
+//! the live value and writes a [`Patch`], the same change as plain operations in JSON. Folding patches over [`Channels`]
+//! needs no user type, and gives exactly what serialising the live value gives.
+
+mod channel;
+mod channels;
+mod context;
+mod contract;
+mod decode;
+mod draft;
+mod op;
+mod parts;
+mod patch;
+pub mod reduce;
+mod schema;
+pub mod strict;
+mod update;
+mod writer;
+
+pub use channel::ChannelId;
+pub use channels::Channels;
+pub use context::{Context, ContextUpdate};
+pub use contract::State;
+pub use draft::Draft;
+pub use op::Op;
+pub use patch::Patch;
+pub use schema::{ChannelSpec, Reducer, Schema};
+pub use update::Update;
+pub use writer::{Mark, PatchWriter, Touch, Write, Written};

@@ -1,0 +1,209 @@
+//! Declaring a graph: nodes, edges and routes. What modifies them is in the modules below.
+
+mod modify_edge;
+mod modify_node;
+mod settings;
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::graph::edge::EdgeKind;
+use crate::graph::issue::{GraphError, GraphIssue};
+use crate::graph::lower::lower;
+use crate::graph::names::NodeNames;
+use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
+use crate::graph::route::{Route, RouteContext};
+use crate::graph::typed::{Behaviour, Graph, Predicate};
+use crate::node::{Node, NodeContext, NodeError, NodeResult};
+use crate::state::{Draft, State, Update};
+
+/// Declares a [`Graph`], made by [`Graph::builder`].
+///
+/// Nothing is checked before [`build`](Self::build), which reports every mistake at once; so the order of the calls is free,
+/// except that modifiers apply to what was declared last: those of a node to the node added last, those of edges to the edges
+/// declared last.
+///
+/// Names of nodes are text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot.
+#[must_use = "a graph is made by `build`"]
+pub struct GraphBuilder<S: State> {
+    outline: Outline,
+    /// By index of the node.
+    nodes: Vec<Behaviour<S>>,
+    /// By index of the edge.
+    predicates: Vec<Option<Arc<Predicate<S>>>>,
+    routes: Vec<(String, Box<RouteFn<S>>)>,
+    /// The edges that the next modifier of edges applies to.
+    last_edges: Option<Range<usize>>,
+    /// How many times edges or routes were declared.
+    calls: usize,
+}
+
+/// The routing function of one node.
+pub(crate) type RouteFn<S> = dyn Fn(&S, &RouteContext<'_>) -> Route + Send + Sync;
+
+impl<S: State> GraphBuilder<S> {
+    /// Starts with nothing declared.
+    pub(crate) fn new(name: String) -> Self {
+        Self {
+            outline: Outline::new(name, S::schema()),
+            nodes: Vec::new(),
+            predicates: Vec::new(),
+            routes: Vec::new(),
+            last_edges: None,
+            calls: 0,
+        }
+    }
+
+    /// Adds a node whose work is an `async fn` or an async closure.
+    ///
+    /// It is given the state as a draft to edit, and returns the draft, a typed update, or `()`. A closure must not capture
+    /// by reference, and an async closure that captures anything is no `Fn`: take clients from the context's resources, or
+    /// write a type and [`add`](Self::add) it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::state::Context;
+    ///
+    /// let graph = Graph::<Context>::builder("greet")
+    ///     .node("hello", async |_cx, mut s| {
+    ///         s.set("text", "hello")?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("hello")
+    ///     .build()?;
+    /// assert_eq!(graph.node_names().count(), 1);
+    /// # Ok::<(), ferrata_core::graph::GraphError>(())
+    /// ```
+    pub fn node<F, Fut, R>(self, name: impl Into<String>, work: F) -> Self
+    where
+        F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+        R: Into<Update<S>>,
+    {
+        self.add(name, FnNode(work))
+    }
+
+    /// Adds a node whose work is a type's.
+    pub fn add(mut self, name: impl Into<String>, node: impl Node<S>) -> Self {
+        self.outline.nodes.push(NodeOutline { name: name.into(), ..NodeOutline::default() });
+        self.nodes.push(Behaviour { node: Arc::new(node), goal: None, route: None });
+        self.last_edges = None;
+        self
+    }
+
+    /// Says where a run starts.
+    pub fn entry(mut self, name: impl Into<String>) -> Self {
+        self.outline.entries.push(name.into());
+        self
+    }
+
+    /// Declares an edge from each of some nodes to each of some nodes.
+    ///
+    /// It fires whenever its node succeeds, unless [`when`](Self::when), [`otherwise`](Self::otherwise) or
+    /// [`on_failure`](Self::on_failure) follows. Joined inputs arrive in the order of these declarations.
+    pub fn edge(mut self, from: impl NodeNames, to: impl NodeNames) -> Self {
+        let (from, to) = (from.into_names(), to.into_names());
+        for (names, ends) in [(&from, "from"), (&to, "to")] {
+            if names.is_empty() {
+                let message = format!("an edge leads {ends} no node; name at least one");
+                self.outline.issues.push(GraphIssue::graph(message));
+            }
+        }
+        let first = self.outline.edges.len();
+        for from in &from {
+            self.push_edges(from, &to, EdgeKind::Plain);
+        }
+        self.calls += 1;
+        self.last_edges = Some(first..self.outline.edges.len());
+        self
+    }
+
+    /// Declares the function that chooses where a node leads, and every node it may choose.
+    ///
+    /// The function is given the state after the node's update. It must depend on nothing but its arguments, since it may be
+    /// called again for the same activation. Other edges of the node fire besides.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::{Graph, Route};
+    /// use ferrata_core::state::Context;
+    ///
+    /// let graph = Graph::<Context>::builder("crawl")
+    ///     .node("plan", async |_cx, s| Ok(s))
+    ///     .node("fetch", async |_cx, s| Ok(s))
+    ///     .entry("plan")
+    ///     .route("plan", ["fetch"], |s, _cx| Route::each("fetch", s.get::<Vec<String>>("pages").unwrap_or_default()))
+    ///     .edge("fetch", "plan")
+    ///     .build()?;
+    /// # Ok::<(), ferrata_core::graph::GraphError>(())
+    /// ```
+    pub fn route<F, R>(mut self, from: impl Into<String>, targets: impl NodeNames, choose: F) -> Self
+    where
+        F: Fn(&S, &RouteContext<'_>) -> R + Send + Sync + 'static,
+        R: Into<Route>,
+    {
+        let (from, targets) = (from.into(), targets.into_names());
+        self.push_edges(&from, &targets, EdgeKind::Routed);
+        self.calls += 1;
+        self.last_edges = None;
+        self.outline.routes.push(RouteOutline { from: from.clone(), targets: targets.len() });
+        self.routes.push((from, Box::new(move |state, cx| choose(state, cx).into())));
+        self
+    }
+
+    /// Checks the graph and makes it.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError`] with every mistake that was found, each with its node or edge, what is wrong, and what to do about it.
+    pub fn build(mut self) -> Result<Graph<S>, GraphError> {
+        let plan = lower(&self.outline)?;
+        for (from, route) in self.routes {
+            if let Some(node) = plan.find(&from) {
+                self.nodes[node.as_usize()].route = Some(route);
+            }
+        }
+        Ok(Graph::new(plan, self.nodes, self.predicates))
+    }
+
+    fn push_edges(&mut self, from: &str, to: &[String], kind: EdgeKind) {
+        let call = self.calls;
+        let edge = |to: &String| EdgeOutline { from: from.to_owned(), to: to.clone(), kind, call };
+        self.outline.edges.extend(to.iter().map(edge));
+        self.predicates.resize(self.outline.edges.len(), None);
+    }
+}
+
+impl<S: State> fmt::Debug for GraphBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphBuilder").field("outline", &self.outline).finish_non_exhaustive()
+    }
+}
+
+/// A function as a node.
+struct FnNode<F>(F);
+
+#[async_trait]
+impl<S, F, Fut, R> Node<S> for FnNode<F>
+where
+    S: State,
+    F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+    R: Into<Update<S>>,
+{
+    async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
+        // What a node returns need not be `Send`, so it is turned into an update before anything else is awaited.
+        let future = (self.0)(cx, state);
+        future.await.map(Into::into)
+    }
+}
+
+#[cfg(test)]
+mod tests;

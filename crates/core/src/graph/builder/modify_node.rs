@@ -1,0 +1,78 @@
+//! What modifies the node that was added last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::GraphBuilder;
+use crate::graph::effect::Effect;
+use crate::graph::issue::GraphIssue;
+use crate::graph::join::Join;
+use crate::graph::outline::NodeOutline;
+use crate::graph::policy::NodeCheckpoint;
+use crate::graph::retry::RetryPolicy;
+use crate::state::State;
+
+impl<S: State> GraphBuilder<S> {
+    /// Declares what repeating the node would mean; [`Effect::Write`] unless set.
+    pub fn effect(self, effect: Effect) -> Self {
+        self.modify("effect", |node| node.effect = effect)
+    }
+
+    /// Sets how often the node is tried, and how long after each failure; once unless set.
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.modify("retry", |node| node.retry = policy)
+    }
+
+    /// Sets how long one attempt may take, more than zero; no limit unless set. An attempt that takes longer has failed.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.modify("timeout", |node| node.timeout = Some(timeout))
+    }
+
+    /// Sets when the node runs once it has tokens; [`Join::All`] unless set.
+    pub fn join(self, join: Join) -> Self {
+        self.modify("join", |node| node.join = join)
+    }
+
+    /// Sets how often one run may activate the node, at least 1; no limit unless set. A run that would go beyond it fails.
+    pub fn max_visits(self, visits: u32) -> Self {
+        self.modify("max_visits", |node| node.max_visits = Some(visits))
+    }
+
+    /// Lets a run that visited the node end only if a predicate holds for its state then; otherwise it goes on at the retry
+    /// target of the node, or at the [`fallback`](Self::fallback) of the graph.
+    pub fn goal_gate(mut self, met: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
+        if let Some(node) = self.nodes.last_mut() {
+            node.goal = Some(Arc::new(met));
+        }
+        self.modify("goal_gate", |node| node.goal_gate = true)
+    }
+
+    /// Says where the run goes when the goal of the node is not met, or when it fails for good and no edge takes the failure.
+    ///
+    /// That is a jump and not an edge: no join waits for what may come by it.
+    pub fn retry_target(self, name: impl Into<String>) -> Self {
+        self.modify("retry_target", |node| node.retry_target = Some(name.into()))
+    }
+
+    /// Sets when a checkpoint is written around the node; as the run's policy says unless set.
+    pub fn checkpoint(self, checkpoint: NodeCheckpoint) -> Self {
+        self.modify("checkpoint", |node| node.checkpoint = checkpoint)
+    }
+
+    /// Names the version of the node's code. It is part of the node's fingerprint: change it when runs that are stored within
+    /// the node must not go on with its new code unasked.
+    pub fn revision(self, revision: impl Into<String>) -> Self {
+        self.modify("revision", |node| node.revision = Some(revision.into()))
+    }
+
+    fn modify(mut self, modifier: &str, change: impl FnOnce(&mut NodeOutline)) -> Self {
+        match self.outline.nodes.last_mut() {
+            Some(node) => change(node),
+            None => {
+                let message = format!("`{modifier}` has no node to modify; call it after `node` or `add`");
+                self.outline.issues.push(GraphIssue::graph(message));
+            }
+        }
+        self
+    }
+}

@@ -1,0 +1,62 @@
+//! What is set for a graph as a whole.
+
+use std::time::Duration;
+
+use super::GraphBuilder;
+use crate::graph::issue::GraphIssue;
+use crate::state::{Context, Reducer, State};
+
+impl<S: State> GraphBuilder<S> {
+    /// Sets the version of the workflow, 1 to 256 bytes without control characters; `1` unless set.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.outline.version = version.into();
+        self
+    }
+
+    /// Sets how many activations one run may have, at least 1; no limit unless set. A run that would go beyond it fails.
+    pub fn max_steps(mut self, steps: u64) -> Self {
+        self.outline.max_steps = Some(steps);
+        self
+    }
+
+    /// Sets how long one run may take in all, more than zero; no limit unless set. A run that takes longer fails.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.outline.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets how many activations of one run may be in flight at once, at least 1; no limit unless set.
+    ///
+    /// More finishes wide graphs sooner; fewer spares what the nodes call.
+    pub fn concurrency(mut self, activations: u32) -> Self {
+        self.outline.concurrency = Some(activations);
+        self
+    }
+
+    /// Says where a run goes when a goal is not met, or a failure is not taken, at a node without a retry target of its own.
+    ///
+    /// That is a jump and not an edge: no join waits for what may come by it.
+    pub fn fallback(mut self, name: impl Into<String>) -> Self {
+        self.outline.fallback = Some(name.into());
+        self
+    }
+}
+
+impl GraphBuilder<Context> {
+    /// Declares a channel of the context and how updates join it; a channel that is not declared has [`Reducer::Last`].
+    pub fn channel(mut self, name: impl Into<String>, reducer: Reducer) -> Self {
+        let name = name.into();
+        let mut wrong = |message: String| self.outline.issues.push(GraphIssue::graph(message));
+        if let Reducer::Custom { .. } = reducer {
+            wrong(format!(
+                "channel `{name}`: a context cannot call the reducer `{reducer}`; choose another, or use a struct with \
+                 `#[derive(State)]`"
+            ));
+        }
+        if self.outline.schema.channel_index(&name).is_some() {
+            wrong(format!("channel `{name}`: is declared twice; remove one"));
+        }
+        self.outline.schema = self.outline.schema.with_channel(name, reducer);
+        self
+    }
+}

@@ -1,0 +1,178 @@
+//! Nodes in every form, and what a plan holds of them.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::graph::node_set::NodeIx;
+use crate::id::{NodeName, RecordId, RunId, Visit};
+use crate::node::{NodeScope, Resources, RunScope};
+use crate::state::PatchWriter;
+
+async fn function(_cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
+    s.set("seen", true)?;
+    Ok(s)
+}
+
+async fn whole_result(_cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    Ok(Context::update().set("seen", true).into())
+}
+
+struct Typed {
+    url: String,
+}
+
+#[async_trait]
+impl Node<Context> for Typed {
+    async fn run(&self, _cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context> {
+        s.set("url", &self.url)?;
+        Ok(s.into())
+    }
+}
+
+#[test]
+fn functions_closures_and_types_are_nodes_without_annotation() {
+    let captured = Arc::new(7_u32);
+    let graph = Graph::<Context>::builder("forms")
+        .node("function", function)
+        .node("whole_result", whole_result)
+        .node("draft", async |_cx, mut s| {
+            s.set("n", "7".parse::<u32>()?)?;
+            Ok(s)
+        })
+        .node("update", async |_cx, s| Ok(Context::update().set("copy", s.get_value("n"))))
+        .node("nothing", async |_, _| Ok(()))
+        .node("capturing", move |_cx, mut s| {
+            let captured = Arc::clone(&captured);
+            async move {
+                s.set("n", *captured)?;
+                Ok(s)
+            }
+        })
+        .add("typed", Typed { url: "https://example.org".into() })
+        .entry("function")
+        .edge("function", ["whole_result", "draft"])
+        .edge(vec!["whole_result".to_owned(), "draft".to_owned()], "update".to_owned())
+        .edge("update", "nothing")
+        .when(|s| s.contains_key("n"))
+        .edge("update", "capturing")
+        .otherwise()
+        .route("capturing", ["typed"], |s, cx| (cx.visit().get() == 1 && !s.is_empty()).then_some("typed"))
+        .build()
+        .unwrap();
+    let names: Vec<&str> = graph.node_names().map(|name| name.as_str()).collect();
+    assert_eq!(names, ["function", "whole_result", "draft", "update", "nothing", "capturing", "typed"]);
+    assert_eq!(graph.clone().fingerprint(), graph.fingerprint());
+    assert!(format!("{graph:?}").starts_with("Graph { name: \"forms\", version: \"1\""));
+}
+
+#[test]
+fn a_plan_holds_what_was_declared() {
+    let second = Duration::from_secs(1);
+    let graph = nodes("a b c")
+        .effect(Effect::External)
+        .retry(RetryPolicy::patient())
+        .timeout(second)
+        .join(Join::AtLeast(1))
+        .max_visits(3)
+        .goal_gate(|s| s.contains_key("done"))
+        .retry_target("a")
+        .checkpoint(NodeCheckpoint::Both)
+        .entry("a")
+        .edge("a", ["b", "c"])
+        .edge("b", "c")
+        .on_failure()
+        .version("2.1")
+        .max_steps(10)
+        .deadline(second)
+        .concurrency(4)
+        .fallback("b")
+        .channel("notes", Reducer::Append)
+        .build()
+        .unwrap();
+    let (plan, c) = (graph.plan(), NodeIx::new(2));
+    let node = plan.node(c);
+    assert_eq!(
+        (node.name.as_str(), node.effect, node.retry),
+        ("c", Effect::External, RetryPolicy::patient())
+    );
+    assert_eq!(
+        (node.timeout, node.join, node.checkpoint),
+        (Some(second), Join::AtLeast(1), NodeCheckpoint::Both)
+    );
+    assert_eq!((node.max_visits, node.goal_gate, node.routed), (NonZeroU32::new(3), true, false));
+    assert_eq!(node.retry_target, plan.find("a"));
+    assert_eq!((plan.max_steps.map(|n| n.get()), plan.deadline), (Some(10), Some(second)));
+    assert_eq!((plan.concurrency, plan.retry_target), (NonZeroU32::new(4), plan.find("b")));
+    assert_eq!((graph.version(), plan.entry), ("2.1", NodeIx::new(0)));
+    assert_eq!(graph.schema().reducer("notes"), &Reducer::Append);
+    let edges: Vec<_> = plan.edges.iter().map(|e| (e.from.get(), e.to.get(), e.kind)).collect();
+    assert_eq!(edges, [(0, 1, EdgeKind::Plain), (0, 2, EdgeKind::Plain), (1, 2, EdgeKind::OnFailure)]);
+    assert_eq!(plan.topology.position(c), 2);
+    assert!(graph.goal_met(plan.entry, &Context::new()));
+    assert!(!graph.goal_met(c, &Context::new()));
+}
+
+/// Runs a node on `{"n": 1}` and returns the state after its update.
+async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
+    let scope = RunScope {
+        key: RunId::new("run")?.into(),
+        workflow: graph.name().clone(),
+        start: RecordId::from_uuid(uuid::Uuid::nil()),
+        resources: Arc::new(Resources::default()),
+        commands: tokio::sync::mpsc::unbounded_channel().0,
+        cancelled: tokio::sync::watch::channel(false).1,
+    };
+    let cx = NodeContext::new(NodeScope {
+        run: Arc::new(scope),
+        node: NodeName::new(node)?,
+        visit: Visit::new(1),
+        attempt: 1,
+        item: None,
+        inputs: [].into(),
+    });
+    let mut state = Context::new();
+    state.set("n", 1)?;
+    let work = graph.work(graph.plan().find(node).unwrap());
+    let update = work.run(cx, Draft::new(Arc::new(state.clone()))).await?;
+    update.apply(&mut state, &mut PatchWriter::touching())?;
+    Ok(state)
+}
+
+#[test]
+fn nodes_do_the_work_that_was_added() {
+    let graph = Graph::<Context>::builder("g")
+        .node("draft", async |_cx, mut s| {
+            s.set("n", 2)?;
+            Ok(s)
+        })
+        .node("nothing", async |_cx, _s| Ok(()))
+        .node("fails", async |_cx, s| {
+            "seven".parse::<u32>()?;
+            Ok(s)
+        })
+        .add("typed", Typed { url: "u".into() })
+        .entry("draft")
+        .edge("draft", ["nothing", "fails", "typed"])
+        .build()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let after = |node: &str| serde_json::to_value(runtime.block_on(run(&graph, node)).unwrap()).unwrap();
+    assert_eq!(after("draft"), serde_json::json!({"n": 2}));
+    assert_eq!(after("nothing"), serde_json::json!({"n": 1}));
+    assert_eq!(after("typed"), serde_json::json!({"n": 1, "url": "u"}));
+    let error = runtime.block_on(run(&graph, "fails")).unwrap_err();
+    assert_eq!(error.to_string(), "invalid digit found in string");
+}
+
+#[test]
+fn a_hundred_thousand_nodes_build() {
+    let names: Vec<String> = (0..100_000).map(|at| format!("n{at}")).collect();
+    let mut builder = Graph::<Context>::builder("large").entry("n0");
+    for pair in names.windows(2) {
+        builder = builder.edge(&pair[0], &pair[1]);
+    }
+    for name in &names {
+        builder = builder.node(name, async |_cx, s| Ok(s));
+    }
+    assert_eq!(builder.build().unwrap().node_names().count(), 100_000);
+}

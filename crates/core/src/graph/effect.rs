@@ -1,0 +1,52 @@
+//! What repeating a node would mean.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What repeating a node would mean: the one thing that decides what must be on disk before the node starts.
+///
+/// | effect | the node | starts when | if it was in flight at a crash |
+/// |---|---|---|---|
+/// | `Pure` | computes | at once | runs again |
+/// | `Read` | reads the world | at once | runs again |
+/// | `Write` | writes, and repeating it with the same idempotency key is safe | all earlier records are durable | runs again, same key |
+/// | `External` | must not be repeated | its intent is durable, too | the run is `Interrupted` with a question: retry, supply the result, skip, fail |
+/// | `Human` | asks a person | all earlier records are durable | the question is still pending; a given answer is replayed |
+///
+/// Declaring less than the truth risks the world: a payment declared `Pure` may be made twice. Declaring more costs time only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Effect {
+    /// It computes its result from the state and nothing else.
+    Pure,
+    /// It reads the world and leaves it as it was.
+    Read,
+    /// It writes, and repeating it with the same idempotency key is safe.
+    #[default]
+    Write,
+    /// It does what must not be done twice.
+    External,
+    /// It asks a person.
+    Human,
+}
+
+impl Effect {
+    /// Returns the name, as it is written in files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::External => "external",
+            Self::Human => "human",
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

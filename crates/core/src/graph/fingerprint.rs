@@ -1,0 +1,65 @@
+//! Whether a definition still means the same: fingerprints of nodes and graphs.
+
+use serde::Serialize;
+
+use crate::graph::effect::Effect;
+use crate::graph::join::Join;
+use crate::graph::outline::{NodeOutline, Outline};
+use crate::id::Fingerprint;
+
+/// What a node's fingerprint is taken of; fields in the order of their names, so that the text is canonical.
+///
+/// A change of any of these changes the fingerprint. What decides only how hard a node is tried or how it is watched does not:
+/// retries, timeout, visits, checkpoints, retry target. Neither does the order in which edges were declared, nor the code of
+/// the node, which nothing can see: that is what the revision is for.
+#[derive(Serialize)]
+struct NodeText<'a> {
+    /// Kind and target of each edge that leaves the node, sorted.
+    edges: Vec<(&'static str, &'a str)>,
+    effect: Effect,
+    goal_gate: bool,
+    join: Join,
+    name: &'a str,
+    revision: Option<&'a str>,
+}
+
+/// What a graph's fingerprint is taken of; fields in the order of their names.
+#[derive(Serialize)]
+struct GraphText<'a> {
+    entry: &'a str,
+    /// Name and fingerprint of each node, sorted by name.
+    nodes: Vec<(&'a str, Fingerprint)>,
+    schema: String,
+    version: &'a str,
+}
+
+/// Returns the fingerprint of every node, in the order of declaration.
+pub(crate) fn of_nodes(outline: &Outline) -> Vec<Fingerprint> {
+    let mut edges: Vec<_> =
+        outline.edges.iter().map(|edge| (&*edge.from, edge.kind.as_str(), &*edge.to)).collect();
+    edges.sort_unstable();
+    let of_node = |node: &NodeOutline| {
+        let first = edges.partition_point(|edge| edge.0 < &*node.name);
+        let own = edges[first..].iter().take_while(|edge| edge.0 == node.name);
+        take(&NodeText {
+            edges: own.map(|&(_, kind, to)| (kind, to)).collect(),
+            effect: node.effect,
+            goal_gate: node.goal_gate,
+            join: node.join,
+            name: &node.name,
+            revision: node.revision.as_deref(),
+        })
+    };
+    outline.nodes.iter().map(of_node).collect()
+}
+
+/// Returns the fingerprint of the graph; `nodes` are those of its nodes, in the order of declaration.
+pub(crate) fn of_graph(outline: &Outline, entry: &str, nodes: &[Fingerprint]) -> Fingerprint {
+    let mut nodes: Vec<_> = outline.nodes.iter().map(|node| &*node.name).zip(nodes.iter().copied()).collect();
+    nodes.sort_unstable();
+    take(&GraphText { entry, nodes, schema: outline.schema.fingerprint_input(), version: &outline.version })
+}
+
+fn take(text: &impl Serialize) -> Fingerprint {
+    Fingerprint::of(&serde_json::to_vec(text).expect("names, numbers and lists can be written as JSON"))
+}

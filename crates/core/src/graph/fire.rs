@@ -1,0 +1,102 @@
+//! Which edges fire when a node has succeeded.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::edge::EdgeKind;
+use crate::graph::node_set::NodeIx;
+use crate::graph::plan::{EdgeIx, Plan};
+use crate::graph::route::{Route, RouteContext, RoutePart};
+use crate::graph::suggest::closest;
+use crate::graph::typed::Graph;
+use crate::state::State;
+
+/// An edge that fires: a token for its target.
+#[derive(Clone)]
+pub(crate) struct Fired {
+    pub(crate) edge: EdgeIx,
+    /// The item of a fan-out, for an activation of its own.
+    pub(crate) item: Option<Arc<RawValue>>,
+}
+
+impl fmt::Debug for Fired {
+    /// Never shows the item.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{}", self.edge, if self.item.is_some() { " with an item" } else { "" })
+    }
+}
+
+impl<S: State> Graph<S> {
+    /// Returns the edges that fire when `node` has succeeded and its update has made `state`, in the order of declaration,
+    /// and of one edge in the order of the items.
+    ///
+    /// None means that the branch ends. After a failure the `OnFailure` edges of the plan fire, and no others.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] naming the node, if its route chose a node that is none of its targets, or an item that JSON
+    /// cannot hold.
+    pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<Fired>> {
+        let plan = self.plan();
+        let once = |edge| Fired { edge, item: None };
+        let holds = |edge: &EdgeIx| {
+            self.predicates()[edge.as_usize()].as_ref().is_some_and(|predicate| predicate(state))
+        };
+        let mut fired: Vec<Fired> = plan.outgoing(node, EdgeKind::When).filter(holds).map(once).collect();
+        if fired.is_empty() {
+            fired.extend(plan.outgoing(node, EdgeKind::Otherwise).map(once));
+        }
+        fired.extend(plan.outgoing(node, EdgeKind::Plain).map(once));
+        if let Some(choose) = self.route_fn(node) {
+            let routed = follow(plan, node, choose(state, cx));
+            fired.extend(routed.map_err(|error| error.with_node(&plan.node(node).name))?);
+        }
+        // Stable, so that items keep their order.
+        fired.sort_by_key(|fired| fired.edge);
+        Ok(fired)
+    }
+}
+
+/// Finds the edges that a route chose.
+fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<Fired>> {
+    let find = |name: &str| {
+        let edge = plan.find(name).and_then(|to| plan.find_edge(node, to, EdgeKind::Routed));
+        edge.ok_or_else(|| stray(plan, node, name))
+    };
+    let mut fired: Vec<Fired> = Vec::new();
+    for part in route.into_parts() {
+        match part {
+            RoutePart::To(name) => {
+                let edge = find(&name)?;
+                if !fired.iter().any(|fired| fired.edge == edge && fired.item.is_none()) {
+                    fired.push(Fired { edge, item: None });
+                }
+            }
+            RoutePart::Each(name, items) => {
+                let edge = find(&name)?;
+                fired.extend(items?.into_iter().map(|item| Fired { edge, item: Some(item) }));
+            }
+        }
+    }
+    Ok(fired)
+}
+
+fn stray(plan: &Plan, node: NodeIx, name: &str) -> Error {
+    let targets: Vec<&str> = plan
+        .outgoing(node, EdgeKind::Routed)
+        .map(|edge| plan.node(plan.edge(edge).to).name.as_str())
+        .collect();
+    let remedy = match closest(name, targets.iter().copied()) {
+        Some(other) => format!("did you mean `{other}`?"),
+        None => "add it to the targets".into(),
+    };
+    let listed = targets.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "the route chose `{}`, which is not among its targets {listed}; {remedy}",
+        name.escape_debug()
+    );
+    Error::new(ErrorKind::Invalid, message)
+}

@@ -1,0 +1,117 @@
+//! What is wrong with a graph: every mistake at once, each with its place and its remedy.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+
+/// One mistake in a graph.
+///
+/// `Display` gives the place and the message in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphIssue {
+    place: Place,
+    message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Graph,
+    Node(String),
+    Edge(String, String),
+}
+
+impl GraphIssue {
+    /// Makes an issue of the graph as a whole.
+    pub(crate) fn graph(message: impl Into<String>) -> Self {
+        Self { place: Place::Graph, message: message.into() }
+    }
+
+    /// Makes an issue of a node.
+    pub(crate) fn node(node: &str, message: impl Into<String>) -> Self {
+        Self { place: Place::Node(node.into()), message: message.into() }
+    }
+
+    /// Makes an issue of an edge.
+    pub(crate) fn edge(from: &str, to: &str, message: impl Into<String>) -> Self {
+        Self { place: Place::Edge(from.into(), to.into()), message: message.into() }
+    }
+
+    /// Returns the name of the node it is about, as it was written.
+    pub fn node_name(&self) -> Option<&str> {
+        match &self.place {
+            Place::Node(name) => Some(name),
+            Place::Graph | Place::Edge(..) => None,
+        }
+    }
+
+    /// Returns the ends of the edge it is about, as they were written.
+    pub fn edge_ends(&self) -> Option<(&str, &str)> {
+        match &self.place {
+            Place::Edge(from, to) => Some((from, to)),
+            Place::Graph | Place::Node(_) => None,
+        }
+    }
+
+    /// Returns what is wrong, and what to do about it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for GraphIssue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Graph => {}
+            Place::Node(name) => write!(f, "node `{}`: ", name.escape_debug())?,
+            Place::Edge(from, to) => {
+                write!(f, "edge `{}` -> `{}`: ", from.escape_debug(), to.escape_debug())?
+            }
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Why a graph could not be built: every mistake that was found, in the order of the definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphError {
+    graph: String,
+    issues: Vec<GraphIssue>,
+}
+
+impl GraphError {
+    pub(crate) fn new(graph: &str, issues: Vec<GraphIssue>) -> Self {
+        Self { graph: graph.into(), issues }
+    }
+
+    /// Returns the name of the graph, as it was written.
+    pub fn graph(&self) -> &str {
+        &self.graph
+    }
+
+    /// Returns every mistake, at least one.
+    pub fn issues(&self) -> &[GraphIssue] {
+        &self.issues
+    }
+}
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let graph = self.graph.escape_debug();
+        match &*self.issues {
+            [issue] => write!(f, "graph `{graph}`: {issue}"),
+            issues => {
+                write!(f, "graph `{graph}` has {} mistakes:", issues.len())?;
+                issues.iter().try_for_each(|issue| write!(f, "\n- {issue}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for GraphError {}
+
+impl From<GraphError> for Error {
+    /// [`ErrorKind::Invalid`], with every mistake in the message.
+    fn from(error: GraphError) -> Self {
+        Self::new(ErrorKind::Invalid, error.to_string()).with_operation("graph.build").with_source(error)
+    }
+}

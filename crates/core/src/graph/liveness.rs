@@ -1,0 +1,165 @@
+//! What is live in a run, summed up for each node: activations in flight and tokens waiting. Kept up to date, never searched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::graph::node_set::{NodeIx, NodeSet};
+
+/// The tokens that wait at one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Tokens that did not come by a back edge: they belong to the round that is running.
+    pub(crate) forward: u32,
+    /// Tokens that came by a back edge: they belong to the next round.
+    pub(crate) back: u32,
+}
+
+impl Waiting {
+    /// Counts the tokens.
+    pub(crate) fn count(self) -> u32 {
+        self.forward + self.back
+    }
+
+    /// Tells whether every token came by a back edge.
+    pub(crate) fn all_back(self) -> bool {
+        self.forward == 0
+    }
+}
+
+/// Which nodes are live, and how.
+///
+/// Ten thousand tokens at one node cost what one costs, and so do ten thousand activations of one node.
+/// Made by [`Topology::liveness`](crate::graph::topology::Topology::liveness), and of use with that topology only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Liveness {
+    positions: Arc<[u32]>,
+    /// Activations in flight, by the node's position in the order.
+    in_flight: BTreeMap<u32, u32>,
+    /// Nodes with tokens, by position.
+    waiting: BTreeMap<u32, (NodeIx, Waiting)>,
+    /// Nodes in flight or with a token of this round: they hold up every node that they can reach in this round.
+    blocking: NodeSet,
+    /// Nodes whose tokens all came by back edges.
+    returning: NodeSet,
+}
+
+impl Liveness {
+    /// Nothing is live in a graph whose nodes have these positions.
+    pub(crate) fn new(positions: Arc<[u32]>) -> Self {
+        let nodes = positions.len();
+        Self {
+            positions,
+            in_flight: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            blocking: NodeSet::new(nodes),
+            returning: NodeSet::new(nodes),
+        }
+    }
+
+    /// Counts one more activation of the node as in flight.
+    pub(crate) fn started(&mut self, node: NodeIx) {
+        *self.in_flight.entry(self.position(node)).or_default() += 1;
+        self.refresh(node);
+    }
+
+    /// Counts one activation of the node less.
+    ///
+    /// # Panics
+    ///
+    /// Panics if none is in flight.
+    pub(crate) fn finished(&mut self, node: NodeIx) {
+        let position = self.position(node);
+        let count = self.in_flight.get_mut(&position).expect("an activation finishes after it started");
+        *count -= 1;
+        if *count == 0 {
+            self.in_flight.remove(&position);
+        }
+        self.refresh(node);
+    }
+
+    /// Counts one more token at the node; `back` if it came by a back edge.
+    pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
+        let (_, tokens) = self.waiting.entry(self.position(node)).or_insert((node, Waiting::default()));
+        *if back { &mut tokens.back } else { &mut tokens.forward } += 1;
+        self.refresh(node);
+    }
+
+    /// Counts one token at the node less: it was used alone, or dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no token of that sort waits there.
+    pub(crate) fn used(&mut self, node: NodeIx, back: bool) {
+        let position = self.position(node);
+        let (_, tokens) = self.waiting.get_mut(&position).expect("a token is used after it arrived");
+        let count = if back { &mut tokens.back } else { &mut tokens.forward };
+        *count = count.checked_sub(1).expect("a token is used after it arrived");
+        if tokens.count() == 0 {
+            self.waiting.remove(&position);
+        }
+        self.refresh(node);
+    }
+
+    /// Takes every token that waits at the node.
+    pub(crate) fn take(&mut self, node: NodeIx) -> Waiting {
+        let tokens = self.waiting.remove(&self.position(node)).map(|(_, tokens)| tokens);
+        self.refresh(node);
+        tokens.unwrap_or_default()
+    }
+
+    /// Returns how many activations of the node are in flight.
+    pub(crate) fn in_flight(&self, node: NodeIx) -> u32 {
+        self.in_flight.get(&self.position(node)).copied().unwrap_or(0)
+    }
+
+    /// Returns the tokens that wait at the node.
+    pub(crate) fn waiting(&self, node: NodeIx) -> Waiting {
+        self.waiting.get(&self.position(node)).map(|&(_, tokens)| tokens).unwrap_or_default()
+    }
+
+    /// Returns the nodes with tokens, in weak topological order.
+    pub(crate) fn waiting_in_order(&self) -> impl Iterator<Item = (NodeIx, Waiting)> + '_ {
+        self.waiting.values().copied()
+    }
+
+    /// Tells whether nothing is in flight and nothing waits: the run is at its end.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Tells whether a node other than the one at `except` is live at a position up to `last`.
+    pub(crate) fn any_up_to(&self, last: u32, except: u32) -> bool {
+        // At most two steps in each list, since a position is there once.
+        self.in_flight.range(..=last).any(|(&at, _)| at != except)
+            || self.waiting.range(..=last).any(|(&at, _)| at != except)
+    }
+
+    /// Returns the nodes that hold up whatever they can reach in this round.
+    pub(crate) fn blocking(&self) -> &NodeSet {
+        &self.blocking
+    }
+
+    /// Returns the nodes whose tokens all came by back edges, whether or not they are in flight as well.
+    pub(crate) fn returning(&self) -> &NodeSet {
+        &self.returning
+    }
+
+    fn position(&self, node: NodeIx) -> u32 {
+        self.positions[node.as_usize()]
+    }
+
+    /// Brings the two sets up to date with the counts of one node.
+    fn refresh(&mut self, node: NodeIx) {
+        let tokens = self.waiting(node);
+        if tokens.forward > 0 || self.in_flight(node) > 0 {
+            self.blocking.insert(node);
+        } else {
+            self.blocking.remove(node);
+        }
+        if tokens.back > 0 && tokens.all_back() {
+            self.returning.insert(node);
+        } else {
+            self.returning.remove(node);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Turns a declared graph into a plan, if nothing is wrong with it.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crate::graph::check::{by_name, check};
+use crate::graph::fingerprint;
+use crate::graph::issue::GraphError;
+use crate::graph::node_set::NodeIx;
+use crate::graph::outline::Outline;
+use crate::graph::plan::{EdgeIx, EdgePlan, NodePlan, Plan};
+use crate::graph::topology::Topology;
+use crate::id::{NodeName, WorkflowName};
+
+/// Why a checked name can be looked up or validated again.
+const CHECKED: &str = "every name was checked";
+
+/// Makes the plan of an outline: nodes and edges keep the order of their declaration.
+pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
+    let issues = check(outline);
+    if !issues.is_empty() {
+        return Err(GraphError::new(&outline.name, issues));
+    }
+    let names = by_name(outline);
+    let find = |name: &str| NodeIx::from_usize(*names.get(name).expect(CHECKED));
+    let edges: Box<[EdgePlan]> = outline
+        .edges
+        .iter()
+        .map(|edge| EdgePlan { from: find(&edge.from), to: find(&edge.to), kind: edge.kind })
+        .collect();
+    let mut outgoing = vec![Vec::new(); outline.nodes.len()];
+    for (at, edge) in edges.iter().enumerate() {
+        outgoing[edge.from.as_usize()].push(EdgeIx::from_usize(at));
+    }
+    let mut routed = vec![false; outline.nodes.len()];
+    for route in &outline.routes {
+        routed[find(&route.from).as_usize()] = true;
+    }
+    let fingerprints = fingerprint::of_nodes(outline);
+    let entry_name = outline.entries.first().expect("an entry was checked for");
+    let entry = find(entry_name);
+    let graph_fingerprint = fingerprint::of_graph(outline, entry_name, &fingerprints);
+    let nodes: Box<[NodePlan]> = outline
+        .nodes
+        .iter()
+        .zip(outgoing)
+        .zip(routed)
+        .zip(fingerprints)
+        .map(|(((node, outgoing), routed), fingerprint)| NodePlan {
+            name: NodeName::new(&node.name).expect(CHECKED),
+            effect: node.effect,
+            retry: node.retry,
+            timeout: node.timeout,
+            join: node.join,
+            max_visits: node.max_visits.and_then(NonZeroU32::new),
+            goal_gate: node.goal_gate,
+            retry_target: node.retry_target.as_deref().map(find),
+            checkpoint: node.checkpoint,
+            routed,
+            outgoing: outgoing.into(),
+            fingerprint,
+        })
+        .collect();
+    let pairs: Vec<(u32, u32)> = edges.iter().map(|edge| (edge.from.get(), edge.to.get())).collect();
+    Ok(Plan {
+        name: WorkflowName::new(&outline.name).expect(CHECKED),
+        version: outline.version.clone(),
+        schema: outline.schema.clone(),
+        by_name: nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (node.name.clone(), NodeIx::from_usize(at)))
+            .collect(),
+        topology: Topology::new(nodes.len(), entry, &pairs),
+        nodes,
+        edges,
+        entry,
+        max_steps: outline.max_steps.and_then(NonZeroU64::new),
+        deadline: outline.deadline,
+        concurrency: outline.concurrency.and_then(NonZeroU32::new),
+        retry_target: outline.fallback.as_deref().map(find),
+        fingerprint: graph_fingerprint,
+    })
+}

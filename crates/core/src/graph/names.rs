@@ -1,0 +1,80 @@
+//! One name or many, where the builder takes either.
+
+/// One or many names of nodes: what both ends of an edge accept.
+///
+/// Implemented for `&str`, `String`, and arrays, slices and `Vec`s of them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name nodes",
+    label = "expected a name or a list of names",
+    note = "write \"a\", [\"a\", \"b\"], or a `Vec` of names"
+)]
+pub trait NodeNames {
+    /// Returns the names in order.
+    fn into_names(self) -> Vec<String>;
+}
+
+impl NodeNames for &str {
+    fn into_names(self) -> Vec<String> {
+        vec![self.to_owned()]
+    }
+}
+
+impl NodeNames for String {
+    fn into_names(self) -> Vec<String> {
+        vec![self]
+    }
+}
+
+impl NodeNames for &String {
+    fn into_names(self) -> Vec<String> {
+        vec![self.clone()]
+    }
+}
+
+impl<T: Into<String>, const N: usize> NodeNames for [T; N] {
+    fn into_names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<T: Into<String>> NodeNames for Vec<T> {
+    fn into_names(self) -> Vec<String> {
+        self.into_iter().map(Into::into).collect()
+    }
+}
+
+impl<T: AsRef<str>> NodeNames for &[T] {
+    fn into_names(self) -> Vec<String> {
+        self.iter().map(|name| name.as_ref().to_owned()).collect()
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> NodeNames for &[T; N] {
+    fn into_names(self) -> Vec<String> {
+        self.as_slice().into_names()
+    }
+}
+
+impl<T: AsRef<str>> NodeNames for &Vec<T> {
+    fn into_names(self) -> Vec<String> {
+        self.as_slice().into_names()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_name_or_many_in_every_form() {
+        let owned = ["a", "b"].map(str::to_owned);
+        assert_eq!("a".into_names(), ["a"]);
+        assert_eq!(owned[0].clone().into_names(), ["a"]);
+        assert_eq!((&owned[0]).into_names(), ["a"]);
+        assert_eq!(["a", "b"].into_names(), owned);
+        assert_eq!((&["a", "b"]).into_names(), owned);
+        assert_eq!(["a", "b"].as_slice().into_names(), owned);
+        assert_eq!(vec!["a", "b"].into_names(), owned);
+        assert_eq!((&owned.to_vec()).into_names(), owned);
+    }
+}

@@ -1,0 +1,83 @@
+//! What the builder has been told, by name and unchecked, without the user's types and functions.
+
+use std::time::Duration;
+
+use crate::graph::edge::EdgeKind;
+use crate::graph::effect::Effect;
+use crate::graph::issue::GraphIssue;
+use crate::graph::join::Join;
+use crate::graph::policy::NodeCheckpoint;
+use crate::graph::retry::RetryPolicy;
+use crate::state::Schema;
+
+/// A graph as it was declared.
+#[derive(Debug)]
+pub(crate) struct Outline {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) schema: Schema,
+    pub(crate) nodes: Vec<NodeOutline>,
+    /// Routed edges stand where their route was declared.
+    pub(crate) edges: Vec<EdgeOutline>,
+    pub(crate) routes: Vec<RouteOutline>,
+    /// Each entry that was named: one, if all is well.
+    pub(crate) entries: Vec<String>,
+    pub(crate) max_steps: Option<u64>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) concurrency: Option<u32>,
+    pub(crate) fallback: Option<String>,
+    /// What was wrong with a call by itself, wherever it stood.
+    pub(crate) issues: Vec<GraphIssue>,
+}
+
+/// A node as it was declared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodeOutline {
+    pub(crate) name: String,
+    pub(crate) effect: Effect,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) join: Join,
+    pub(crate) max_visits: Option<u32>,
+    pub(crate) goal_gate: bool,
+    pub(crate) retry_target: Option<String>,
+    pub(crate) checkpoint: NodeCheckpoint,
+    pub(crate) revision: Option<String>,
+}
+
+/// An edge as it was declared.
+#[derive(Clone, Debug)]
+pub(crate) struct EdgeOutline {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) kind: EdgeKind,
+    /// Which call of the builder declared it, so that a slip in one call is reported once.
+    pub(crate) call: usize,
+}
+
+/// A route as it was declared; its edges are among the others.
+#[derive(Clone, Debug)]
+pub(crate) struct RouteOutline {
+    pub(crate) from: String,
+    pub(crate) targets: usize,
+}
+
+impl Outline {
+    /// Starts with nothing declared.
+    pub(crate) fn new(name: String, schema: Schema) -> Self {
+        Self {
+            name,
+            version: "1".into(),
+            schema,
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            routes: Vec::new(),
+            entries: Vec::new(),
+            max_steps: None,
+            deadline: None,
+            concurrency: None,
+            fallback: None,
+            issues: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A graph as the engine needs it: by index, without the user's types and functions.
+
+use std::collections::HashMap;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use crate::graph::edge::EdgeKind;
+use crate::graph::effect::Effect;
+use crate::graph::join::Join;
+use crate::graph::node_set::NodeIx;
+use crate::graph::policy::NodeCheckpoint;
+use crate::graph::retry::RetryPolicy;
+use crate::graph::topology::Topology;
+use crate::id::{Fingerprint, NodeName, WorkflowName};
+use crate::state::Schema;
+
+/// The index of an edge in its graph: dense, in the order of declaration, which is the order of joined inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct EdgeIx(u32);
+
+impl EdgeIx {
+    /// Wraps a position in a list of edges.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the index does not fit: no graph of four billion edges fits into memory.
+    pub(crate) fn from_usize(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a graph has fewer than 2^32 edges"))
+    }
+
+    /// Returns the index for use with a slice.
+    pub(crate) const fn as_usize(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A validated graph.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) name: WorkflowName,
+    pub(crate) version: String,
+    pub(crate) schema: Schema,
+    pub(crate) nodes: Box<[NodePlan]>,
+    pub(crate) edges: Box<[EdgePlan]>,
+    pub(crate) by_name: HashMap<NodeName, NodeIx>,
+    pub(crate) entry: NodeIx,
+    pub(crate) topology: Topology,
+    /// How many activations a run may have; no limit if `None`.
+    pub(crate) max_steps: Option<NonZeroU64>,
+    /// How long a run may take in all.
+    pub(crate) deadline: Option<Duration>,
+    /// How many activations may be in flight at once.
+    pub(crate) concurrency: Option<NonZeroU32>,
+    /// Where a run goes when a goal gate or a failed node names no target of its own.
+    pub(crate) retry_target: Option<NodeIx>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// One node of a plan.
+#[derive(Debug)]
+pub(crate) struct NodePlan {
+    pub(crate) name: NodeName,
+    pub(crate) effect: Effect,
+    pub(crate) retry: RetryPolicy,
+    /// How long one attempt may take.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) join: Join,
+    /// How often a run may activate the node.
+    pub(crate) max_visits: Option<NonZeroU32>,
+    /// Whether the run may end only if the node's goal is met.
+    pub(crate) goal_gate: bool,
+    /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure.
+    pub(crate) retry_target: Option<NodeIx>,
+    pub(crate) checkpoint: NodeCheckpoint,
+    /// Whether a routing function chooses among the routed edges.
+    pub(crate) routed: bool,
+    /// The edges that leave the node, in the order of declaration.
+    pub(crate) outgoing: Box<[EdgeIx]>,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// One edge of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EdgePlan {
+    pub(crate) from: NodeIx,
+    pub(crate) to: NodeIx,
+    pub(crate) kind: EdgeKind,
+}
+
+impl Plan {
+    /// Returns a node.
+    pub(crate) fn node(&self, node: NodeIx) -> &NodePlan {
+        &self.nodes[node.as_usize()]
+    }
+
+    /// Returns an edge.
+    pub(crate) fn edge(&self, edge: EdgeIx) -> EdgePlan {
+        self.edges[edge.as_usize()]
+    }
+
+    /// Finds a node by its name.
+    pub(crate) fn find(&self, name: &str) -> Option<NodeIx> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Finds an edge by its ends and its kind; there is at most one.
+    pub(crate) fn find_edge(&self, from: NodeIx, to: NodeIx, kind: EdgeKind) -> Option<EdgeIx> {
+        self.outgoing(from, kind).find(|&edge| self.edge(edge).to == to)
+    }
+
+    /// Returns the edges of one kind that leave a node, in the order of declaration.
+    pub(crate) fn outgoing(&self, from: NodeIx, kind: EdgeKind) -> impl Iterator<Item = EdgeIx> + '_ {
+        self.node(from).outgoing.iter().copied().filter(move |&edge| self.edge(edge).kind == kind)
+    }
+}

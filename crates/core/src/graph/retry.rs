@@ -1,0 +1,248 @@
+//! How often a failed activation is tried again, and how long after.
+
+use std::time::Duration;
+
+/// The longest delay of every preset: a minute is long for whoever waits and short for whatever recovers.
+const CAP: Duration = Duration::from_secs(60);
+
+/// How far every preset spreads its delays: between half and one and a half times the plain delay.
+const JITTER: f64 = 0.5;
+
+/// How often a node is tried, and how long after each failure.
+///
+/// The delay after the `n`-th failed attempt is `delay * factor^(n-1)`, spread by the jitter, and then cut off at the cap, so
+/// that no delay is ever above the cap. The jitter is computed from a seed: a run that is resumed waits as long as the run
+/// that crashed would have.
+///
+/// | preset | attempts | first delay | factor |
+/// |---|---|---|---|
+/// | [`none`](Self::none), the default | 1 | | |
+/// | [`standard`](Self::standard) | 5 | 200 ms | 2 |
+/// | [`aggressive`](Self::aggressive) | 5 | 500 ms | 2 |
+/// | [`linear`](Self::linear) | 3 | 500 ms | 1 |
+/// | [`patient`](Self::patient) | 3 | 2 s | 3 |
+///
+/// All presets have a jitter of 0.5 and a cap of 60 s.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use ferrata_core::graph::RetryPolicy;
+///
+/// let policy = RetryPolicy::standard().with_attempts(3).with_jitter(0.0);
+/// assert_eq!(policy.delay(1, 7), Duration::from_millis(200));
+/// assert_eq!(policy.delay(2, 7), Duration::from_millis(400));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryPolicy {
+    attempts: u32,
+    delay: Duration,
+    factor: f64,
+    cap: Duration,
+    jitter: f64,
+}
+
+impl RetryPolicy {
+    /// One attempt: a failure is final.
+    pub const fn none() -> Self {
+        Self::preset(1, Duration::ZERO, 1.0)
+    }
+
+    /// Five attempts, the first delay 200 ms, doubling: for what fails now and then.
+    pub const fn standard() -> Self {
+        Self::preset(5, Duration::from_millis(200), 2.0)
+    }
+
+    /// Five attempts, the first delay 500 ms, doubling: for what takes some seconds to recover.
+    pub const fn aggressive() -> Self {
+        Self::preset(5, Duration::from_millis(500), 2.0)
+    }
+
+    /// Three attempts, 500 ms apart.
+    pub const fn linear() -> Self {
+        Self::preset(3, Duration::from_millis(500), 1.0)
+    }
+
+    /// Three attempts, the first delay 2 s, tripling: for what must not be pressed.
+    pub const fn patient() -> Self {
+        Self::preset(3, Duration::from_secs(2), 3.0)
+    }
+
+    const fn preset(attempts: u32, delay: Duration, factor: f64) -> Self {
+        Self { attempts, delay, factor, cap: CAP, jitter: JITTER }
+    }
+
+    /// Sets how often the node is tried, the first time included; at least 1.
+    ///
+    /// More attempts outlast longer disturbances; fewer report a failure sooner.
+    #[must_use]
+    pub const fn with_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Sets the delay after the first failed attempt; zero tries again at once.
+    #[must_use]
+    pub const fn with_delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Sets what each further delay is multiplied by; at least 1, which keeps the delay the same.
+    #[must_use]
+    pub const fn with_factor(mut self, factor: f64) -> Self {
+        self.factor = factor;
+        self
+    }
+
+    /// Sets the longest delay; 60 s unless set.
+    #[must_use]
+    pub const fn with_cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// Sets how far delays are spread, as a fraction of the delay between 0 and 1; 0.5 unless set.
+    ///
+    /// With 0.5 a delay of 1 s becomes one between 0.5 s and 1.5 s. More jitter keeps runs that failed together from coming
+    /// back together; 0 makes delays exact.
+    #[must_use]
+    pub const fn with_jitter(mut self, jitter: f64) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Returns how often the node is tried, the first time included.
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Returns how long to wait after the attempt with number `attempt_failed` (the first is 1).
+    ///
+    /// The same policy, number and seed give the same delay, in every process and on every machine. It is in whole
+    /// milliseconds, as timers are.
+    pub fn delay(&self, attempt_failed: u32, seed: u64) -> Duration {
+        if self.delay.is_zero() {
+            return Duration::ZERO;
+        }
+        let spread = 1.0 + self.jitter * (2.0 * fraction(seed, attempt_failed) - 1.0);
+        let seconds =
+            self.delay.as_secs_f64() * power(self.factor, attempt_failed.saturating_sub(1)) * spread;
+        // What does not fit into a duration, is endless or is no number was going to be cut off anyway.
+        let delay = Duration::try_from_secs_f64(seconds).unwrap_or(self.cap).min(self.cap);
+        u64::try_from(delay.as_micros().div_ceil(1000)).map_or(delay, Duration::from_millis).min(self.cap)
+    }
+
+    /// Says what is wrong with the policy and what would be right.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if self.attempts == 0 {
+            return Some("retries with 0 attempts; use at least 1, the first attempt counts".into());
+        }
+        if !(self.factor >= 1.0 && self.factor.is_finite()) {
+            return Some(format!("retries with a factor of {}; use at least 1", self.factor));
+        }
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return Some(format!("retries with a jitter of {}; use 0 to 1", self.jitter));
+        }
+        None
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+/// Raises to a power by squaring: unlike `f64::powi`, to the same bits on every machine.
+fn power(mut base: f64, mut exponent: u32) -> f64 {
+    let mut result = 1.0;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent >>= 1;
+    }
+    result
+}
+
+/// Mixes seed and attempt into a number from 0 to 1 (SplitMix64's finisher): even, and the same everywhere.
+fn fraction(seed: u64, attempt: u32) -> f64 {
+    let mut z = seed.wrapping_add(u64::from(attempt).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^= z >> 31;
+    // The upper 32 bits are as many as a delay needs, and convert exactly.
+    f64::from((z >> 32) as u32) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn delays(policy: RetryPolicy) -> Vec<u128> {
+        (1..policy.attempts()).map(|n| policy.with_jitter(0.0).delay(n, 0).as_millis()).collect()
+    }
+
+    #[test]
+    fn presets_have_the_documented_delays() {
+        assert_eq!(delays(RetryPolicy::none()), []);
+        assert_eq!(delays(RetryPolicy::standard()), [200, 400, 800, 1600]);
+        assert_eq!(delays(RetryPolicy::aggressive()), [500, 1000, 2000, 4000]);
+        assert_eq!(delays(RetryPolicy::linear()), [500, 500]);
+        assert_eq!(delays(RetryPolicy::patient()), [2000, 6000]);
+    }
+
+    #[test]
+    fn the_seed_decides_the_jitter() {
+        let policy = RetryPolicy::standard();
+        assert_eq!(policy.delay(2, 42), policy.delay(2, 42));
+        let distinct: std::collections::BTreeSet<_> = (0..100).map(|seed| policy.delay(2, seed)).collect();
+        assert!(distinct.len() > 50, "{distinct:?}");
+        // Stored runs rest on these numbers: they must not change between releases.
+        assert_eq!([policy.delay(1, 1), policy.delay(2, 1)], [214, 499].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn the_cap_holds_after_jitter_however_many_attempts() {
+        let policy = RetryPolicy::patient().with_attempts(u32::MAX);
+        assert!((0..100).all(|seed| policy.delay(4, seed) <= CAP));
+        assert_eq!(policy.delay(u32::MAX, 3), CAP);
+        assert_eq!(policy.with_delay(Duration::ZERO).delay(u32::MAX, 3), Duration::ZERO);
+        assert_eq!(policy.with_factor(f64::NAN).delay(2, 3), CAP);
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_remedy() {
+        let policy = RetryPolicy::standard();
+        assert_eq!(policy.problem(), None);
+        assert_eq!(
+            policy.with_attempts(0).problem().unwrap(),
+            "retries with 0 attempts; use at least 1, the first attempt counts"
+        );
+        assert_eq!(
+            policy.with_factor(0.5).problem().unwrap(),
+            "retries with a factor of 0.5; use at least 1"
+        );
+        assert_eq!(
+            policy.with_factor(f64::NAN).problem().unwrap(),
+            "retries with a factor of NaN; use at least 1"
+        );
+        assert_eq!(policy.with_jitter(1.5).problem().unwrap(), "retries with a jitter of 1.5; use 0 to 1");
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_stays_within_its_fraction(attempt in 1..8_u32, seed: u64, jitter in 0.0..=1.0) {
+            let policy = RetryPolicy::standard().with_jitter(jitter).with_cap(Duration::MAX);
+            let plain = 0.2 * 2_f64.powi(i32::try_from(attempt).unwrap() - 1);
+            let got = policy.delay(attempt, seed).as_secs_f64();
+            // A millisecond of room, since delays are rounded up to whole ones.
+            prop_assert!(got >= plain * (1.0 - jitter) - 1e-9 && got <= plain * (1.0 + jitter) + 0.001, "{got}");
+        }
+    }
+}

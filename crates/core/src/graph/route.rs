@@ -1,0 +1,221 @@
+//! What a routing function returns: which of its node's edges fire, and with which items.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{NodeName, Visit};
+use crate::state::strict;
+
+/// Which nodes run next, chosen by a routing function among the targets declared with it.
+///
+/// A name, an array or list of names, or an optional name is a route as it is. Naming a target twice fires its edge once.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::graph::Route;
+///
+/// let one: Route = "publish".into();
+/// let several: Route = ["lint", "facts"].into();
+/// let none: Route = None::<&str>.into();
+/// let one_activation_per_item = Route::each("fetch", ["a.html", "b.html"]).and("report");
+/// ```
+#[derive(Default)]
+#[must_use]
+pub struct Route {
+    parts: Vec<RoutePart>,
+}
+
+/// One target, with items or without.
+pub(crate) enum RoutePart {
+    /// The edge fires once.
+    To(String),
+    /// The edge fires once for each item.
+    Each(String, Result<Vec<Arc<RawValue>>>),
+}
+
+impl Route {
+    /// Fires the edge to one node.
+    pub fn to(node: impl Into<String>) -> Self {
+        Self { parts: vec![RoutePart::To(node.into())] }
+    }
+
+    /// Fires the edges to several nodes, which then run side by side.
+    pub fn all(nodes: impl IntoIterator<Item: Into<String>>) -> Self {
+        Self { parts: nodes.into_iter().map(|node| RoutePart::To(node.into())).collect() }
+    }
+
+    /// Fires no edge: unless another edge of the node fires, the branch ends here.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Fires the edge to one node once for each item: one activation per item, side by side.
+    ///
+    /// Items are stored as JSON. Without any item nothing fires, so that what follows the node does not run on this account;
+    /// route past it if it should.
+    ///
+    /// # Errors
+    ///
+    /// None here. An item that JSON cannot hold is reported when the route is evaluated: the activation fails with
+    /// [`ErrorKind::Invalid`], naming the node, the item and the place in it.
+    pub fn each(node: impl Into<String>, items: impl IntoIterator<Item: Serialize>) -> Self {
+        let node = node.into();
+        let encode = |(at, item)| {
+            strict::to_raw_value(&item).map(Arc::from).map_err(|error| {
+                Error::new(error.kind(), format!("item {at} for `{node}`: {}", error.message()))
+            })
+        };
+        let items = items.into_iter().enumerate().map(encode).collect();
+        Self { parts: vec![RoutePart::Each(node, items)] }
+    }
+
+    /// Fires what both routes fire.
+    pub fn and(mut self, other: impl Into<Self>) -> Self {
+        self.parts.extend(other.into().parts);
+        self
+    }
+
+    /// Returns what the route says, part by part.
+    pub(crate) fn into_parts(self) -> Vec<RoutePart> {
+        self.parts
+    }
+}
+
+impl From<&str> for Route {
+    fn from(node: &str) -> Self {
+        Self::to(node)
+    }
+}
+
+impl From<String> for Route {
+    fn from(node: String) -> Self {
+        Self::to(node)
+    }
+}
+
+impl<T: Into<String>, const N: usize> From<[T; N]> for Route {
+    fn from(nodes: [T; N]) -> Self {
+        Self::all(nodes)
+    }
+}
+
+impl<T: Into<String>> From<Vec<T>> for Route {
+    fn from(nodes: Vec<T>) -> Self {
+        Self::all(nodes)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Route {
+    fn from(route: Option<T>) -> Self {
+        route.map_or_else(Self::none, Into::into)
+    }
+}
+
+impl fmt::Debug for Route {
+    /// Shows targets and how many items each has, never an item.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.parts).finish()
+    }
+}
+
+impl fmt::Debug for RoutePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::To(node) => f.write_str(node),
+            Self::Each(node, Ok(items)) => write!(f, "{node} x {}", items.len()),
+            Self::Each(node, Err(error)) => write!(f, "{node}: {error}"),
+        }
+    }
+}
+
+/// What a routing function is told besides the state.
+///
+/// Routes may be evaluated again, after a write conflict and when a stored run is verified. A function that depends on
+/// anything but the state and this is not a route.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteContext<'a> {
+    node: &'a NodeName,
+    visit: Visit,
+    output: Option<&'a RawValue>,
+}
+
+impl<'a> RouteContext<'a> {
+    /// Describes the activation that has just succeeded.
+    pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
+        Self { node, visit, output }
+    }
+
+    /// Returns the name of the node that has just succeeded.
+    pub const fn node(&self) -> &'a NodeName {
+        self.node
+    }
+
+    /// Returns which visit of the node it was; the first is 1.
+    pub const fn visit(&self) -> Visit {
+        self.visit
+    }
+
+    /// Returns the output that the node sends along its edges; `None` if it sends none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if there is an output and it is not a `T`.
+    pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        let Some(output) = self.output else { return Ok(None) };
+        serde_json::from_str(output.get()).map(Some).map_err(|source| {
+            let message = format!("the output is not of type {}", std::any::type_name::<T>());
+            Error::new(ErrorKind::Invalid, message).with_node(self.node).with_source(source)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(route: impl Into<Route>) -> String {
+        format!("{:?}", route.into())
+    }
+
+    #[test]
+    fn names_lists_and_options_are_routes() {
+        assert_eq!(shown("a"), "[a]");
+        assert_eq!(shown("a".to_owned()), "[a]");
+        assert_eq!(shown(["a", "b"]), "[a, b]");
+        assert_eq!(shown(vec!["a".to_owned()]), "[a]");
+        assert_eq!(shown(Some("a")), "[a]");
+        assert_eq!(shown(None::<Vec<&str>>), "[]");
+        assert_eq!(shown(Route::none().and("a").and(Route::each("b", 0..3)).and(["c"])), "[a, b x 3, c]");
+    }
+
+    #[test]
+    fn items_are_held_as_json() {
+        let mut parts = Route::each("b", [("x", 1), ("y", 2)]).into_parts();
+        let Some(RoutePart::Each(_, Ok(items))) = parts.pop() else { panic!("{parts:?}") };
+        assert_eq!(items.iter().map(|item| item.get()).collect::<Vec<_>>(), [r#"["x",1]"#, r#"["y",2]"#]);
+    }
+
+    #[test]
+    fn an_item_that_json_cannot_hold_is_named() {
+        let mut parts = Route::each("b", [0.5, f64::NAN]).into_parts();
+        let Some(RoutePart::Each(_, Err(error))) = parts.pop() else { panic!("{parts:?}") };
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.message().starts_with("item 1 for `b`: value: NaN cannot be stored"), "{error}");
+    }
+
+    #[test]
+    fn a_route_reads_the_output_of_its_node() {
+        let (node, output) = (NodeName::new("a").unwrap(), strict::to_raw_value(&7).unwrap());
+        let cx = RouteContext::new(&node, Visit::new(2), Some(&output));
+        assert_eq!(cx.output::<u32>().unwrap(), Some(7));
+        let error = cx.output::<String>().unwrap_err();
+        assert_eq!(error.to_string(), "node a: the output is not of type alloc::string::String");
+        assert_eq!(RouteContext::new(&node, Visit::new(2), None).output::<u32>().unwrap(), None);
+    }
+}

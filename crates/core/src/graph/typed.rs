@@ -1,0 +1,159 @@
+//! A validated graph with the user's types and functions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::graph::builder::{GraphBuilder, RouteFn};
+use crate::graph::node_set::NodeIx;
+use crate::graph::plan::Plan;
+use crate::id::{Fingerprint, NodeName, WorkflowName};
+use crate::node::Node;
+use crate::state::{Schema, State};
+
+/// A condition on the state.
+pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
+
+/// The functions of one node.
+pub(crate) struct Behaviour<S: State> {
+    pub(crate) node: Arc<dyn Node<S>>,
+    /// Whether the goal is met.
+    pub(crate) goal: Option<Arc<Predicate<S>>>,
+    pub(crate) route: Option<Box<RouteFn<S>>>,
+}
+
+/// Nodes and edges over one type of state: validated once, never changed, cheap to clone.
+///
+/// # Fingerprints
+///
+/// A stored run is resumed only with a graph that fits it, and fingerprints tell. A node's changes with its name, its effect,
+/// its join, the kinds and targets of the edges that leave it, its revision, and with whether it is a goal gate. It does not
+/// change with retries, timeout, visits, checkpoints or retry target, nor with the order in which edges were declared; and it
+/// cannot see the node's code. The graph's changes with those of its nodes, its entry, its version, and the channels, reducers
+/// and version of the state.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::graph::{Effect, Graph};
+/// use ferrata_core::state::Context;
+///
+/// let graph = Graph::<Context>::builder("review")
+///     .version("1")
+///     .node("write", async |_cx, s| Ok(s))
+///     .node("approve", async |_cx, mut s| {
+///         s.set("approved", true)?;
+///         Ok(s)
+///     })
+///     .node("publish", async |_cx, _s| Ok(()))
+///     .effect(Effect::External)
+///     .entry("write")
+///     .edge("write", "approve")
+///     .route("approve", ["publish", "write"], |s, _cx| if s.contains_key("approved") { "publish" } else { "write" })
+///     .build()?;
+/// assert_eq!(graph.name().as_str(), "review");
+///
+/// let wrong = Graph::<Context>::builder("review").node("write", async |_cx, s| Ok(s)).entry("wirte").build();
+/// assert_eq!(
+///     wrong.unwrap_err().to_string(),
+///     "graph `review`: there is no node `wirte`; did you mean `write`?"
+/// );
+/// # Ok::<(), ferrata_core::graph::GraphError>(())
+/// ```
+pub struct Graph<S: State> {
+    inner: Arc<Inner<S>>,
+}
+
+struct Inner<S: State> {
+    plan: Arc<Plan>,
+    /// By index of the node.
+    nodes: Vec<Behaviour<S>>,
+    /// By index of the edge; there for conditional edges.
+    predicates: Vec<Option<Arc<Predicate<S>>>>,
+}
+
+impl<S: State> Graph<S> {
+    /// Starts declaring a graph; the name is the workflow's, text of 1 to 128 of `A-Z a-z 0-9 . _ : -`.
+    pub fn builder(name: impl Into<String>) -> GraphBuilder<S> {
+        GraphBuilder::new(name.into())
+    }
+
+    pub(crate) fn new(
+        plan: Plan,
+        nodes: Vec<Behaviour<S>>,
+        predicates: Vec<Option<Arc<Predicate<S>>>>,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { plan: Arc::new(plan), nodes, predicates }) }
+    }
+
+    /// Returns the name of the workflow.
+    pub fn name(&self) -> &WorkflowName {
+        &self.plan().name
+    }
+
+    /// Returns the version of the workflow.
+    pub fn version(&self) -> &str {
+        &self.plan().version
+    }
+
+    /// Returns the fingerprint of the whole graph.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.plan().fingerprint
+    }
+
+    /// Returns the fingerprint of a node; `None` if there is no such node.
+    pub fn node_fingerprint(&self, name: &str) -> Option<Fingerprint> {
+        self.plan().find(name).map(|node| self.plan().node(node).fingerprint)
+    }
+
+    /// Returns the names of the nodes in the order they were added.
+    pub fn node_names(&self) -> impl Iterator<Item = &NodeName> {
+        self.plan().nodes.iter().map(|node| &node.name)
+    }
+
+    /// Returns the channels of the state: those of its type, and those that the graph declares.
+    pub fn schema(&self) -> &Schema {
+        &self.plan().schema
+    }
+
+    /// Returns the graph as the engine needs it.
+    pub(crate) fn plan(&self) -> &Arc<Plan> {
+        &self.inner.plan
+    }
+
+    /// Returns the work of a node.
+    pub(crate) fn work(&self, node: NodeIx) -> &Arc<dyn Node<S>> {
+        &self.inner.nodes[node.as_usize()].node
+    }
+
+    /// Tells whether the goal of a node is met; it is if the node is no goal gate.
+    pub(crate) fn goal_met(&self, node: NodeIx, state: &S) -> bool {
+        self.inner.nodes[node.as_usize()].goal.as_ref().is_none_or(|met| met(state))
+    }
+
+    /// Returns the routing function of a node.
+    pub(super) fn route_fn(&self, node: NodeIx) -> Option<&RouteFn<S>> {
+        self.inner.nodes[node.as_usize()].route.as_deref()
+    }
+
+    /// Returns the predicate of each edge that has one, by the edge's index.
+    pub(super) fn predicates(&self) -> &[Option<Arc<Predicate<S>>>] {
+        &self.inner.predicates
+    }
+}
+
+impl<S: State> Clone for Graph<S> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<S: State> fmt::Debug for Graph<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("name", self.name())
+            .field("version", &self.version())
+            .field("fingerprint", &self.fingerprint())
+            .field("nodes", &self.plan().nodes.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,220 @@
+//! What a node is told about where it runs, and what it may ask of the runtime.
+
+use std::any::type_name;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::resources::Resources;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{NodeName, RecordId, RunKey, Visit, WorkflowName};
+use crate::state::strict;
+
+/// What all activations of a run share.
+pub(crate) struct RunScope {
+    pub(crate) key: RunKey,
+    pub(crate) workflow: WorkflowName,
+    /// The id of the run's first record: names this life of the run, also after a purge.
+    pub(crate) start: RecordId,
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) cancelled: watch::Receiver<bool>,
+}
+
+/// What a node asks of the driver of its run.
+pub(crate) enum Command {
+    /// Write and make durable whatever has been absorbed.
+    Checkpoint(oneshot::Sender<Result<()>>),
+    /// Tell subscribers.
+    Emit { node: NodeName, visit: Visit, name: String, payload: Box<RawValue> },
+}
+
+/// What one attempt of an activation is told.
+pub(crate) struct NodeScope {
+    pub(crate) run: Arc<RunScope>,
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    pub(crate) attempt: u32,
+    pub(crate) item: Option<Arc<RawValue>>,
+    pub(crate) inputs: Arc<[Input]>,
+}
+
+/// What arrived at a node from one that ran before it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Input {
+    /// The node it comes from.
+    pub from: NodeName,
+    /// Which visit of that node.
+    pub visit: Visit,
+    pub(crate) output: Option<Arc<RawValue>>,
+}
+
+impl Input {
+    /// Reads the output that the node attached with [`Update::with_output`](crate::state::Update::with_output).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if it attached none, [`ErrorKind::Invalid`] if it is not of this type.
+    pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
+        let text = self.output.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "the node attached no output; use `Update::with_output`")
+                .with_node(&self.from)
+        })?;
+        read(text, "output").map_err(|error| error.with_node(&self.from))
+    }
+}
+
+impl fmt::Debug for Input {
+    /// Never shows the output.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.from, self.visit)
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T> {
+    serde_json::from_str(text.get()).map_err(|source| {
+        Error::new(ErrorKind::Invalid, format!("the {what} is not of type {}", type_name::<T>()))
+            .with_source(source)
+    })
+}
+
+/// Where a node runs: its run, its visit, what arrived, and what it may ask of the runtime. Cheap to clone.
+#[derive(Clone)]
+pub struct NodeContext {
+    scope: Arc<NodeScope>,
+}
+
+impl NodeContext {
+    pub(crate) fn new(scope: NodeScope) -> Self {
+        Self { scope: Arc::new(scope) }
+    }
+
+    /// Returns the run.
+    pub fn run(&self) -> &RunKey {
+        &self.scope.run.key
+    }
+
+    /// Returns the workflow that the run is one of.
+    pub fn workflow(&self) -> &WorkflowName {
+        &self.scope.run.workflow
+    }
+
+    /// Returns the name of this node.
+    pub fn node(&self) -> &NodeName {
+        &self.scope.node
+    }
+
+    /// Returns which activation of the node this is, from 1.
+    pub fn visit(&self) -> Visit {
+        self.scope.visit
+    }
+
+    /// Returns which attempt of the activation this is, from 1; the count survives a crash.
+    pub fn attempt(&self) -> u32 {
+        self.scope.attempt
+    }
+
+    /// Returns a key that is the same whenever this activation runs again and differs from every other activation's,
+    /// also in another run of the same name after a purge. Send it along with whatever must not happen twice.
+    ///
+    /// Text of the form `{first record of the run}:{node}:{visit}`, at most 176 bytes.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}:{}:{}", self.scope.run.start, self.scope.node, self.scope.visit)
+    }
+
+    /// Reads the item that this activation was made for by [`Route::each`](crate::graph::Route::each).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if it was made by a plain edge, [`ErrorKind::Invalid`] if the item is not of this type.
+    pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
+        let text = self.scope.item.as_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                "the activation has no item; route to the node with `Route::each`",
+            )
+            .with_node(self.node())
+        })?;
+        read(text, "item").map_err(|error| error.with_node(self.node()))
+    }
+
+    /// Returns what arrived: one input for each joined token, in the order of the edges, then of the items.
+    pub fn inputs(&self) -> &[Input] {
+        &self.scope.inputs
+    }
+
+    /// Returns what the application lends to its nodes under this type.
+    ///
+    /// # Panics
+    ///
+    /// If there is none; the panic is caught and fails the attempt, naming the type. See [`NodeContext::try_resource`].
+    pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
+        match self.try_resource() {
+            Some(resource) => resource,
+            None => panic!(
+                "no resource of type {}; add it with `Runtime::builder(..).resource(..)`",
+                type_name::<T>()
+            ),
+        }
+    }
+
+    /// Returns what the application lends to its nodes under this type, if it does.
+    pub fn try_resource<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.scope.run.resources.get()
+    }
+
+    /// Tells whether the run is being cancelled or left: stop soon, what is returned may be dropped.
+    pub fn is_cancelled(&self) -> bool {
+        *self.scope.run.cancelled.borrow()
+    }
+
+    /// Waits until the run is cancelled or left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn cancelled(&self) {
+        let mut cancelled = self.scope.run.cancelled.clone();
+        // The sender is gone only when the driver is, which is an end as well.
+        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Makes everything that the run has finished so far durable, whatever the checkpoint policy says.
+    ///
+    /// # Errors
+    ///
+    /// What the store says; the run then stops by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the records are written all the same.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.run());
+        self.scope.run.commands.send(Command::Checkpoint(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Sends an event of the node's own to whoever subscribes to the run; nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the payload cannot be expressed in JSON.
+    pub fn emit(&self, name: impl Into<String>, payload: impl serde::Serialize) -> Result<()> {
+        let payload = strict::to_raw_value(&payload)?;
+        let (node, visit) = (self.node().clone(), self.visit());
+        // A driver that is gone has no subscribers.
+        let _ = self.scope.run.commands.send(Command::Emit { node, visit, name: name.into(), payload });
+        Ok(())
+    }
+}
+
+impl fmt::Debug for NodeContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}@{} attempt {}", self.run(), self.node(), self.visit(), self.attempt())
+    }
+}

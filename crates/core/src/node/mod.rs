@@ -1,0 +1,42 @@
+//! The work of a node: what it is given, what it returns, and what a type implements to be one.
+
+mod context;
+mod error;
+mod resources;
+
+use async_trait::async_trait;
+
+use crate::state::{Draft, State, Update};
+
+pub(crate) use context::{Command, NodeScope, RunScope};
+pub use context::{Input, NodeContext};
+pub use error::{Fatal, NodeError};
+pub use resources::Resources;
+
+/// What a node returns: an update of the state, or why there is none.
+pub type NodeResult<S> = Result<Update<S>, NodeError>;
+
+/// A unit of work as a type, for work that holds data of its own.
+///
+/// Most nodes are `async fn`s or closures; see [`GraphBuilder::node`](crate::graph::GraphBuilder::node).
+///
+/// # Cancel safety
+///
+/// The future may be dropped at any await: when the run is cancelled or fails elsewhere, when an attempt takes longer than its
+/// timeout, when another process took the run over. What it did until then is decided by the node's
+/// [`Effect`](crate::graph::Effect).
+#[async_trait]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a node over the state `{S}`",
+    label = "not a node",
+    note = "implement `Node<{S}>`, or pass an `async fn(NodeContext, Draft<{S}>)` to `.node(..)` instead of `.add(..)`"
+)]
+pub trait Node<S: State>: Send + Sync + 'static {
+    /// Does the work once.
+    ///
+    /// # Errors
+    ///
+    /// Any error fails this attempt; the node's retry policy decides whether another follows, unless the error is
+    /// [fatal](NodeError::fatal).
+    async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S>;
+}

@@ -1,0 +1,31 @@
+//! What an application lends to its nodes: clients and settings, by type.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Values that nodes share, one for each type.
+#[derive(Clone, Default)]
+pub struct Resources {
+    by_type: HashMap<TypeId, (&'static str, Arc<dyn Any + Send + Sync>)>,
+}
+
+impl Resources {
+    /// Adds a value, replacing one of the same type.
+    pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.by_type.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
+    }
+
+    /// Returns the value of a type.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.by_type.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
+    }
+}
+
+impl fmt::Debug for Resources {
+    /// Names the types, never the values: they may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_type.values().map(|(name, _)| name)).finish()
+    }
+}

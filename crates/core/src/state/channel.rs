@@ -1,0 +1,51 @@
+//! How the code that writes names a channel.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::error::{Error, ErrorKind};
+
+/// Names a channel, with its position in the schema where it has one.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ChannelId {
+    index: Option<usize>,
+    name: Cow<'static, str>,
+}
+
+impl ChannelId {
+    /// Names the channel at a position of its schema.
+    pub const fn declared(index: usize, name: &'static str) -> Self {
+        Self { index: Some(index), name: Cow::Borrowed(name) }
+    }
+
+    /// Names a channel that may be in the schema or not, as the keys of a [`Context`](super::Context) are.
+    pub fn new(index: Option<usize>, name: impl Into<Cow<'static, str>>) -> Self {
+        Self { index, name: name.into() }
+    }
+
+    /// Returns the position in the schema; `None` for a key that was not declared.
+    pub fn index(&self) -> Option<usize> {
+        self.index
+    }
+
+    /// Returns the name under which the channel is stored.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the name without copying one that is part of the program.
+    pub(super) fn shared_name(&self) -> Cow<'static, str> {
+        self.name.clone()
+    }
+
+    /// Makes an error about a wrong update of this channel.
+    pub fn invalid(&self, message: impl fmt::Display) -> Error {
+        Error::new(ErrorKind::Invalid, format!("channel \"{}\": {message}", self.name))
+    }
+}
+
+impl fmt::Debug for ChannelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.name, f)
+    }
+}

@@ -1,0 +1,74 @@
+//! Comparing two contexts key by key.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::join::{compare, difference, mismatch};
+use super::update::Change;
+use super::{Context, ContextUpdate};
+use crate::error::Result;
+use crate::state::schema::Reducer;
+
+pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
+    let mut update = ContextUpdate::default();
+    for key in before.values.keys().filter(|key| !after.values.contains_key(*key)) {
+        update = update.with(key.clone(), Change::RemoveChannel);
+    }
+    for (key, value) in after.values {
+        let old = before.values.get(&key);
+        // What nobody edited is still shared, so most keys cost one comparison of pointers.
+        if old.is_some_and(|old| Arc::ptr_eq(old, &value) || *old == value) {
+            continue;
+        }
+        let value = Arc::unwrap_or_clone(value);
+        let reducer = before.schema.reducer(&key);
+        update = compare_key(update, key, reducer, old.map(|old| &**old), value)?;
+    }
+    Ok(update)
+}
+
+/// Says in the reducer's terms how an edited key differs; what these cannot say is a plain overwrite.
+fn compare_key(
+    update: ContextUpdate,
+    key: String,
+    reducer: &Reducer,
+    before: Option<&Value>,
+    after: Value,
+) -> Result<ContextUpdate> {
+    let change = match (reducer, before, after) {
+        // An empty one must be made, and appending or merging nothing makes nothing.
+        (Reducer::Append | Reducer::Union, None, Value::Array(items)) if !items.is_empty() => {
+            Change::Append(items)
+        }
+        (Reducer::Append, Some(Value::Array(old)), Value::Array(mut new)) if new.starts_with(old) => {
+            Change::Append(new.split_off(old.len()))
+        }
+        (Reducer::Union, Some(Value::Array(old)), Value::Array(mut new)) if new.starts_with(old) => {
+            Change::Reduce(Value::Array(new.split_off(old.len())))
+        }
+        (Reducer::Merge, None, Value::Object(entries)) if !entries.is_empty() => Change::Merge(entries),
+        (Reducer::Merge, Some(Value::Object(old)), Value::Object(new)) => {
+            let removed: Vec<String> = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
+            let changed = new.into_iter().filter(|(name, value)| old.get(name) != Some(value)).collect();
+            return Ok(update.with(key.clone(), Change::Merge(changed)).remove_keys(key, removed));
+        }
+        (Reducer::Max | Reducer::Min, old, new) => {
+            let joins = match old {
+                None | Some(Value::Null) => true,
+                Some(old) => {
+                    compare(&new, old).is_some_and(|order| order.is_gt() == (*reducer == Reducer::Max))
+                }
+            };
+            if joins { Change::Reduce(new) } else { Change::Set(new) }
+        }
+        (Reducer::Sum, None | Some(Value::Null), new @ Value::Number(_)) => Change::Reduce(new),
+        (Reducer::Sum, Some(Value::Number(old)), Value::Number(new)) => {
+            Change::Reduce(difference(&key, old, &new)?)
+        }
+        (Reducer::Sum, _, other) => return Err(mismatch(&key, "sum", "numbers", &other)),
+        (Reducer::First, None | Some(Value::Null), new) => Change::Reduce(new),
+        (_, _, new) => Change::Set(new),
+    };
+    Ok(update.with(key, change))
+}

@@ -1,0 +1,238 @@
+//! The state without a type: a JSON object whose keys are the channels.
+
+mod apply;
+mod diff;
+mod join;
+mod update;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::contract::State;
+use super::schema::Schema;
+use super::strict;
+use super::writer::PatchWriter;
+use crate::error::{Error, ErrorKind, Result};
+pub use update::ContextUpdate;
+
+/// The state of pipelines from files, and of applications without a struct: a JSON object.
+///
+/// Every key is a channel. A key's reducer is the one its graph declares for it, otherwise [`Reducer::Last`]; a context
+/// that was not yet bound to a graph has no other. Cloning shares the values.
+///
+/// [`Reducer::Last`]: super::Reducer::Last
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::state::Context;
+///
+/// let mut context = Context::new();
+/// context.set("title", "Ferrata")?;
+/// context.push("notes", "begun")?;
+/// assert_eq!(context.get::<Vec<String>>("notes")?, Some(vec!["begun".to_owned()]));
+/// assert_eq!(serde_json::to_string(&context).unwrap(), r#"{"notes":["begun"],"title":"Ferrata"}"#);
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Context {
+    // Shared, because a draft copies the context: editing one key must not copy the others.
+    values: BTreeMap<String, Arc<Value>>,
+    schema: Schema,
+}
+
+impl Context {
+    /// Makes a context without keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes an update that changes nothing yet.
+    pub fn update() -> ContextUpdate {
+        ContextUpdate::default()
+    }
+
+    /// Reads the value of a key; `None` if the key is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the value is no `T`.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>> {
+        let Some(value) = self.get_value(key) else { return Ok(None) };
+        T::deserialize(value).map(Some).map_err(|source| {
+            let wanted = std::any::type_name::<T>();
+            let message = format!("channel \"{key}\" is no {wanted}: {source}; read it as what it is");
+            Error::new(ErrorKind::Invalid, message).with_source(source)
+        })
+    }
+
+    /// Returns the value of a key.
+    pub fn get_value(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).map(|value| &**value)
+    }
+
+    /// Returns the value of a key to edit it in place; a value that is shared is copied first.
+    pub fn get_value_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.values.get_mut(key).map(Arc::make_mut)
+    }
+
+    /// Tells whether a key is there.
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.values.contains_key(key)
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the value cannot be stored, see [`strict`]. Nothing was changed.
+    pub fn set(&mut self, key: impl Into<String>, value: impl Serialize) -> Result<()> {
+        let key = key.into();
+        let value = strict::channel_to_value(&key, &value)?;
+        self.values.insert(key, Arc::new(value));
+        Ok(())
+    }
+
+    /// Adds an item at the end of a key's array, which is made if the key is absent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the key holds something else, or the item cannot be stored. Nothing was changed.
+    pub fn push(&mut self, key: impl Into<String>, item: impl Serialize) -> Result<()> {
+        self.append(key, [item])
+    }
+
+    /// Adds items at the end of a key's array, which is made if the key is absent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::push`].
+    pub fn append<T: Serialize>(
+        &mut self,
+        key: impl Into<String>,
+        items: impl IntoIterator<Item = T>,
+    ) -> Result<()> {
+        let key = key.into();
+        let items: Result<Vec<Value>> =
+            items.into_iter().map(|item| strict::channel_to_value(&key, &item)).collect();
+        let items = items?;
+        if let Some(other) = self.values.get(&key).filter(|value| !value.is_array()) {
+            return Err(join::mismatch(&key, "append", "an array", other));
+        }
+        let there = self.values.entry(key).or_insert_with(|| Arc::new(Value::Array(Vec::new())));
+        if let Value::Array(there) = Arc::make_mut(there) {
+            there.extend(items);
+        }
+        Ok(())
+    }
+
+    /// Takes a key away and returns its value.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.values.remove(key).map(Arc::unwrap_or_clone)
+    }
+
+    /// Returns keys and values in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.values.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Returns the keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(|key| &**key)
+    }
+
+    /// Returns how many keys there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Tells whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Returns the channels that its graph declares.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+}
+
+impl State for Context {
+    type Update = ContextUpdate;
+
+    /// Returns an empty schema: which channels there are is said by the graph, and told by [`State::bind`].
+    fn schema() -> Schema {
+        Schema::default()
+    }
+
+    fn diff(before: &Self, after: Self) -> Result<ContextUpdate> {
+        diff::diff(before, after)
+    }
+
+    fn apply(&mut self, update: &ContextUpdate, patch: &mut PatchWriter) -> Result<()> {
+        apply::apply(self, update, patch)
+    }
+
+    fn bind(&mut self, schema: &Schema) {
+        self.schema = schema.clone();
+    }
+}
+
+impl From<Map<String, Value>> for Context {
+    fn from(map: Map<String, Value>) -> Self {
+        map.into_iter().collect()
+    }
+}
+
+impl<K: Into<String>> FromIterator<(K, Value)> for Context {
+    fn from_iter<I: IntoIterator<Item = (K, Value)>>(entries: I) -> Self {
+        let values = entries.into_iter().map(|(key, value)| (key.into(), Arc::new(value))).collect();
+        Self { values, schema: Schema::default() }
+    }
+}
+
+impl TryFrom<Value> for Context {
+    type Error = Error;
+
+    /// Makes a context of a JSON object; anything else is [`ErrorKind::Invalid`].
+    fn try_from(value: Value) -> Result<Self> {
+        match value {
+            Value::Object(map) => Ok(map.into()),
+            _ => Err(Error::new(ErrorKind::Invalid, "a context is a JSON object; name the value with a key")),
+        }
+    }
+}
+
+impl PartialEq for Context {
+    /// Equal if keys and values are, whatever is declared for them.
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+impl Serialize for Context {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(&self.values)
+    }
+}
+
+impl<'de> Deserialize<'de> for Context {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = BTreeMap::deserialize(deserializer)?;
+        Ok(Self { values, schema: Schema::default() })
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

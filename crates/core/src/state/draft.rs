@@ -1,0 +1,85 @@
+//! A copy to edit, made only when somebody edits it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::contract::State;
+use crate::error::Result;
+
+/// The state as a node is given it: reads as `S`, copies on the first write.
+///
+/// Handing it back turns it into an [`Update`](super::Update) by comparing fields; a draft that was never written is an
+/// empty update, without comparing.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use ferrata_core::state::{Context, Draft};
+///
+/// let mut draft = Draft::new(Arc::new(Context::new()));
+/// assert!(!draft.is_written());
+/// draft.set("title", "Ferrata")?;
+/// assert!(draft.is_written());
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+pub struct Draft<S> {
+    before: Arc<S>,
+    // Boxed, because drafts live in the futures of nodes.
+    after: Option<Box<S>>,
+}
+
+impl<S> Draft<S> {
+    /// Makes a draft of `state`, which is shared until the first write.
+    pub fn new(state: Arc<S>) -> Self {
+        Self { before: state, after: None }
+    }
+
+    /// Returns the state as it was given.
+    pub fn original(&self) -> &S {
+        &self.before
+    }
+
+    /// Tells whether the draft was ever borrowed for writing.
+    pub fn is_written(&self) -> bool {
+        self.after.is_some()
+    }
+}
+
+impl<S: State> Draft<S> {
+    /// Turns the draft into a typed update; `None` if it was never written.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::diff`].
+    pub fn into_update(self) -> Result<Option<S::Update>> {
+        self.after.map(|after| S::diff(&self.before, *after)).transpose()
+    }
+}
+
+impl<S> Deref for Draft<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        self.after.as_deref().unwrap_or(&self.before)
+    }
+}
+
+impl<S: Clone> DerefMut for Draft<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        self.after.get_or_insert_with(|| Box::new(S::clone(&self.before)))
+    }
+}
+
+impl<S> From<Arc<S>> for Draft<S> {
+    fn from(state: Arc<S>) -> Self {
+        Self::new(state)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Draft<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft").field("written", &self.is_written()).field("state", &**self).finish()
+    }
+}

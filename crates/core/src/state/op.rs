@@ -1,0 +1,39 @@
+//! The four plain operations a patch is made of.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// One plain operation on a channel: what folding needs to know, without any user type.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::state::Op;
+///
+/// let op = Op::Set("draft".into(), "text".into());
+/// assert_eq!(serde_json::to_string(&op).unwrap(), r#"{"set":["draft","text"]}"#);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Puts a value in the place of the channel's.
+    Set(String, Value),
+    /// Adds items at the end of the channel's array; of an absent channel, makes it.
+    Append(String, Vec<Value>),
+    /// Puts entries into the channel's object, replacing those of the same key; of an absent channel, makes it.
+    Merge(String, Map<String, Value>),
+    /// Takes keys out of the channel's object; an empty list takes the whole channel away. What is not there is ignored.
+    Remove(String, Vec<String>),
+}
+
+impl Op {
+    /// Returns the name of the channel it is on.
+    pub fn channel(&self) -> &str {
+        match self {
+            Self::Set(channel, _)
+            | Self::Append(channel, _)
+            | Self::Merge(channel, _)
+            | Self::Remove(channel, _) => channel,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A patch in parts: values stay the text they were encoded to, and joining two patches copies none of it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::ser::{Error as _, SerializeSeq};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::op::Op;
+use super::strict;
+use crate::error::Result;
+
+/// One operation whose values are text.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) channel: Cow<'static, str>,
+    pub(super) change: Change,
+}
+
+#[derive(Clone)]
+pub(super) enum Change {
+    Set(Arc<RawValue>),
+    /// Arrays whose items follow each other.
+    Append(Vec<Arc<RawValue>>),
+    /// Objects of which the later win.
+    Merge(Vec<Arc<RawValue>>),
+    /// At least one key.
+    RemoveKeys(Vec<String>),
+    RemoveChannel,
+}
+
+/// An operation as it lies in JSON text.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawOp<'a> {
+    Set(String, #[serde(borrow)] &'a RawValue),
+    Append(String, #[serde(borrow)] &'a RawValue),
+    Merge(String, #[serde(borrow)] &'a RawValue),
+    Remove(String, Vec<String>),
+}
+
+impl Part {
+    pub(super) fn from_op(op: &Op) -> Result<Self> {
+        let name = op.channel();
+        let change = match op {
+            Op::Set(_, value) => Change::Set(strict::channel_to_raw_value(name, value)?.into()),
+            Op::Append(_, items) => Change::Append(vec![strict::channel_to_raw_value(name, items)?.into()]),
+            Op::Merge(_, map) => Change::Merge(vec![strict::channel_to_raw_value(name, map)?.into()]),
+            Op::Remove(_, keys) => Change::remove(keys.clone()),
+        };
+        Ok(Self { channel: name.to_owned().into(), change })
+    }
+
+    pub(super) fn parse_all(text: &str) -> serde_json::Result<Vec<Self>> {
+        serde_json::from_str::<Vec<RawOp<'_>>>(text)?.into_iter().map(Self::parse).collect()
+    }
+
+    fn parse(op: RawOp<'_>) -> serde_json::Result<Self> {
+        let chunk = |value: &RawValue, open: char, what: &str| {
+            if value.get().starts_with(open) {
+                return Ok(vec![Arc::from(value.to_owned())]);
+            }
+            Err(serde::de::Error::custom(what))
+        };
+        let (channel, change) = match op {
+            RawOp::Set(channel, value) => (channel, Change::Set(value.to_owned().into())),
+            RawOp::Append(channel, items) => {
+                (channel, Change::Append(chunk(items, '[', "append takes an array of items")?))
+            }
+            RawOp::Merge(channel, map) => {
+                (channel, Change::Merge(chunk(map, '{', "merge takes an object of entries")?))
+            }
+            RawOp::Remove(channel, keys) => (channel, Change::remove(keys)),
+        };
+        Ok(Self { channel: channel.into(), change })
+    }
+}
+
+impl std::fmt::Debug for Part {
+    /// Shows which channel, never a payload.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Part({:?})", self.channel)
+    }
+}
+
+impl Change {
+    pub(super) fn remove(keys: Vec<String>) -> Self {
+        if keys.is_empty() { Self::RemoveChannel } else { Self::RemoveKeys(keys) }
+    }
+}
+
+/// Adds an operation after those that are there, dropping what it makes superfluous.
+pub(super) fn join(parts: &mut Vec<Part>, later: Part) {
+    if let Change::Set(_) | Change::RemoveChannel = later.change {
+        parts.retain(|part| part.channel != later.channel);
+        parts.push(later);
+        return;
+    }
+    // Only the last operation on a channel may take in the next one: their order matters.
+    let last = parts.iter_mut().rev().find(|part| part.channel == later.channel);
+    match (last.map(|part| &mut part.change), later.change) {
+        (Some(Change::Append(chunks)), Change::Append(more)) => chunks.extend(more),
+        (Some(Change::Merge(chunks)), Change::Merge(more)) => chunks.extend(more),
+        (Some(Change::RemoveKeys(keys)), Change::RemoveKeys(more)) => keys.extend(more),
+        (_, change) => parts.push(Part { channel: later.channel, change }),
+    }
+}
+
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = &*self.channel;
+        match &self.change {
+            Change::Set(value) => one(serializer, "set", name, value),
+            Change::Append(chunks) => match &**chunks {
+                [chunk] => one(serializer, "append", name, chunk),
+                chunks => one(serializer, "append", name, &Items(chunks)),
+            },
+            Change::Merge(chunks) => match &**chunks {
+                [chunk] => one(serializer, "merge", name, chunk),
+                chunks => one(serializer, "merge", name, &Entries(chunks)),
+            },
+            Change::RemoveKeys(keys) => one(serializer, "remove", name, keys),
+            Change::RemoveChannel => one(serializer, "remove", name, &[(); 0]),
+        }
+    }
+}
+
+/// `{verb: [channel, value]}`
+fn one<S: Serializer, T: ?Sized + Serialize>(
+    serializer: S,
+    verb: &str,
+    channel: &str,
+    value: &T,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([(verb, (channel, value))])
+}
+
+struct Items<'a>(&'a [Arc<RawValue>]);
+
+impl Serialize for Items<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut all = serializer.serialize_seq(None)?;
+        for chunk in self.0 {
+            for item in serde_json::from_str::<Vec<&RawValue>>(chunk.get()).map_err(S::Error::custom)? {
+                all.serialize_element(item)?;
+            }
+        }
+        all.end()
+    }
+}
+
+struct Entries<'a>(&'a [Arc<RawValue>]);
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut all = BTreeMap::new();
+        for chunk in self.0 {
+            let map: BTreeMap<String, &RawValue> =
+                serde_json::from_str(chunk.get()).map_err(S::Error::custom)?;
+            all.extend(map);
+        }
+        serializer.collect_map(all)
+    }
+}

@@ -1,0 +1,49 @@
+//! A function of the application as a reducer.
+
+use std::marker::PhantomData;
+
+use super::{Difference, Reduce, Step};
+use crate::error::Result;
+use crate::state::channel::ChannelId;
+use crate::state::writer::PatchWriter;
+
+/// The reducer that calls a function. A draft is a plain overwrite, for only the function knows what an update means.
+#[derive(Clone, Copy, Debug)]
+pub struct Custom<F>(PhantomData<F>);
+
+/// A function that joins an update into a channel; `#[state(with = path)]` implements it.
+pub trait CustomReducer<T> {
+    /// Joins `update` into `current`. It must give the same result for the same arguments, at any time and on any host.
+    fn reduce(current: &mut T, update: T);
+}
+
+impl<T: Clone + PartialEq + Send + Sync + 'static, F: CustomReducer<T>> Reduce<T> for Custom<F> {
+    type Input = Vec<T>;
+    type More = std::convert::Infallible;
+
+    fn join(earlier: &mut Vec<T>, later: Vec<T>) {
+        earlier.extend(later);
+    }
+
+    fn diff(_channel: &ChannelId, _before: &T, after: T) -> Result<Difference<T, Vec<T>>> {
+        Ok(Difference::Overwrite(after))
+    }
+
+    fn prepare(
+        _channel: &ChannelId,
+        current: &T,
+        input: &Vec<T>,
+        _patch: &mut PatchWriter,
+    ) -> Result<Step<T, Self::More>> {
+        // On a copy: the function may panic.
+        let mut joined = current.clone();
+        for update in input {
+            F::reduce(&mut joined, update.clone());
+        }
+        Ok(if joined == *current { Step::Keep } else { Step::Replace(joined) })
+    }
+
+    fn extend(_current: &mut T, more: Self::More) {
+        match more {}
+    }
+}

@@ -1,0 +1,75 @@
+//! `first`: the first value that is written stays.
+
+use super::{Difference, Reduce, Step};
+use crate::error::Result;
+use crate::state::channel::ChannelId;
+use crate::state::writer::PatchWriter;
+
+/// The reducer that keeps the first value. A channel is unset while it is `None`.
+///
+/// A draft that changed or cleared a value which is set is a plain overwrite.
+#[derive(Clone, Copy, Debug)]
+pub struct First;
+
+/// An `Option`, the only type that can say that nothing was written yet.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a channel with `#[state(first)]`",
+    label = "cannot say that nothing was written yet",
+    note = "make it an `Option<{Self}>`: it is unset while it is `None`"
+)]
+pub trait FirstChannel: Sized {
+    /// What it holds once it is set.
+    type Value: Clone + Send + Sync + 'static;
+
+    /// Tells whether a value was written.
+    fn is_set(&self) -> bool;
+
+    /// Makes a channel that is set.
+    fn set_to(value: Self::Value) -> Self;
+
+    /// Returns the value.
+    fn into_value(self) -> Option<Self::Value>;
+}
+
+impl<T: Clone + Send + Sync + 'static> FirstChannel for Option<T> {
+    type Value = T;
+
+    fn is_set(&self) -> bool {
+        self.is_some()
+    }
+
+    fn set_to(value: T) -> Self {
+        Some(value)
+    }
+
+    fn into_value(self) -> Option<T> {
+        self
+    }
+}
+
+impl<T: FirstChannel> Reduce<T> for First {
+    type Input = T::Value;
+    type More = std::convert::Infallible;
+
+    fn join(_earlier: &mut T::Value, _later: T::Value) {}
+
+    fn diff(_channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, T::Value>> {
+        if before.is_set() {
+            return Ok(Difference::Overwrite(after));
+        }
+        Ok(after.into_value().map_or(Difference::None, Difference::Input))
+    }
+
+    fn prepare(
+        _channel: &ChannelId,
+        current: &T,
+        input: &T::Value,
+        _patch: &mut PatchWriter,
+    ) -> Result<Step<T, Self::More>> {
+        Ok(if current.is_set() { Step::Keep } else { Step::Replace(T::set_to(input.clone())) })
+    }
+
+    fn extend(_current: &mut T, more: Self::More) {
+        match more {}
+    }
+}

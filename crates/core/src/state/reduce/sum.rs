@@ -1,0 +1,117 @@
+//! `sum`: the update is added.
+
+use std::time::Duration;
+
+use super::{Difference, Reduce, Step};
+use crate::error::Result;
+use crate::state::channel::ChannelId;
+use crate::state::writer::PatchWriter;
+
+/// The reducer that adds. A draft's update is the difference it made: exact for integers; for floats, to within the
+/// rounding of the greater of the two values.
+#[derive(Clone, Copy, Debug)]
+pub struct Sum;
+
+/// A number that can be added up without overflowing in silence.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a channel with `#[state(sum)]`",
+    label = "not a number that adds up",
+    note = "make it an integer, a float or a `Duration`, implement `SumChannel` for it, or choose another reducer"
+)]
+pub trait SumChannel: Clone + PartialEq + Send + Sync + 'static {
+    /// What is wrong with a draft whose difference this type cannot hold.
+    const NO_DIFFERENCE: &'static str = WIDER;
+
+    /// Adds `more`; `None` if the sum does not fit.
+    fn plus(&self, more: &Self) -> Option<Self>;
+
+    /// Returns what to add to `before` to get this; `None` if that does not fit.
+    fn difference(&self, before: &Self) -> Option<Self>;
+
+    /// Tells whether adding this changes nothing.
+    fn is_zero(&self) -> bool;
+}
+
+const WIDER: &str = "the draft changed it by more than its type can hold; widen the type";
+const LOWERED: &str = "the draft lowered it, which a sum of unsigned numbers cannot express; \
+                       use a signed type, or the reducer `last`";
+
+macro_rules! integer {
+    ($no_difference:ident: $($ty:ty)*) => {$(
+        impl SumChannel for $ty {
+            const NO_DIFFERENCE: &'static str = $no_difference;
+
+            fn plus(&self, more: &Self) -> Option<Self> {
+                self.checked_add(*more)
+            }
+
+            fn difference(&self, before: &Self) -> Option<Self> {
+                self.checked_sub(*before)
+            }
+
+            fn is_zero(&self) -> bool {
+                *self == <$ty>::default()
+            }
+        }
+    )*};
+}
+
+integer!(WIDER: i8 i16 i32 i64 i128 isize);
+integer!(LOWERED: u8 u16 u32 u64 u128 usize Duration);
+
+macro_rules! float {
+    ($($ty:ty)*) => {$(
+        impl SumChannel for $ty {
+            fn plus(&self, more: &Self) -> Option<Self> {
+                Some(*self + *more).filter(|sum| sum.is_finite())
+            }
+
+            fn difference(&self, before: &Self) -> Option<Self> {
+                Some(*self - *before).filter(|difference| difference.is_finite())
+            }
+
+            fn is_zero(&self) -> bool {
+                *self == 0.0
+            }
+        }
+    )*};
+}
+
+float!(f32 f64);
+
+impl<T: SumChannel> Reduce<T> for Sum {
+    // Added one by one, because two summands of one update may overflow where only an error can say so.
+    type Input = Vec<T>;
+    type More = std::convert::Infallible;
+
+    fn join(earlier: &mut Vec<T>, later: Vec<T>) {
+        earlier.extend(later);
+    }
+
+    fn diff(channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Vec<T>>> {
+        match after.difference(before) {
+            Some(difference) => Ok(Difference::Input(vec![difference])),
+            None => Err(channel.invalid(T::NO_DIFFERENCE)),
+        }
+    }
+
+    fn prepare(
+        channel: &ChannelId,
+        current: &T,
+        input: &Vec<T>,
+        _patch: &mut PatchWriter,
+    ) -> Result<Step<T, Self::More>> {
+        if input.iter().all(T::is_zero) {
+            return Ok(Step::Keep);
+        }
+        let sum = input.iter().try_fold(current.clone(), |sum, more| sum.plus(more));
+        sum.map(Step::Replace).ok_or_else(|| {
+            let ty = std::any::type_name::<T>();
+            channel.invalid(format_args!("the sum does not fit {ty}; widen the type, or add less"))
+        })
+    }
+
+    fn extend(_current: &mut T, more: Self::More) {
+        match more {}
+    }
+}

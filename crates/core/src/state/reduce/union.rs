@@ -1,0 +1,135 @@
+//! `union`: the update's items that are not there yet follow those that are.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::{Difference, Reduce, Step};
+use crate::error::Result;
+use crate::state::channel::ChannelId;
+use crate::state::writer::PatchWriter;
+
+/// The reducer that adds the items which are not there yet. A draft that removed or moved items is a plain overwrite.
+#[derive(Clone, Copy, Debug)]
+pub struct Union;
+
+/// A collection without duplicates.
+///
+/// A `Vec` keeps the order of insertion and stores the new items only, but looks for each among all that are there. A
+/// `BTreeSet` finds them at once, but its order is its own, so it is stored whole whenever it changed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a channel with `#[state(union)]`",
+    label = "not a collection with an order of its own",
+    note = "make it a `Vec` or a `BTreeSet` (a `HashSet` is stored in another order each time), or choose another reducer"
+)]
+pub trait UnionChannel: Clone {
+    /// What it holds.
+    type Item: Clone + Serialize + Send + Sync + 'static;
+
+    /// Turns an edited collection into the items it gained, or a plain overwrite.
+    fn gained(self, before: &Self) -> Difference<Self, Vec<Self::Item>>;
+
+    /// Decides what adding `items` does.
+    ///
+    /// # Errors
+    ///
+    /// As [`PatchWriter::append`].
+    fn add(
+        &self,
+        channel: &ChannelId,
+        items: &[Self::Item],
+        patch: &mut PatchWriter,
+    ) -> Result<Step<Self, Vec<Self::Item>>>;
+
+    /// Adds items that are not there.
+    fn extend_with(&mut self, items: Vec<Self::Item>);
+}
+
+fn without_duplicates<T: PartialEq>(items: Vec<T>) -> Vec<T> {
+    let mut kept = Vec::with_capacity(items.len());
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
+impl<T: Clone + PartialEq + Serialize + Send + Sync + 'static> UnionChannel for Vec<T> {
+    type Item = T;
+
+    fn gained(mut self, before: &Self) -> Difference<Self, Vec<T>> {
+        if self.starts_with(before) {
+            Difference::Input(self.split_off(before.len()))
+        } else {
+            Difference::Overwrite(without_duplicates(self))
+        }
+    }
+
+    fn add(&self, channel: &ChannelId, items: &[T], patch: &mut PatchWriter) -> Result<Step<Self, Vec<T>>> {
+        let mut new: Vec<T> = Vec::new();
+        for item in items {
+            if !self.contains(item) && !new.contains(item) {
+                new.push(item.clone());
+            }
+        }
+        patch.append(channel, &new)?;
+        Ok(if new.is_empty() { Step::Keep } else { Step::Extend(new) })
+    }
+
+    fn extend_with(&mut self, items: Vec<T>) {
+        self.extend(items);
+    }
+}
+
+impl<T: Clone + Ord + Serialize + Send + Sync + 'static> UnionChannel for BTreeSet<T> {
+    type Item = T;
+
+    fn gained(mut self, before: &Self) -> Difference<Self, Vec<T>> {
+        if self.is_superset(before) {
+            self.retain(|item| !before.contains(item));
+            Difference::Input(self.into_iter().collect())
+        } else {
+            Difference::Overwrite(self)
+        }
+    }
+
+    fn add(&self, _channel: &ChannelId, items: &[T], _patch: &mut PatchWriter) -> Result<Step<Self, Vec<T>>> {
+        if items.iter().all(|item| self.contains(item)) {
+            return Ok(Step::Keep);
+        }
+        let mut joined = self.clone();
+        joined.extend(items.iter().filter(|item| !self.contains(item)).cloned());
+        Ok(Step::Replace(joined))
+    }
+
+    fn extend_with(&mut self, items: Vec<T>) {
+        self.extend(items);
+    }
+}
+
+impl<T: UnionChannel> Reduce<T> for Union {
+    type Input = Vec<T::Item>;
+    type More = Vec<T::Item>;
+
+    fn join(earlier: &mut Self::Input, later: Self::Input) {
+        earlier.extend(later);
+    }
+
+    fn diff(_channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Self::Input>> {
+        Ok(after.gained(before))
+    }
+
+    fn prepare(
+        channel: &ChannelId,
+        current: &T,
+        input: &Self::Input,
+        patch: &mut PatchWriter,
+    ) -> Result<Step<T, Self::More>> {
+        current.add(channel, input, patch)
+    }
+
+    fn extend(current: &mut T, more: Self::More) {
+        current.extend_with(more);
+    }
+}

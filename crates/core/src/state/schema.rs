@@ -1,0 +1,207 @@
+//! Which channels a state has, and how an update joins each.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How an update joins a channel.
+///
+/// The text form, as in pipelines written in files, is the name in lower case; a custom reducer is `custom:` and the path
+/// of its function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reducer {
+    /// The update replaces the value; two concurrent writers are an error.
+    #[default]
+    Last,
+    /// The update's items follow those that are there.
+    Append,
+    /// The update's entries replace those of the same key.
+    Merge,
+    /// The greater of the two stays.
+    Max,
+    /// The lesser of the two stays.
+    Min,
+    /// The update is added.
+    Sum,
+    /// The update's items that are not there yet follow those that are.
+    Union,
+    /// The first value that is written stays.
+    First,
+    /// A function of the application joins the two.
+    Custom {
+        /// The function's path as written: part of the fingerprint, never called by name.
+        with: Cow<'static, str>,
+    },
+}
+
+impl fmt::Display for Reducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Last => "last",
+            Self::Append => "append",
+            Self::Merge => "merge",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Sum => "sum",
+            Self::Union => "union",
+            Self::First => "first",
+            Self::Custom { with } => return write!(f, "custom:{with}"),
+        })
+    }
+}
+
+impl FromStr for Reducer {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Ok(match text {
+            "last" => Self::Last,
+            "append" => Self::Append,
+            "merge" => Self::Merge,
+            "max" => Self::Max,
+            "min" => Self::Min,
+            "sum" => Self::Sum,
+            "union" => Self::Union,
+            "first" => Self::First,
+            _ => match text.strip_prefix("custom:") {
+                Some(with) if !with.is_empty() => Self::Custom { with: with.to_owned().into() },
+                _ => {
+                    let message = format!(
+                        "\"{}\" is no reducer; use last, append, merge, max, min, sum, union or first",
+                        text.escape_debug()
+                    );
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+            },
+        })
+    }
+}
+
+/// One channel: its name and its reducer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ChannelSpec {
+    /// The name under which the channel is stored.
+    pub name: Cow<'static, str>,
+    /// How an update joins it.
+    pub reducer: Reducer,
+}
+
+impl ChannelSpec {
+    /// Describes a channel.
+    pub fn new(name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
+        Self { name: name.into(), reducer }
+    }
+}
+
+/// The channels of a state in the order of declaration; cloning shares them.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::state::{ChannelSpec, Reducer, Schema};
+///
+/// let schema = Schema::new(1, [ChannelSpec::new("notes", Reducer::Append)]);
+/// assert_eq!(schema.channel_index("notes"), Some(0));
+/// assert_eq!(schema.reducer("unheard"), &Reducer::Last);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Schema(Arc<Inner>);
+
+#[derive(PartialEq, Eq)]
+struct Inner {
+    version: u32,
+    channels: Vec<ChannelSpec>,
+    /// Positions in `channels`, sorted by name.
+    by_name: Vec<usize>,
+}
+
+impl Schema {
+    /// Makes a schema; of two channels with one name, the later replaces the earlier.
+    pub fn new(version: u32, channels: impl IntoIterator<Item = ChannelSpec>) -> Self {
+        let mut kept: Vec<ChannelSpec> = Vec::new();
+        for channel in channels {
+            match kept.iter_mut().find(|other| other.name == channel.name) {
+                Some(earlier) => *earlier = channel,
+                None => kept.push(channel),
+            }
+        }
+        let mut by_name: Vec<usize> = (0..kept.len()).collect();
+        by_name.sort_by(|a, b| kept[*a].name.cmp(&kept[*b].name));
+        Self(Arc::new(Inner { version, channels: kept, by_name }))
+    }
+
+    /// Returns this schema with one more channel, or with another reducer for a channel it has.
+    #[must_use]
+    pub fn with_channel(&self, name: impl Into<Cow<'static, str>>, reducer: Reducer) -> Self {
+        let added = ChannelSpec::new(name, reducer);
+        Self::new(self.0.version, self.0.channels.iter().cloned().chain([added]))
+    }
+
+    /// Returns this schema with another version.
+    #[must_use]
+    pub fn with_version(&self, version: u32) -> Self {
+        Self::new(version, self.0.channels.iter().cloned())
+    }
+
+    /// Returns what the application declared with `#[state(version = N)]`; 1 if it did not.
+    pub fn version(&self) -> u32 {
+        self.0.version
+    }
+
+    /// Returns the channels in the order of declaration.
+    pub fn channels(&self) -> &[ChannelSpec] {
+        &self.0.channels
+    }
+
+    /// Returns the position of a channel in [`Schema::channels`].
+    pub fn channel_index(&self, name: &str) -> Option<usize> {
+        let inner = &*self.0;
+        let found = inner.by_name.binary_search_by(|at| (*inner.channels[*at].name).cmp(name));
+        found.ok().map(|at| inner.by_name[at])
+    }
+
+    /// Returns the reducer of a channel; a channel that was not declared has [`Reducer::Last`].
+    pub fn reducer(&self, name: &str) -> &Reducer {
+        const UNDECLARED: &Reducer = &Reducer::Last;
+        self.channel_index(name).map_or(UNDECLARED, |at| &self.0.channels[at].reducer)
+    }
+
+    /// Returns the canonical JSON text to take a fingerprint of.
+    ///
+    /// Channels are sorted by name: moving a field inside its struct changes nothing that is stored.
+    pub fn fingerprint_input(&self) -> String {
+        let mut text = format!("{{\"version\":{},\"channels\":[", self.0.version);
+        for (n, at) in self.0.by_name.iter().enumerate() {
+            let ChannelSpec { name, reducer } = &self.0.channels[*at];
+            let name = serde_json::Value::from(&**name);
+            let reducer = serde_json::Value::from(reducer.to_string());
+            text.push_str(if n == 0 { "" } else { "," });
+            text.push_str(&format!("[{name},{reducer}]"));
+        }
+        text.push_str("]}");
+        text
+    }
+}
+
+impl Default for Schema {
+    /// Version 1 without a declared channel.
+    fn default() -> Self {
+        Self::new(1, [])
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let channels = self.0.channels.iter().map(|channel| (&channel.name, channel.reducer.to_string()));
+        write!(f, "Schema v{} ", self.0.version)?;
+        f.debug_map().entries(channels).finish()
+    }
+}

@@ -1,0 +1,160 @@
+//! The parts of sequences, maps and structs, each passed on with what room is left.
+
+use serde::Serialize;
+use serde::ser::{
+    SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple,
+    SerializeTupleStruct, SerializeTupleVariant,
+};
+
+use super::Guarded;
+use super::path::{Refusal, Segment, Tracker, key_segment};
+use super::serializer::raw_fits;
+
+pub(super) struct Compound<'a, C> {
+    pub(super) inner: C,
+    pub(super) room: u8,
+    pub(super) tracker: &'a Tracker,
+    /// The index of the next element.
+    pub(super) next: usize,
+    pub(super) shape: Shape,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Shape {
+    Plain,
+    Variant(&'static str),
+    Raw,
+}
+
+impl<C> Compound<'_, C> {
+    /// Adds the segment, and the variant it lies in, to the path of a failure.
+    #[inline]
+    fn within<E>(&self, result: Result<(), E>, segment: impl FnOnce() -> Segment) -> Result<(), E> {
+        if let Err(error) = result {
+            self.tracker.push(segment());
+            if let Shape::Variant(variant) = self.shape {
+                self.tracker.push(Segment::Field(variant));
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+macro_rules! element {
+    ($trait:ident, $method:ident) => {
+        impl<C: $trait> $trait for Compound<'_, C> {
+            type Ok = C::Ok;
+            type Error = C::Error;
+
+            #[inline]
+            fn $method<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
+                let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+                let result = self.inner.$method(&guarded);
+                let index = self.next;
+                self.next += 1;
+                self.within(result, || Segment::Index(index))
+            }
+
+            #[inline]
+            fn end(self) -> Result<C::Ok, C::Error> {
+                self.inner.end()
+            }
+        }
+    };
+}
+
+element!(SerializeSeq, serialize_element);
+element!(SerializeTuple, serialize_element);
+element!(SerializeTupleStruct, serialize_field);
+element!(SerializeTupleVariant, serialize_field);
+
+impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    #[inline]
+    fn serialize_key<T: ?Sized + Serialize>(&mut self, key: &T) -> Result<(), C::Error> {
+        // Keys are checked by the encoder itself: it refuses what is not text or a finite number.
+        let result = self.inner.serialize_key(key);
+        self.within(result, || key_segment(key))
+    }
+
+    #[inline]
+    fn serialize_value<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
+        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let result = self.inner.serialize_value(&guarded);
+        self.within(result, || Segment::UnknownKey)
+    }
+
+    #[inline]
+    fn serialize_entry<K: ?Sized + Serialize, V: ?Sized + Serialize>(
+        &mut self,
+        key: &K,
+        value: &V,
+    ) -> Result<(), C::Error> {
+        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let result = self.inner.serialize_entry(key, &guarded);
+        self.within(result, || key_segment(key))
+    }
+
+    #[inline]
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}
+
+impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    #[inline]
+    fn serialize_field<T: ?Sized + Serialize>(
+        &mut self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<(), C::Error> {
+        if let Shape::Raw = self.shape
+            && !raw_fits(value, self.room)
+        {
+            return Err(self.tracker.refuse(Refusal::BadRaw));
+        }
+        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let result = self.inner.serialize_field(name, &guarded);
+        self.within(result, || Segment::Field(name))
+    }
+
+    fn skip_field(&mut self, name: &'static str) -> Result<(), C::Error> {
+        self.inner.skip_field(name)
+    }
+
+    #[inline]
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}
+
+impl<C: SerializeStructVariant> SerializeStructVariant for Compound<'_, C> {
+    type Ok = C::Ok;
+    type Error = C::Error;
+
+    #[inline]
+    fn serialize_field<T: ?Sized + Serialize>(
+        &mut self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<(), C::Error> {
+        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let result = self.inner.serialize_field(name, &guarded);
+        self.within(result, || Segment::Field(name))
+    }
+
+    fn skip_field(&mut self, name: &'static str) -> Result<(), C::Error> {
+        self.inner.skip_field(name)
+    }
+
+    #[inline]
+    fn end(self) -> Result<C::Ok, C::Error> {
+        self.inner.end()
+    }
+}

@@ -1,0 +1,113 @@
+//! Where in a value an encoding failed, built only once it has failed.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::MAX_DEPTH;
+use crate::error::{Error, ErrorKind};
+
+/// What is being encoded, for the first words of an error.
+#[derive(Clone, Copy)]
+pub(super) enum Subject<'a> {
+    Value,
+    Channel(&'a str),
+    State,
+}
+
+/// Why a value is refused.
+#[derive(Clone, Copy)]
+pub(super) enum Refusal {
+    NotANumber,
+    Infinite,
+    TooWide,
+    TooDeep,
+    BadRaw,
+}
+
+pub(super) enum Segment {
+    Field(&'static str),
+    Index(usize),
+    Key(String),
+    UnknownKey,
+}
+
+/// Collects the reason and, while the error travels outwards, the path: nothing is tracked while all goes well.
+#[derive(Default)]
+pub(super) struct Tracker {
+    refusal: RefCell<Option<Refusal>>,
+    /// Innermost first.
+    path: RefCell<Vec<Segment>>,
+}
+
+impl Tracker {
+    #[cold]
+    pub(super) fn refuse<E: serde::ser::Error>(&self, refusal: Refusal) -> E {
+        *self.refusal.borrow_mut() = Some(refusal);
+        E::custom("refused")
+    }
+
+    /// Adds a segment to the path of a failure; kept out of the way of success.
+    #[cold]
+    pub(super) fn push(&self, segment: Segment) {
+        self.path.borrow_mut().push(segment);
+    }
+
+    pub(super) fn into_error(self, subject: Subject<'_>, source: serde_json::Error) -> Error {
+        let mut path = self.path.into_inner();
+        let mut place = match subject {
+            Subject::Value => "value".to_owned(),
+            Subject::Channel(name) => format!("channel \"{name}\""),
+            Subject::State => match path.pop() {
+                Some(Segment::Field(name)) => format!("channel \"{name}\""),
+                Some(Segment::Key(name)) => format!("channel \"{name}\""),
+                _ => "state".to_owned(),
+            },
+        };
+        if !path.is_empty() && !matches!(subject, Subject::Value) {
+            place.push_str(", at ");
+        }
+        for segment in path.iter().rev() {
+            // Writing to a `String` cannot fail.
+            let _ = match segment {
+                Segment::Field(name) => write!(place, ".{name}"),
+                Segment::Index(index) => write!(place, "[{index}]"),
+                Segment::Key(key) => write!(place, "[{key:?}]"),
+                Segment::UnknownKey => write!(place, "[?]"),
+            };
+        }
+        let why = match self.refusal.into_inner() {
+            Some(Refusal::NotANumber) => "NaN cannot be stored, JSON has none; use an Option and store None",
+            Some(Refusal::Infinite) => {
+                "an infinity cannot be stored, JSON has none; use an Option, or a large finite number"
+            }
+            Some(Refusal::TooWide) => {
+                "an integer beyond 64 bits cannot be stored, it could not be read back; store it as text"
+            }
+            Some(Refusal::TooDeep) => {
+                let message = format!(
+                    "{place}: nested deeper than {MAX_DEPTH} levels, which could not be read back; flatten it"
+                );
+                return Error::new(ErrorKind::Invalid, message);
+            }
+            Some(Refusal::BadRaw) => "the raw JSON text could not be read back; store it as a string",
+            None => {
+                let message = format!(
+                    "{place}: cannot be written as JSON ({source}); map keys must be text, and `Serialize` must succeed"
+                );
+                return Error::new(ErrorKind::Invalid, message).with_source(source);
+            }
+        };
+        Error::new(ErrorKind::Invalid, format!("{place}: {why}"))
+    }
+}
+
+/// The text of a map key for a path.
+pub(super) fn key_segment<K: ?Sized + Serialize>(key: &K) -> Segment {
+    match serde_json::to_value(key) {
+        Ok(serde_json::Value::String(text)) => Segment::Key(text),
+        Ok(other) => Segment::Key(other.to_string()),
+        Err(_) => Segment::UnknownKey,
+    }
+}

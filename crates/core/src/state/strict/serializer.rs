@@ -1,0 +1,251 @@
+//! The serializer that stands between a user's value and the encoder.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use super::compound::{Compound, Shape};
+use super::path::{Refusal, Segment, Tracker};
+use super::{Guarded, MAX_DEPTH};
+
+/// The name under which `serde_json` passes raw text through any serializer.
+const RAW_VALUE: &str = "$serde_json::private::RawValue";
+
+pub(super) struct Strict<'a, S> {
+    pub(super) inner: S,
+    pub(super) room: u8,
+    pub(super) tracker: &'a Tracker,
+}
+
+impl<'a, S: Serializer> Strict<'a, S> {
+    /// Opens `levels` of nesting, or says that there is no room for them.
+    #[inline]
+    fn open<T>(
+        self,
+        levels: u8,
+        shape: Shape,
+        open: impl FnOnce(S) -> Result<T, S::Error>,
+    ) -> Result<Compound<'a, T>, S::Error> {
+        let Some(room) = self.room.checked_sub(levels) else {
+            return Err(self.tracker.refuse(Refusal::TooDeep));
+        };
+        Ok(Compound { inner: open(self.inner)?, room, tracker: self.tracker, next: 0, shape })
+    }
+
+    #[inline]
+    fn finite(&self, value: f64) -> Result<(), S::Error> {
+        if value.is_finite() {
+            Ok(())
+        } else if value.is_nan() {
+            Err(self.tracker.refuse(Refusal::NotANumber))
+        } else {
+            Err(self.tracker.refuse(Refusal::Infinite))
+        }
+    }
+}
+
+macro_rules! forward {
+    ($($method:ident($ty:ty))*) => {$(
+        #[inline]
+        fn $method(self, value: $ty) -> Result<S::Ok, S::Error> {
+            self.inner.$method(value)
+        }
+    )*};
+}
+
+impl<'a, S: Serializer> Serializer for Strict<'a, S> {
+    type Ok = S::Ok;
+    type Error = S::Error;
+    type SerializeSeq = Compound<'a, S::SerializeSeq>;
+    type SerializeTuple = Compound<'a, S::SerializeTuple>;
+    type SerializeTupleStruct = Compound<'a, S::SerializeTupleStruct>;
+    type SerializeTupleVariant = Compound<'a, S::SerializeTupleVariant>;
+    type SerializeMap = Compound<'a, S::SerializeMap>;
+    type SerializeStruct = Compound<'a, S::SerializeStruct>;
+    type SerializeStructVariant = Compound<'a, S::SerializeStructVariant>;
+
+    forward! {
+        serialize_bool(bool) serialize_char(char) serialize_str(&str)
+        serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_i64(i64)
+        serialize_u8(u8) serialize_u16(u16) serialize_u32(u32) serialize_u64(u64)
+        serialize_unit_struct(&'static str)
+    }
+
+    #[inline]
+    fn serialize_i128(self, value: i128) -> Result<S::Ok, S::Error> {
+        if let Ok(value) = i64::try_from(value) {
+            return self.inner.serialize_i64(value);
+        }
+        match u64::try_from(value) {
+            Ok(value) => self.inner.serialize_u64(value),
+            Err(_) => Err(self.tracker.refuse(Refusal::TooWide)),
+        }
+    }
+
+    #[inline]
+    fn serialize_u128(self, value: u128) -> Result<S::Ok, S::Error> {
+        match u64::try_from(value) {
+            Ok(value) => self.inner.serialize_u64(value),
+            Err(_) => Err(self.tracker.refuse(Refusal::TooWide)),
+        }
+    }
+
+    #[inline]
+    fn serialize_f32(self, value: f32) -> Result<S::Ok, S::Error> {
+        self.finite(value.into())?;
+        self.inner.serialize_f32(value)
+    }
+
+    #[inline]
+    fn serialize_f64(self, value: f64) -> Result<S::Ok, S::Error> {
+        self.finite(value)?;
+        self.inner.serialize_f64(value)
+    }
+
+    #[inline]
+    fn serialize_bytes(self, value: &[u8]) -> Result<S::Ok, S::Error> {
+        if self.room == 0 {
+            return Err(self.tracker.refuse(Refusal::TooDeep));
+        }
+        self.inner.serialize_bytes(value)
+    }
+
+    #[inline]
+    fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_none()
+    }
+
+    #[inline]
+    fn serialize_some<T: ?Sized + Serialize>(self, value: &T) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_some(&Guarded { value, room: self.room, tracker: self.tracker })
+    }
+
+    #[inline]
+    fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit()
+    }
+
+    #[inline]
+    fn serialize_unit_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+    ) -> Result<S::Ok, S::Error> {
+        self.inner.serialize_unit_variant(name, index, variant)
+    }
+
+    #[inline]
+    fn serialize_newtype_struct<T: ?Sized + Serialize>(
+        self,
+        name: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let value = Guarded { value, room: self.room, tracker: self.tracker };
+        self.inner.serialize_newtype_struct(name, &value)
+    }
+
+    #[inline]
+    fn serialize_newtype_variant<T: ?Sized + Serialize>(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<S::Ok, S::Error> {
+        let Some(room) = self.room.checked_sub(1) else {
+            return Err(self.tracker.refuse(Refusal::TooDeep));
+        };
+        let value = Guarded { value, room, tracker: self.tracker };
+        let result = self.inner.serialize_newtype_variant(name, index, variant, &value);
+        result.inspect_err(|_| self.tracker.push(Segment::Field(variant)))
+    }
+
+    #[inline]
+    fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
+        self.open(1, Shape::Plain, |inner| inner.serialize_seq(len))
+    }
+
+    #[inline]
+    fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
+        self.open(1, Shape::Plain, |inner| inner.serialize_tuple(len))
+    }
+
+    #[inline]
+    fn serialize_tuple_struct(
+        self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleStruct, S::Error> {
+        self.open(1, Shape::Plain, |inner| inner.serialize_tuple_struct(name, len))
+    }
+
+    #[inline]
+    fn serialize_tuple_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeTupleVariant, S::Error> {
+        // An object around an array.
+        self.open(2, Shape::Variant(variant), |inner| {
+            inner.serialize_tuple_variant(name, index, variant, len)
+        })
+    }
+
+    #[inline]
+    fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
+        self.open(1, Shape::Plain, |inner| inner.serialize_map(len))
+    }
+
+    #[inline]
+    fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
+        if name == RAW_VALUE {
+            // Not a level of its own; its text is looked into when it comes.
+            return self.open(0, Shape::Raw, |inner| inner.serialize_struct(name, len));
+        }
+        self.open(1, Shape::Plain, |inner| inner.serialize_struct(name, len))
+    }
+
+    #[inline]
+    fn serialize_struct_variant(
+        self,
+        name: &'static str,
+        index: u32,
+        variant: &'static str,
+        len: usize,
+    ) -> Result<Self::SerializeStructVariant, S::Error> {
+        // An object around an object.
+        self.open(2, Shape::Variant(variant), |inner| {
+            inner.serialize_struct_variant(name, index, variant, len)
+        })
+    }
+
+    #[inline]
+    fn collect_str<T: ?Sized + fmt::Display>(self, value: &T) -> Result<S::Ok, S::Error> {
+        self.inner.collect_str(value)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+/// Tells whether raw JSON text can be read back within `room` levels.
+pub(super) fn raw_fits<T: ?Sized + Serialize>(text: &T, room: u8) -> bool {
+    fn fits(value: &serde_json::Value, room: u8) -> bool {
+        match value {
+            serde_json::Value::Array(items) => {
+                room > 0 && items.iter().all(|item| fits(item, room.saturating_sub(1)))
+            }
+            serde_json::Value::Object(map) => {
+                room > 0 && map.values().all(|item| fits(item, room.saturating_sub(1)))
+            }
+            _ => true,
+        }
+    }
+    debug_assert!(room <= MAX_DEPTH + 1, "room only shrinks");
+    let Ok(serde_json::Value::String(text)) = serde_json::to_value(text) else { return false };
+    serde_json::from_str(&text).is_ok_and(|value| fits(&value, room))
+}

@@ -1,0 +1,129 @@
+//! What a node hands back: a change of the state, and what travels on from it.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::contract::State;
+use super::draft::Draft;
+use super::strict;
+use super::writer::PatchWriter;
+use crate::error::{Error, Result};
+
+/// What a node hands back: the change of the state, an output for the nodes after it, and notes for people.
+///
+/// Made from a [`Draft`], from a typed update such as `Review::update().draft("text")`, or from `()`. None of these can
+/// fail; what is wrong with them is carried along and reported when the update is applied.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::state::{Context, PatchWriter, Update};
+///
+/// let update = Update::from(Context::update().set("title", "Ferrata")).with_output(3).with_notes("named it");
+/// let mut state = Context::new();
+/// update.apply(&mut state, &mut PatchWriter::touching())?;
+/// assert_eq!(state.get::<String>("title")?.as_deref(), Some("Ferrata"));
+/// assert_eq!(update.output().map(|output| output.get()), Some("3"));
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+pub struct Update<S: State> {
+    change: Result<Option<S::Update>>,
+    output: Result<Option<Box<RawValue>>>,
+    notes: Option<String>,
+}
+
+impl<S: State> Update<S> {
+    /// Makes an update of a typed one; the derive has `From` call it.
+    pub fn new(change: S::Update) -> Self {
+        Self { change: Ok(Some(change)), ..Self::default() }
+    }
+
+    /// Makes an update that changes nothing.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Adds a value that travels along the fired edges to the nodes they lead to.
+    #[must_use]
+    pub fn with_output(mut self, output: impl Serialize) -> Self {
+        self.output = strict::to_raw_value(&output).map(Some);
+        self
+    }
+
+    /// Adds text for people who read the run's history.
+    #[must_use]
+    pub fn with_notes(mut self, notes: impl Into<String>) -> Self {
+        self.notes = Some(notes.into());
+        self
+    }
+
+    /// Returns the value that travels along the fired edges.
+    pub fn output(&self) -> Option<&RawValue> {
+        self.output.as_ref().ok()?.as_deref()
+    }
+
+    /// Returns the text for people.
+    pub fn notes(&self) -> Option<&str> {
+        self.notes.as_deref()
+    }
+
+    /// Tells whether the update cannot change the state; one made of a typed update may still turn out to change nothing.
+    pub fn is_none(&self) -> bool {
+        matches!(self.change, Ok(None))
+    }
+
+    /// Applies the change to `state` and writes it to `patch`: whole, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the channel, for what [`State::apply`] refuses, for a
+    /// draft whose difference could not be made, and for an output that cannot be stored. State and patch are as before.
+    pub fn apply(&self, state: &mut S, patch: &mut PatchWriter) -> Result<()> {
+        if let Err(error) = &self.output {
+            return Err(again(error, "output: "));
+        }
+        match &self.change {
+            Ok(None) => Ok(()),
+            Ok(Some(change)) => {
+                let mark = patch.mark();
+                state.apply(change, patch).inspect_err(|_| patch.rewind(mark))
+            }
+            Err(error) => Err(again(error, "")),
+        }
+    }
+}
+
+/// The same error once more, because an update may be applied more than once.
+fn again(error: &Error, before: &str) -> Error {
+    Error::new(error.kind(), format!("{before}{}", error.message()))
+}
+
+impl<S: State> Default for Update<S> {
+    fn default() -> Self {
+        Self { change: Ok(None), output: Ok(None), notes: None }
+    }
+}
+
+impl<S: State> From<Draft<S>> for Update<S> {
+    fn from(draft: Draft<S>) -> Self {
+        Self { change: draft.into_update(), ..Self::default() }
+    }
+}
+
+impl<S: State> From<()> for Update<S> {
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
+impl<S: State> fmt::Debug for Update<S> {
+    /// Shows which channels change, never a payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Update")
+            .field("change", &self.change)
+            .field("has_output", &self.output().is_some())
+            .finish_non_exhaustive()
+    }
+}

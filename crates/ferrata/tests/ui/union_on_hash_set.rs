@@ -1,0 +1,10 @@
+use ferrata::State;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Serialize, Deserialize, State)]
+struct Review {
+    #[state(union)]
+    seen: std::collections::HashSet<String>,
+}
+
+fn main() {}

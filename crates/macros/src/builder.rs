@@ -1,0 +1,112 @@
+//! The methods of the typed update, one per channel.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::{Path, Type, Visibility};
+
+use crate::channel::{Channel, arguments, type_span};
+use crate::options::Kind;
+
+/// Types whose literals would not find their type through `impl Into<T>`.
+const BY_VALUE: [&str; 16] = [
+    "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64",
+    "bool", "char",
+];
+
+/// How an argument of type `ty` is declared, and how it is converted.
+fn argument(ty: &TokenStream) -> (TokenStream, TokenStream) {
+    if BY_VALUE.contains(&&*ty.to_string()) {
+        (ty.clone(), quote!(::std::convert::identity))
+    } else {
+        (quote!(impl ::std::convert::Into<#ty>), quote!(::std::convert::Into::<#ty>::into))
+    }
+}
+
+/// The method of one channel.
+pub(crate) fn method(
+    channel: &Channel<'_>,
+    vis: &Visibility,
+    krate: &Path,
+    marker: &TokenStream,
+) -> TokenStream {
+    let Channel { ident, ty, .. } = channel;
+    let plain: &Type = ty;
+    let span = type_span(ty);
+    let reduce = quote!(#krate::state::reduce);
+    let call = quote_spanned!(span=> self.#ident.reduce::<#marker>);
+    let (what, parameter, body) = match &channel.reducer.kind {
+        Kind::Last => {
+            let (declared, convert) = argument(&quote!(#plain));
+            ("Replaces", quote!(value: #declared), quote!(self.#ident.overwrite(#convert(value))))
+        }
+        Kind::Append | Kind::Union => {
+            let item = match arguments(ty, &["Vec", "VecDeque", "BTreeSet"])[..] {
+                [item] => quote!(#item),
+                _ if matches!(channel.reducer.kind, Kind::Append) => {
+                    quote_spanned!(span=> <#ty as #reduce::AppendChannel>::Item)
+                }
+                _ => quote_spanned!(span=> <#ty as #reduce::UnionChannel>::Item),
+            };
+            let (declared, convert) = argument(&item);
+            let what = if matches!(channel.reducer.kind, Kind::Append) {
+                "Adds items at the end of"
+            } else {
+                "Adds the items that are not yet in"
+            };
+            let parameter = quote!(items: impl ::std::iter::IntoIterator<Item = #declared>);
+            let items =
+                quote!(::std::iter::Iterator::map(::std::iter::IntoIterator::into_iter(items), #convert));
+            (what, parameter, quote!(#call(::std::iter::Iterator::collect(#items))))
+        }
+        Kind::Merge => {
+            let (key, value) = match arguments(ty, &["BTreeMap", "HashMap", "Map"])[..] {
+                [key, value, ..] => (quote!(#key), quote!(#value)),
+                _ => {
+                    let map = quote_spanned!(span=> <#ty as #reduce::MergeChannel>);
+                    (quote!(#map::Key), quote!(#map::Value))
+                }
+            };
+            let (key, key_into) = argument(&key);
+            let (value, value_into) = argument(&value);
+            let parameter = quote!(entries: impl ::std::iter::IntoIterator<Item = (#key, #value)>);
+            let entries = quote! {
+                ::std::iter::Iterator::map(
+                    ::std::iter::IntoIterator::into_iter(entries),
+                    |(key, value)| (#key_into(key), #value_into(value)),
+                )
+            };
+            ("Puts entries into", parameter, quote!(#call(#reduce::MergeInput::entries(#entries))))
+        }
+        Kind::Max | Kind::Min => {
+            let input = channel.option().unwrap_or(ty);
+            let what = if matches!(channel.reducer.kind, Kind::Max) {
+                "Raises, if the value is greater,"
+            } else {
+                "Lowers, if the value is lesser,"
+            };
+            (what, quote!(value: #input), quote!(#call(value)))
+        }
+        Kind::Sum => ("Adds to", quote!(value: #plain), quote!(#call(::std::vec![value]))),
+        Kind::First => {
+            let input = channel.option().map_or_else(
+                || quote_spanned!(span=> <#ty as #reduce::FirstChannel>::Value),
+                |inner| quote!(#inner),
+            );
+            let (declared, convert) = argument(&input);
+            ("Sets, if it is still unset,", quote!(value: #declared), quote!(#call(#convert(value))))
+        }
+        Kind::Custom(_) => (
+            "Joins a value, by its own reducer, into",
+            quote!(value: #plain),
+            quote!(#call(::std::vec![value])),
+        ),
+    };
+    let doc = format!("{what} the channel `{}`.", channel.name);
+    quote! {
+        #[doc = #doc]
+        #vis fn #ident(mut self, #parameter) -> Self {
+            #body;
+            self
+        }
+    }
+}

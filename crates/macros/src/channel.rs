@@ -1,0 +1,113 @@
+//! One field: its name in storage, its reducer, and what its type looks like.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{ExprPath, Field, GenericArgument, Ident, Path, PathArguments, Type};
+
+use crate::fit;
+use crate::options::{Kind, Reducer};
+use crate::rename::Rule;
+use crate::serde_attr;
+
+pub(crate) struct Channel<'a> {
+    pub(crate) ident: &'a Ident,
+    pub(crate) ty: &'a Type,
+    /// The name under which it is stored.
+    pub(crate) name: String,
+    pub(crate) reducer: Reducer,
+    pub(crate) serialize_with: Option<ExprPath>,
+}
+
+impl<'a> Channel<'a> {
+    pub(crate) fn read(field: &'a Field, rule: Rule) -> syn::Result<Self> {
+        let Some(ident) = &field.ident else {
+            return Err(syn::Error::new_spanned(field, "a channel needs a name"));
+        };
+        let reducer = Reducer::read(ident, &field.attrs)?;
+        fit::check(&reducer.kind, &field.ty)?;
+        let serde = serde_attr::field(&field.attrs)?;
+        let in_parts = matches!(reducer.kind, Kind::Append | Kind::Merge | Kind::Union);
+        if in_parts && serde.serialize_with.is_some() {
+            return Err(syn::Error::new(
+                reducer.span,
+                "items are stored one by one as their type serialises, so the field cannot be serialised by a function; \
+                 give the items a type of their own that does it",
+            ));
+        }
+        let name = serde.rename.unwrap_or_else(|| rule.apply(&ident.unraw().to_string()));
+        Ok(Self { ident, ty: &field.ty, name, reducer, serialize_with: serde.serialize_with })
+    }
+
+    /// The marker type of its reducer; `custom` is that of a custom one.
+    pub(crate) fn marker(&self, krate: &Path, custom: &Ident) -> TokenStream {
+        let option = self.option().is_some();
+        // Spanned at the field's type, for that is what a complaint about it is about.
+        let span = type_span(self.ty);
+        let name = match &self.reducer.kind {
+            Kind::Last => "Last",
+            Kind::Append => "Append",
+            Kind::Merge => "Merge",
+            Kind::Max if option => "MaxOption",
+            Kind::Max => "Max",
+            Kind::Min if option => "MinOption",
+            Kind::Min => "Min",
+            Kind::Sum => "Sum",
+            Kind::Union => "Union",
+            Kind::First => "First",
+            Kind::Custom(_) => return quote!(#krate::state::reduce::Custom<#custom>),
+        };
+        let name = Ident::new(name, span);
+        quote_spanned!(span=> #krate::state::reduce::#name)
+    }
+
+    /// The value of `state::Reducer` that describes it.
+    pub(crate) fn spec(&self, krate: &Path) -> TokenStream {
+        let name = match &self.reducer.kind {
+            Kind::Last => "Last",
+            Kind::Append => "Append",
+            Kind::Merge => "Merge",
+            Kind::Max => "Max",
+            Kind::Min => "Min",
+            Kind::Sum => "Sum",
+            Kind::Union => "Union",
+            Kind::First => "First",
+            Kind::Custom(path) => {
+                let text = quote!(#path).to_string().replace(' ', "");
+                return quote!(#krate::state::Reducer::Custom { with: ::std::borrow::Cow::Borrowed(#text) });
+            }
+        };
+        let name = Ident::new(name, Span::call_site());
+        quote!(#krate::state::Reducer::#name)
+    }
+
+    /// The `T` of an `Option<T>`.
+    ///
+    /// Found by its name, as serde finds it: a macro sees no types, and an alias of `Option` is ordered like any type.
+    pub(crate) fn option(&self) -> Option<&'a Type> {
+        match arguments(self.ty, &["Option"])[..] {
+            [inner] => Some(inner),
+            _ => None,
+        }
+    }
+}
+
+/// The type arguments of a path type that ends in one of `names`.
+pub(crate) fn arguments<'a>(ty: &'a Type, names: &[&str]) -> Vec<&'a Type> {
+    let Type::Path(path) = ty else { return Vec::new() };
+    let Some(last) = path.path.segments.last() else { return Vec::new() };
+    if !names.iter().any(|name| last.ident == name) {
+        return Vec::new();
+    }
+    let PathArguments::AngleBracketed(list) = &last.arguments else { return Vec::new() };
+    let types = list.args.iter().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    });
+    types.collect()
+}
+
+/// The place of a type, for generated code about which a complaint is one about the type.
+pub(crate) fn type_span(ty: &Type) -> Span {
+    syn::spanned::Spanned::span(ty)
+}

@@ -1,0 +1,202 @@
+//! The code that is written for a struct.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::Ident;
+use syn::spanned::Spanned;
+
+use crate::builder;
+use crate::channel::{Channel, type_span};
+use crate::model::Model;
+use crate::options::Kind;
+
+pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
+    let Model { name, vis, options, channels } = model;
+    let krate = &options.krate;
+    let state = quote!(#krate::state);
+    let reduce = quote!(#krate::state::reduce);
+    let update = format_ident!("{name}Update");
+    let version = options.version;
+    let count = channels.len();
+
+    let markers: Vec<TokenStream> =
+        channels.iter().enumerate().map(|(n, channel)| channel.marker(krate, &custom_name(n))).collect();
+    let idents: Vec<&Ident> = channels.iter().map(|channel| channel.ident).collect();
+    let types: Vec<_> = channels.iter().map(|channel| channel.ty).collect();
+    let names: Vec<&str> = channels.iter().map(|channel| &*channel.name).collect();
+    let specs = channels.iter().map(|channel| channel.spec(krate));
+    let indices: Vec<usize> = (0..count).collect();
+    let ready: Vec<Ident> = (0..count).map(|n| format_ident!("__ready{n}")).collect();
+    let values: Vec<Ident> = (0..count).map(|n| format_ident!("__value{n}")).collect();
+    let encodes: Vec<TokenStream> = channels
+        .iter()
+        .enumerate()
+        .map(|(n, channel)| match channel.serialize_with {
+            Some(_) => encode_name(n).into_token_stream(),
+            None => quote!(#reduce::Plain),
+        })
+        .collect();
+    let diffs = channels.iter().enumerate().zip(&markers).zip(&values).map(|(((n, channel), marker), value)| {
+        let Channel { ident, ty, .. } = channel;
+        quote_spanned!(type_span(ty)=> #reduce::diff::<#ty, #marker>(&__CHANNELS[#n], &before.#ident, #value))
+    });
+    let prepares = channels.iter().enumerate().zip(&markers).zip(&encodes).map(|(((n, channel), marker), encode)| {
+        let Channel { ident, ty, .. } = channel;
+        quote_spanned! {type_span(ty)=>
+            #reduce::prepare::<#ty, #marker, #encode>(&__CHANNELS[#n], &self.#ident, &update.#ident, patch)
+        }
+    });
+    let commits = idents
+        .iter()
+        .zip(&ready)
+        .zip(&types)
+        .map(|((ident, ready), ty)| quote_spanned!(type_span(ty)=> #ready.commit(&mut self.#ident);));
+    let slots = channels.iter().zip(&markers).map(|(channel, marker)| slot(channel, marker, &reduce));
+    let methods =
+        channels.iter().zip(&markers).map(|(channel, marker)| builder::method(channel, vis, krate, marker));
+    let helpers = channels.iter().enumerate().map(|(n, channel)| helpers(n, channel, &reduce));
+
+    let update_doc = format!(
+        "What a node returns to change a [`{name}`]: one method per channel, nothing until one is called."
+    );
+    let make_doc = format!("Makes an update of a [`{name}`] that changes nothing yet.");
+    let must_use = "an update changes nothing until a node returns it";
+    let unused = "one method per channel, used or not";
+    quote! {
+        #[doc = #update_doc]
+        #[must_use = #must_use]
+        #vis struct #update {
+            #(#idents: #slots,)*
+        }
+
+        #[doc(hidden)]
+        const _: () = {
+            static __CHANNELS: [#state::ChannelId; #count] =
+                [#(#state::ChannelId::declared(#indices, #names)),*];
+
+            #(#helpers)*
+
+            #[automatically_derived]
+            #[allow(dead_code, reason = #unused)]
+            impl #name {
+                #[doc = #make_doc]
+                #vis fn update() -> #update {
+                    ::std::default::Default::default()
+                }
+            }
+
+            #[automatically_derived]
+            #[allow(dead_code, reason = #unused)]
+            impl #update {
+                #(#methods)*
+            }
+
+            #[automatically_derived]
+            impl ::std::default::Default for #update {
+                fn default() -> Self {
+                    Self { #(#idents: ::std::default::Default::default(),)* }
+                }
+            }
+
+            #[automatically_derived]
+            impl ::std::fmt::Debug for #update {
+                fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                    f.write_str(::std::concat!(::std::stringify!(#update), " "))?;
+                    let mut written = f.debug_set();
+                    #(if !self.#idents.is_empty() {
+                        written.entry(&#names);
+                    })*
+                    written.finish()
+                }
+            }
+
+            #[automatically_derived]
+            impl ::std::convert::From<#update> for #state::Update<#name> {
+                fn from(update: #update) -> Self {
+                    Self::new(update)
+                }
+            }
+
+            #[automatically_derived]
+            impl #state::State for #name {
+                type Update = #update;
+
+                fn schema() -> #state::Schema {
+                    static SCHEMA: ::std::sync::LazyLock<#state::Schema> = ::std::sync::LazyLock::new(|| {
+                        #state::Schema::new(#version, [#(#state::ChannelSpec::new(#names, #specs)),*])
+                    });
+                    ::std::clone::Clone::clone(&*SCHEMA)
+                }
+
+                fn diff(before: &Self, after: Self) -> #krate::Result<#update> {
+                    let _ = before;
+                    let Self { #(#idents: #values,)* } = after;
+                    ::std::result::Result::Ok(#update {
+                        #(#idents: #diffs?,)*
+                    })
+                }
+
+                fn apply(&mut self, update: &#update, patch: &mut #state::PatchWriter) -> #krate::Result<()> {
+                    let _ = (update, &patch);
+                    #(let #ready = #prepares?;)*
+                    // Nothing fails from here on.
+                    #(#commits)*
+                    ::std::result::Result::Ok(())
+                }
+            }
+        };
+    }
+}
+
+fn custom_name(n: usize) -> Ident {
+    format_ident!("__Reducer{n}")
+}
+
+fn encode_name(n: usize) -> Ident {
+    format_ident!("__Encode{n}")
+}
+
+/// The field of the update that belongs to a channel.
+fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> TokenStream {
+    let ty = channel.ty;
+    match &channel.reducer.kind {
+        // Its marker is private to the generated block, and its input is known.
+        Kind::Custom(_) => quote!(#reduce::Slot<#ty, ::std::vec::Vec<#ty>>),
+        _ => quote_spanned!(type_span(ty)=> #reduce::Slot<#ty, <#marker as #reduce::Reduce<#ty>>::Input>),
+    }
+}
+
+/// The types that carry a field's own functions.
+fn helpers(n: usize, channel: &Channel<'_>, reduce: &TokenStream) -> TokenStream {
+    let ty = channel.ty;
+    let mut code = TokenStream::new();
+    if let Kind::Custom(path) = &channel.reducer.kind {
+        let name = custom_name(n);
+        // Spanned at the path, so that a wrong signature is shown there.
+        let checked = quote_spanned!(path.span()=> let function: fn(&mut #ty, #ty) = #path;);
+        code.extend(quote! {
+            struct #name;
+            impl #reduce::CustomReducer<#ty> for #name {
+                fn reduce(current: &mut #ty, update: #ty) {
+                    #checked
+                    function(current, update)
+                }
+            }
+        });
+    }
+    if let Some(path) = &channel.serialize_with {
+        let name = encode_name(n);
+        code.extend(quote! {
+            struct #name;
+            impl #reduce::Encode<#ty> for #name {
+                fn encode<__S: #reduce::Serializer>(
+                    value: &#ty,
+                    serializer: __S,
+                ) -> ::std::result::Result<__S::Ok, __S::Error> {
+                    #path(value, serializer)
+                }
+            }
+        });
+    }
+    code
+}

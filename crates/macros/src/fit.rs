@@ -1,0 +1,45 @@
+//! Types of the standard library that a reducer cannot join, refused by name.
+//!
+//! The traits behind the reducers refuse them as well, but once per use, and one mistake is to be one message. Types that
+//! are not known here are left to the traits.
+
+use syn::Type;
+
+use crate::options::Kind;
+
+const SEQUENCES: [&str; 2] = ["Vec", "VecDeque"];
+const MAPS: [&str; 2] = ["BTreeMap", "HashMap"];
+const SETS: [&str; 2] = ["BTreeSet", "HashSet"];
+const NUMBERS: [&str; 14] =
+    ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64"];
+const OTHERS: [&str; 5] = ["String", "bool", "char", "Option", "Duration"];
+
+/// Says what is wrong with the type of a field, if that is plain from its name.
+pub(crate) fn check(kind: &Kind, ty: &Type) -> syn::Result<()> {
+    let (reducer, fits, remedy): (_, &[&[&str]], _) = match kind {
+        Kind::Append => ("append", &[&SEQUENCES], "make it a `Vec` or a `VecDeque`"),
+        Kind::Merge => ("merge", &[&MAPS], "make it a `BTreeMap`, a `HashMap` or a `serde_json::Map`"),
+        Kind::Sum => ("sum", &[&NUMBERS, &["Duration"]], "make it an integer, a float or a `Duration`"),
+        Kind::Union => (
+            "union",
+            &[&["Vec", "BTreeSet"]],
+            "make it a `Vec` or a `BTreeSet`, whose items have an order that can be stored",
+        ),
+        Kind::First => {
+            ("first", &[&["Option"]], "make it an `Option` of its type, which is unset while it is `None`")
+        }
+        Kind::Last | Kind::Max | Kind::Min | Kind::Custom(_) => return Ok(()),
+    };
+    let Type::Path(path) = ty else { return Ok(()) };
+    let Some(last) = path.path.segments.last() else { return Ok(()) };
+    let is_in = |names: &[&str]| names.iter().any(|name| last.ident == name);
+    let known = [&SEQUENCES[..], &MAPS, &SETS, &NUMBERS, &OTHERS].into_iter().any(is_in);
+    if !known || fits.iter().any(|names| is_in(names)) {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` cannot be a channel with `#[state({reducer})]`; {remedy}, or choose another reducer",
+        last.ident
+    );
+    Err(syn::Error::new_spanned(ty, message))
+}

@@ -1,0 +1,44 @@
+//! `#[derive(State)]`: makes a struct the state of a run.
+//!
+//! This crate only writes code; what the code calls is in `ferrata_core::state`.
+
+mod builder;
+mod channel;
+mod expand;
+mod fit;
+mod model;
+mod options;
+mod rename;
+mod serde_attr;
+mod suggest;
+
+use proc_macro::TokenStream;
+
+/// Makes a struct with named fields the state of a run: each field is a channel.
+///
+/// It also writes `XUpdate`, with one method per field, and `X::update()`, which makes one. The struct must be `Clone`,
+/// `Serialize` and `Deserialize`, its fields `PartialEq`. Channels are named as serde names the fields.
+///
+/// | on a field | an update | a draft |
+/// |---|---|---|
+/// | nothing, or `#[state(last)]` | replaces the value | replaces it if it differs |
+/// | `#[state(append)]`, on `Vec`, `VecDeque` | adds items at the end | adds its suffix, or replaces if earlier items differ |
+/// | `#[state(merge)]`, on maps | replaces entries of the same key | puts changed entries, removes missing keys |
+/// | `#[state(max)]`, `#[state(min)]` | replaces if greater, lesser; `None` gives way to any value | the same, or replaces if it went the other way |
+/// | `#[state(sum)]`, on numbers | is added | adds the difference |
+/// | `#[state(union)]`, on `Vec`, `BTreeSet` | adds what is not there | adds what is new, or replaces if items are gone |
+/// | `#[state(first)]`, on `Option` | replaces `None` only | the same, or replaces if it was set before |
+/// | `#[state(with = path)]` | calls `path(&mut current, update)` | replaces it if it differs |
+///
+/// Where a method of `XUpdate` is called again, `last` keeps the later value and the others join.
+///
+/// On the struct: `#[state(version = 2)]` declares the version of its shape (1 if absent), `#[state(crate = "path")]` the
+/// path under which `ferrata` or `ferrata_core` is known.
+#[proc_macro_derive(State, attributes(state))]
+pub fn derive_state(input: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    model::Model::read(&input)
+        .map(|model| expand::expand(&model))
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}

@@ -1,0 +1,103 @@
+//! `#[state(...)]` on the struct and on its fields.
+
+use proc_macro2::Span;
+use syn::meta::ParseNestedMeta;
+use syn::{Attribute, Ident, LitInt, LitStr, Path};
+
+use crate::suggest::nearest;
+
+/// `#[state(...)]` on the struct.
+pub(crate) struct Container {
+    pub(crate) version: u32,
+    pub(crate) krate: Path,
+}
+
+impl Container {
+    pub(crate) fn read(attrs: &[Attribute]) -> syn::Result<Self> {
+        let mut version = 1;
+        let mut krate = syn::parse_quote!(::ferrata);
+        for attr in attrs.iter().filter(|attr| attr.path().is_ident("state")) {
+            attr.parse_nested_meta(|meta| {
+                if meta.path.is_ident("version") {
+                    version = meta.value()?.parse::<LitInt>()?.base10_parse()?;
+                } else if meta.path.is_ident("crate") {
+                    krate = meta.value()?.parse::<LitStr>()?.parse()?;
+                } else {
+                    return Err(unknown(&meta, "struct", &["version", "crate"], &FIELD));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Self { version, krate })
+    }
+}
+
+/// The words on a field; `with` takes the path of a function, the others take nothing.
+const FIELD: [&str; 9] = ["last", "append", "merge", "max", "min", "sum", "union", "first", "with"];
+
+/// The reducer of a field as written.
+pub(crate) struct Reducer {
+    pub(crate) kind: Kind,
+    /// Where to point when the field's type does not fit it.
+    pub(crate) span: Span,
+}
+
+pub(crate) enum Kind {
+    Last,
+    Append,
+    Merge,
+    Max,
+    Min,
+    Sum,
+    Union,
+    First,
+    Custom(Path),
+}
+
+impl Reducer {
+    /// Reads `#[state(...)]` on a field; `last` if there is none.
+    pub(crate) fn read(field: &Ident, attrs: &[Attribute]) -> syn::Result<Self> {
+        let mut found: Option<(String, Self)> = None;
+        for attr in attrs.iter().filter(|attr| attr.path().is_ident("state")) {
+            attr.parse_nested_meta(|meta| {
+                let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                let kind = match &*name {
+                    "last" => Kind::Last,
+                    "append" => Kind::Append,
+                    "merge" => Kind::Merge,
+                    "max" => Kind::Max,
+                    "min" => Kind::Min,
+                    "sum" => Kind::Sum,
+                    "union" => Kind::Union,
+                    "first" => Kind::First,
+                    "with" => Kind::Custom(meta.value()?.parse()?),
+                    _ => return Err(unknown(&meta, "field", &FIELD, &["version", "crate"])),
+                };
+                if let Some((earlier, _)) = &found {
+                    let message = format!(
+                        "field `{field}` has two reducers, `{earlier}` and `{name}`, and a channel has one; remove one"
+                    );
+                    return Err(meta.error(message));
+                }
+                let span = meta.path.get_ident().map_or_else(Span::call_site, Ident::span);
+                found = Some((name, Self { kind, span }));
+                Ok(())
+            })?;
+        }
+        Ok(found.map_or_else(|| Self { kind: Kind::Last, span: field.span() }, |(_, reducer)| reducer))
+    }
+}
+
+/// Says that a word is not known here, and which was probably meant.
+fn unknown(meta: &ParseNestedMeta<'_>, place: &str, known: &[&str], elsewhere: &[&str]) -> syn::Error {
+    let given = meta.path.get_ident().map(ToString::to_string).unwrap_or_else(|| "this".to_owned());
+    let other = if place == "field" { "struct" } else { "field" };
+    let hint = if elsewhere.contains(&&*given) {
+        format!("it belongs on the {other}")
+    } else if let Some(near) = nearest(&given, known) {
+        format!("did you mean `{near}`?")
+    } else {
+        format!("known are {}", known.join(", "))
+    };
+    meta.error(format!("`#[state({given})]` is not known on a {place}; {hint}"))
+}

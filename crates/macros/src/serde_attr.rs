@@ -1,0 +1,122 @@
+//! What serde is told about a struct and its fields, as far as it decides names and encoding.
+
+use syn::meta::ParseNestedMeta;
+use syn::{Attribute, ExprPath, LitStr, Token};
+
+use crate::rename::Rule;
+
+/// Reads `rename_all`, and refuses what would make the struct anything but an object of its fields.
+pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Rule> {
+    let mut rule = Rule::default();
+    each(attrs, |meta| {
+        let Some(name) = meta.path.get_ident().map(ToString::to_string) else { return skip(&meta) };
+        match &*name {
+            "rename_all" => {
+                if let Some(text) = one_name(&meta)? {
+                    rule = Rule::parse(&text)?;
+                }
+                Ok(())
+            }
+            "tag" | "untagged" | "transparent" | "from" | "try_from" | "into" | "remote" => {
+                let message = format!(
+                    "a state is stored as an object with one entry per field, which `#[serde({name})]` would change; \
+                     remove it, or use the other type as a field"
+                );
+                Err(meta.error(message))
+            }
+            _ => skip(&meta),
+        }
+    })?;
+    Ok(rule)
+}
+
+/// What serde is told about one field.
+#[derive(Default)]
+pub(crate) struct Field {
+    pub(crate) rename: Option<String>,
+    /// The function that serialises the field in the place of its type.
+    pub(crate) serialize_with: Option<ExprPath>,
+}
+
+/// Reads the name and the encoding of a field, and refuses what would leave it out.
+pub(crate) fn field(attrs: &[Attribute]) -> syn::Result<Field> {
+    let mut field = Field::default();
+    each(attrs, |meta| {
+        let Some(name) = meta.path.get_ident().map(ToString::to_string) else { return skip(&meta) };
+        match &*name {
+            "rename" => {
+                if let Some(text) = one_name(&meta)? {
+                    field.rename = Some(text.value());
+                }
+                Ok(())
+            }
+            "with" => {
+                let mut path: ExprPath = meta.value()?.parse::<LitStr>()?.parse()?;
+                path.path.segments.push(syn::Ident::new("serialize", proc_macro2::Span::call_site()).into());
+                field.serialize_with = Some(path);
+                Ok(())
+            }
+            "serialize_with" => {
+                field.serialize_with = Some(meta.value()?.parse::<LitStr>()?.parse()?);
+                Ok(())
+            }
+            "flatten" => Err(meta.error(
+                "a flattened field is no channel: its entries would lie among the channels; \
+                 remove `#[serde(flatten)]`, or write its fields into the state",
+            )),
+            "skip" | "skip_serializing" | "skip_deserializing" => Err(meta.error(format!(
+                "a field that is not stored is lost at a restart, so `#[serde({name})]` cannot be on a channel; \
+                 keep what is not state in a resource of the runtime"
+            ))),
+            "skip_serializing_if" => Err(meta.error(
+                "a channel is always stored, or folding patches would give another state; \
+                 remove `skip_serializing_if`, and keep `#[serde(default)]` if old runs lack the field",
+            )),
+            _ => skip(&meta),
+        }
+    })?;
+    Ok(field)
+}
+
+fn each(
+    attrs: &[Attribute],
+    mut read: impl FnMut(ParseNestedMeta<'_>) -> syn::Result<()>,
+) -> syn::Result<()> {
+    attrs
+        .iter()
+        .filter(|attr| attr.path().is_ident("serde"))
+        .try_for_each(|attr| attr.parse_nested_meta(&mut read))
+}
+
+/// Reads `key = "name"` or `key(serialize = "name", deserialize = "name")`.
+fn one_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
+    if meta.input.peek(Token![=]) {
+        return Ok(Some(meta.value()?.parse()?));
+    }
+    let mut write: Option<LitStr> = None;
+    let mut read: Option<LitStr> = None;
+    meta.parse_nested_meta(|inner| {
+        let text = inner.value()?.parse()?;
+        let target = if inner.path.is_ident("serialize") { &mut write } else { &mut read };
+        *target = Some(text);
+        Ok(())
+    })?;
+    if write.as_ref().map(LitStr::value) == read.as_ref().map(LitStr::value) {
+        return Ok(write);
+    }
+    Err(meta.error(
+        "a channel has one name, to be written and to be read; give `serialize` and `deserialize` the same",
+    ))
+}
+
+/// Passes over an attribute that decides neither.
+fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+    if meta.input.peek(Token![=]) {
+        meta.value()?.parse::<syn::Expr>()?;
+    } else if meta.input.peek(syn::token::Paren) {
+        let content;
+        syn::parenthesized!(content in meta.input);
+        content.parse::<proc_macro2::TokenStream>()?;
+    }
+    Ok(())
+}

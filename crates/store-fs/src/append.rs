@@ -1,0 +1,160 @@
+//! Adding records to a run that exists: compare the head, write once, sync, and only then say so.
+
+use ferrata_core::record::Record;
+use ferrata_core::store::{RunAppend, check_append};
+use ferrata_core::{HeadRef, RunKey, Seq};
+
+use crate::error::{Doing, Fault};
+use crate::folder::{Folder, MOVES, Writer};
+use crate::line::{self, MAX_BODY, Part};
+use crate::slots::Slot;
+use crate::tail::{Tail, flawed};
+
+/// What is written for one append.
+pub(crate) struct Lines {
+    pub(crate) bytes: Vec<u8>,
+    /// Where the records begin: after the opening line, if there is one.
+    pub(crate) floor: u64,
+}
+
+impl Folder {
+    /// Appends to one run.
+    pub(crate) fn append(&self, entry: &RunAppend) -> Result<HeadRef, Fault> {
+        check_append(entry).map_err(Fault::Refused)?;
+        let lines = encode(entry)?;
+        let run = &entry.run;
+        let slot = self.slots.of(run);
+        let _turn = slot.turn();
+        for _ in 0..MOVES {
+            match self.writer(&slot, run)? {
+                Some(writer) => return self.append_to(&slot, writer, entry, &lines),
+                None if entry.expected.is_some() => {
+                    return Err(Fault::Conflict { expected: entry.expected, actual: None });
+                }
+                None => {
+                    if let Some(head) = self.create(&slot, entry, &lines)? {
+                        return Ok(head);
+                    }
+                }
+            }
+        }
+        Err(Fault::Restless { path: self.layout.log(run) })
+    }
+
+    fn append_to(
+        &self,
+        slot: &Slot,
+        writer: Writer,
+        entry: &RunAppend,
+        lines: &Lines,
+    ) -> Result<HeadRef, Fault> {
+        let head = writer.log.head();
+        if entry.expected == Some(head) {
+            return self.extend(slot, writer, entry, &lines.bytes);
+        }
+        if self.ends_with(&writer, &entry.records)? {
+            // Whoever wrote them may have died before they, or the file's name, were on stable storage.
+            self.sync_all(slot, &writer, &entry.run)?;
+            return Ok(head);
+        }
+        Err(Fault::Conflict { expected: entry.expected, actual: Some(head) })
+    }
+
+    fn extend(
+        &self,
+        slot: &Slot,
+        mut writer: Writer,
+        entry: &RunAppend,
+        bytes: &[u8],
+    ) -> Result<HeadRef, Fault> {
+        let path = || self.layout.log(&entry.run);
+        let log = &mut writer.log;
+        let end = log.tail.end;
+        if let Err(source) = self.disk.write_at(&log.file, bytes, end) {
+            slot.forget();
+            return Err(match self.disk.set_len(&log.file, end) {
+                Ok(()) => Fault::io(Doing::Write, &path(), source),
+                // What was written of it is no whole append, but that is only known of the part that was.
+                Err(_) => Fault::Unsure { path: path(), source },
+            });
+        }
+        if let Err(source) = self.disk.sync(&log.file) {
+            return Err(self.suspect(slot, &entry.run, source));
+        }
+        if !log.named {
+            self.sync_name(&entry.run).map_err(|fault| self.suspect_name(slot, &entry.run, fault))?;
+            log.named = true;
+        }
+        let head = last(entry);
+        log.tail = Tail { end: end + bytes.len() as u64, head: head.header.clone() };
+        slot.keep(writer.log);
+        Ok(head.header.head())
+    }
+
+    /// Brings to stable storage what somebody else may have left unsynced.
+    fn sync_all(&self, slot: &Slot, writer: &Writer, run: &RunKey) -> Result<(), Fault> {
+        self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, run, source))?;
+        self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))
+    }
+
+    /// Remembers that a sync of the run's log failed.
+    pub(crate) fn suspect(&self, slot: &Slot, run: &RunKey, source: std::io::Error) -> Fault {
+        slot.forget();
+        self.suspects().insert(run.clone());
+        Fault::Unsure { path: self.layout.log(run), source }
+    }
+
+    /// The same for a sync of its name.
+    pub(crate) fn suspect_name(&self, slot: &Slot, run: &RunKey, fault: Fault) -> Fault {
+        match fault {
+            Fault::Io { source, .. } => self.suspect(slot, run, source),
+            fault => fault,
+        }
+    }
+
+    /// Tells whether the log ends with these records, as far as they were not pruned away since.
+    fn ends_with(&self, writer: &Writer, records: &[Record]) -> Result<bool, Fault> {
+        let log = &writer.log;
+        // Most appends that come here lost a race, and need no reading to be told so.
+        if records.last().is_none_or(|record| record.header.head() != log.head()) {
+            return Ok(false);
+        }
+        let path = self.layout.log(&log.opening.run);
+        let mut lines = log.backward(&*self.disk, &path);
+        for record in records.iter().rev() {
+            let Some((at, bytes)) = lines.previous()? else {
+                return Ok(true);
+            };
+            let found = line::read_record(bytes).map_err(|flaw| flawed(&path, at, flaw))?;
+            if found.header.head() != record.header.head() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+pub(crate) fn last(entry: &RunAppend) -> &Record {
+    entry.records.last().expect("an append holds a record, as was checked first")
+}
+
+fn encode(entry: &RunAppend) -> Result<Lines, Fault> {
+    let RunAppend { run, expected, records, facts } = entry;
+    let bodies: usize = records.iter().map(|record| record.body.len()).sum();
+    // A header takes some 250 bytes; a body in base64 a third more, and the buffer grows for it.
+    let mut bytes = Vec::with_capacity(bodies + 320 * (records.len() + 1));
+    if let Some(facts) = facts {
+        line::write_opening(&mut bytes, run, Seq::new(0), facts);
+    }
+    let floor = bytes.len() as u64;
+    let of = u32::try_from(records.len()).expect("four billion records do not fit in memory");
+    let mut before = expected.map(|head| head.id);
+    for (number, record) in (1..).zip(records) {
+        if record.body.len() > MAX_BODY {
+            return Err(Fault::LargeBody { seq: record.header.seq, len: record.body.len(), max: MAX_BODY });
+        }
+        line::write_record(&mut bytes, record, before, Part { number, of });
+        before = Some(record.header.id);
+    }
+    Ok(Lines { bytes, floor })
+}

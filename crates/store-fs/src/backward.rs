@@ -1,0 +1,160 @@
+//! Reads a file line by line from its end, holding no more of it than the longest line asks for.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::disk::Disk;
+use crate::error::{Doing, Fault};
+use crate::line::MAX_LINE;
+
+/// What is read at first: most tails fit, and it is one call.
+const FIRST_READ: u64 = 16 << 10;
+
+/// What is read at most ahead of need.
+const LARGEST_READ: u64 = 1 << 20;
+
+/// An open log and how to name it in errors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) disk: &'a dyn Disk,
+    pub(crate) file: &'a File,
+    pub(crate) path: &'a Path,
+}
+
+impl Source<'_> {
+    /// Reads exactly `buffer.len()` bytes.
+    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), Fault> {
+        let read =
+            self.disk.read_at(self.file, buffer, at).map_err(|e| Fault::io(Doing::Read, self.path, e))?;
+        if read < buffer.len() {
+            // Somebody cut a torn end off meanwhile; whoever reads again under the lock sees the end that is left.
+            return Err(Fault::damaged(self.path, at + read as u64, "the file ends early"));
+        }
+        Ok(())
+    }
+}
+
+/// The lines between two places of a file, the last one first.
+#[derive(Debug)]
+pub(crate) struct Backward<'a> {
+    source: Source<'a>,
+    /// Where to stop: the start of a line.
+    floor: u64,
+    /// Where `window` begins in the file.
+    start: u64,
+    window: Vec<u8>,
+    /// How much of `window` has not been handed out.
+    left: usize,
+    next_read: u64,
+}
+
+impl<'a> Backward<'a> {
+    /// Reads from `end` down to `floor`, which must be the start of a line.
+    pub(crate) fn new(source: Source<'a>, floor: u64, end: u64) -> Self {
+        Self { source, floor, start: end.max(floor), window: Vec::new(), left: 0, next_read: FIRST_READ }
+    }
+
+    /// Where the lines handed out begin, and those still to come end.
+    pub(crate) fn position(&self) -> u64 {
+        self.start + self.left as u64
+    }
+
+    /// Hands out what follows the last newline, and where it begins: nothing, if the file ends as it should.
+    pub(crate) fn remainder(&mut self) -> Result<(u64, &[u8]), Fault> {
+        self.left_after_newline(0)
+    }
+
+    /// Hands out the line before the one handed out last, without its newline, and where it begins.
+    ///
+    /// What is left must end with a newline; it does after [`remainder`](Self::remainder), and between lines.
+    pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {
+        if self.position() == self.floor {
+            return Ok(None);
+        }
+        self.left_after_newline(1).map(Some)
+    }
+
+    /// Hands out what is left after its last newline, not counting as many bytes at its end as `skip` says.
+    fn left_after_newline(&mut self, skip: usize) -> Result<(u64, &[u8]), Fault> {
+        if self.left < skip {
+            self.fill()?;
+        }
+        let mut unseen = self.left - skip;
+        let begin = loop {
+            if let Some(newline) = self.window[..unseen].iter().rposition(|byte| *byte == b'\n') {
+                break newline + 1;
+            }
+            if self.start == self.floor {
+                break 0;
+            }
+            if self.left > MAX_LINE {
+                return Err(Fault::damaged(self.source.path, self.start, "a line has no end"));
+            }
+            unseen = self.fill()?;
+        };
+        let line = begin..self.left - skip;
+        self.left = begin;
+        Ok((self.start + begin as u64, &self.window[line]))
+    }
+
+    /// Reads what lies before the window, and returns how much that is.
+    fn fill(&mut self) -> Result<usize, Fault> {
+        // As much again as there is, so that a line longer than any read is copied a bounded number of times.
+        let wanted = self.next_read.max(self.left as u64).min(self.start - self.floor);
+        self.next_read = (self.next_read * 2).min(LARGEST_READ);
+        let read = usize::try_from(wanted).expect("bounded by twice the longest line");
+        let mut window = vec![0; read + self.left];
+        self.source.read(&mut window[..read], self.start - wanted)?;
+        window[read..].copy_from_slice(&self.window[..self.left]);
+        self.window = window;
+        self.start -= wanted;
+        self.left += read;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::disk::RealDisk;
+
+    fn lines_of(content: &[u8], floor: u64) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        let source = Source { disk: &RealDisk, file: file.as_file(), path: file.path() };
+        let mut lines = Backward::new(source, floor, content.len() as u64);
+        let remainder = lines.remainder().unwrap().1.to_vec();
+        let mut found = Vec::new();
+        while let Some((at, line)) = lines.previous().unwrap() {
+            found.push((at, line.to_vec()));
+        }
+        (remainder, found)
+    }
+
+    #[test]
+    fn hands_out_lines_from_the_end_down_to_the_floor() {
+        assert_eq!(lines_of(b"", 0), (vec![], vec![]));
+        assert_eq!(lines_of(b"ab", 0), (b"ab".to_vec(), vec![]));
+        assert_eq!(lines_of(b"\n", 0), (vec![], vec![(0, vec![])]));
+        assert_eq!(
+            lines_of(b"a\n\nbc\nd", 0),
+            (b"d".to_vec(), vec![(3, b"bc".to_vec()), (2, vec![]), (0, b"a".to_vec())])
+        );
+        assert_eq!(lines_of(b"a\nb\n", 2), (vec![], vec![(2, b"b".to_vec())]));
+    }
+
+    #[test]
+    fn finds_lines_of_any_length_whatever_the_reads() {
+        for length in [0, 1, 16_382, 16_383, 16_384, 16_385, 100_000, 3_000_000] {
+            let long = vec![b'x'; length];
+            let content = [b"first\n", &*long, b"\nlast\n"].concat();
+            let (remainder, found) = lines_of(&content, 0);
+            assert!(remainder.is_empty());
+            let expected =
+                vec![(7 + length as u64, b"last".to_vec()), (6, long.clone()), (0, b"first".to_vec())];
+            assert!(found == expected, "a line of {length} bytes");
+        }
+    }
+}

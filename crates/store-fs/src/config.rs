@@ -1,0 +1,141 @@
+//! The options of the store and the URL that names one.
+
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ferrata_core::{Error, ErrorKind, Result};
+
+/// How a [`FsStore`](crate::FsStore) uses the machine. The defaults suit most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FsOptions {
+    /// How many logs to keep open for appending; 256 by default.
+    ///
+    /// Raised: more runs append without opening and reading the end of their file first, and more of the process's file
+    /// descriptors are taken. Lowered: the reverse. Correct at any number.
+    pub open_files: NonZeroUsize,
+    /// How many runs of one batch are written at the same time; 16 by default.
+    ///
+    /// Raised: large batches end sooner, as the file system brings many files to the disk at once, and more threads of
+    /// tokio's blocking pool are taken. Lowered: the reverse.
+    pub parallel: NonZeroUsize,
+    /// How long to wait for a lock that another process holds on a run; 10 seconds by default.
+    ///
+    /// It is held for one append or one prune. Raised: a stopped process is noticed later. Lowered: a slow disk is taken
+    /// for a stopped process. When it ends, the call fails with [`ErrorKind::Unavailable`] and nothing was changed.
+    pub lock_wait: Duration,
+}
+
+impl Default for FsOptions {
+    fn default() -> Self {
+        const fn at_least_one(number: usize) -> NonZeroUsize {
+            NonZeroUsize::MIN.saturating_add(number - 1)
+        }
+        Self { open_files: at_least_one(256), parallel: at_least_one(16), lock_wait: Duration::from_secs(10) }
+    }
+}
+
+impl FsOptions {
+    /// Sets how many logs to keep open for appending.
+    #[must_use]
+    pub fn with_open_files(mut self, open_files: NonZeroUsize) -> Self {
+        self.open_files = open_files;
+        self
+    }
+
+    /// Sets how many runs of one batch are written at the same time.
+    #[must_use]
+    pub fn with_parallel(mut self, parallel: NonZeroUsize) -> Self {
+        self.parallel = parallel;
+        self
+    }
+
+    /// Sets how long to wait for a lock.
+    #[must_use]
+    pub fn with_lock_wait(mut self, lock_wait: Duration) -> Self {
+        self.lock_wait = lock_wait;
+        self
+    }
+}
+
+/// Reads a directory from a URL: `file:///absolute/path`, or `file:relative/path`.
+pub(crate) fn path_of_url(url: &str) -> Result<PathBuf> {
+    let bad = |why: &str| {
+        let message = format!("the store's URL {why}; write file:///absolute/path or file:relative/path");
+        Err(Error::new(ErrorKind::Invalid, message))
+    };
+    let Some(rest) = url.strip_prefix("file:") else {
+        return bad("does not begin with file:");
+    };
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => match rest.find('/') {
+            Some(slash) if matches!(&rest[..slash], "" | "localhost") => &rest[slash..],
+            _ => return bad("names another machine"),
+        },
+        None => rest,
+    };
+    if path.contains(['?', '#']) {
+        return bad("has a query or a fragment, which mean nothing here");
+    }
+    match decode(path) {
+        Some(bytes) if !bytes.is_empty() && !bytes.contains(&0) => {
+            Ok(std::ffi::OsString::from_vec(bytes).into())
+        }
+        Some(_) => bad("names no directory"),
+        None => bad("has a percent sign without two hex digits"),
+    }
+}
+
+/// Replaces `%41` by the byte it stands for.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            u8::try_from(digit()? * 16 + digit()?).ok()?
+        } else {
+            byte
+        });
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str, path: &str) {
+        assert_eq!(path_of_url(url).unwrap(), PathBuf::from(path), "{url}");
+    }
+
+    #[test]
+    fn a_url_names_a_directory() {
+        check("file:///var/lib/ferrata", "/var/lib/ferrata");
+        check("file://localhost/var", "/var");
+        check("file:data", "data");
+        check("file:./data", "./data");
+        check("file:/data", "/data");
+        check("file:///a%20b%2fc%C3%A9", "/a b/cé");
+    }
+
+    #[test]
+    fn another_url_is_refused() {
+        let bad = [
+            "",
+            "file",
+            "file:",
+            "http:///x",
+            "file://host/x",
+            "file://x",
+            "file:/%",
+            "file:/%2",
+            "file:/%zz",
+        ];
+        for url in bad.into_iter().chain(["file:/%00", "file:/a?b", "file:/a#b", "/var"]) {
+            assert_eq!(path_of_url(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+        }
+    }
+}

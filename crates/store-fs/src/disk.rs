@@ -1,0 +1,137 @@
+//! The one door to the file system, so that tests can fail, cut short or undo any call that goes through it.
+
+use std::fmt;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reading only, so that a reader needs no right to write.
+    Read,
+    /// Reading and writing what exists.
+    Write,
+    /// Reading and writing; made if absent, never emptied.
+    Create,
+}
+
+/// Which file a path or an open file means, whatever it is called.
+///
+/// Comparing two is safe while one of them is held open: the number of an open file is not given to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ident {
+    device: u64,
+    inode: u64,
+}
+
+impl Ident {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// The calls the store makes.
+pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File>;
+
+    fn stat(&self, path: &Path) -> io::Result<Metadata>;
+
+    /// Reads up to `buffer.len()` bytes; fewer than that only at the end of the file.
+    fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+
+    fn write_at(&self, file: &File, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
+
+    /// Brings the file's content and length to stable storage.
+    fn sync(&self, file: &File) -> io::Result<()>;
+
+    /// Brings the names in a directory to stable storage.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a directory; `Ok` also if it is there.
+    fn make_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a file a second name; fails if that name is taken.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Renames a file over whatever has the new name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The machine's own file system.
+#[derive(Debug)]
+pub(crate) struct RealDisk;
+
+impl Disk for RealDisk {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match access {
+            Access::Read => {}
+            Access::Write => {
+                options.write(true);
+            }
+            Access::Create => {
+                options.write(true).create(true).truncate(false);
+            }
+        }
+        options.open(path)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Metadata> {
+        fs::metadata(path)
+    }
+
+    fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match file.read_at(&mut buffer[filled..], at + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+        file.write_all_at(bytes, at)
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        file.set_len(len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        match fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}

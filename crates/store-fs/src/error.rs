@@ -1,0 +1,236 @@
+//! What can go wrong with files, one variant each, and the one table from there to the kinds of the library.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ferrata_core::store::At;
+use ferrata_core::{Error, ErrorKind, HeadRef, RunKey, Seq};
+
+/// What the store was doing to a file when the system refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Open,
+    Read,
+    Write,
+    Cut,
+    Sync,
+    Lock,
+    MakeDir,
+    Link,
+    Rename,
+    Remove,
+    List,
+    /// Making the root ready, where a refusal means that the setting is wrong.
+    SetUp,
+}
+
+impl Doing {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write to",
+            Self::Cut => "shorten",
+            Self::Sync => "sync",
+            Self::Lock => "lock",
+            Self::MakeDir => "make the directory",
+            Self::Link => "give its name to",
+            Self::Rename => "replace",
+            Self::Remove => "remove",
+            Self::List => "list",
+            Self::SetUp => "set up",
+        }
+    }
+}
+
+/// Everything that can fail here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("cannot {} {}: {}", doing.words(), path.display(), remedy(*doing, source))]
+    Io { doing: Doing, path: PathBuf, source: io::Error },
+    #[error(
+        "it is unknown whether {} reached stable storage; retry with the same records, and look at the disk",
+        path.display()
+    )]
+    Unsure { path: PathBuf, source: io::Error },
+    #[error(
+        "another process has held the lock on {} for {waited:?}; look for one that is stopped, or retry",
+        path.display()
+    )]
+    Locked { path: PathBuf, waited: Duration },
+    #[error("{} was replaced again and again while it was being opened; retry", path.display())]
+    Restless { path: PathBuf },
+    #[error("{} is damaged at byte {at}: {what}; restore the run from a backup, or purge it", path.display())]
+    Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
+    #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
+    NewerLayout { path: PathBuf, found: u64, known: u64 },
+    #[error("{} holds a record of format {found}, this version reads up to {known}; upgrade this process", path.display())]
+    NewerRecord { path: PathBuf, seq: Option<Seq>, found: u64, known: u64 },
+    #[error(
+        "the file system of {} takes upper and lower case for the same; use one that tells them apart",
+        path.display()
+    )]
+    FoldsCase { path: PathBuf },
+    #[error("{}; load the run, see who wrote, and decide again", conflict(expected.as_ref(), actual.as_ref()))]
+    Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
+    #[error("there is no such run")]
+    NoRun,
+    #[error("the run has no {at}: it keeps records {first} to {last}")]
+    NoRecord { at: At, first: Seq, last: Seq },
+    #[error("the record is no base, so nothing can be cut before it; give the base that replaces it")]
+    NoBase { at: Seq },
+    #[error("the base given for the cut differs in its {what} from the record it is to replace")]
+    OtherBase { at: Seq, what: &'static str },
+    #[error(
+        "the body has {len} bytes, a line holds at most {max}; store the value elsewhere and refer to it"
+    )]
+    LargeBody { seq: Seq, len: usize, max: usize },
+    #[error("the cursor does not belong to this listing; start again from its first page")]
+    Cursor,
+    #[error("the work was given up before it ended, as the async runtime was shut down; retry")]
+    GivenUp,
+    #[error("{0}")]
+    Refused(#[source] Error),
+}
+
+fn conflict(expected: Option<&HeadRef>, actual: Option<&HeadRef>) -> String {
+    match (expected, actual) {
+        (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
+        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
+        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
+        (None, None) => "the run does not exist".into(),
+    }
+}
+
+/// The error number of "operation not permitted", the same on every Unix.
+const EPERM: i32 = 1;
+
+/// What the system's refusal means for the caller, and what to do about it.
+fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
+    use io::ErrorKind as Io;
+    match source.kind() {
+        Io::StorageFull | Io::QuotaExceeded => {
+            (ErrorKind::Unavailable, "no space is left; free some on that file system or raise the quota")
+        }
+        Io::FileTooLarge => (
+            ErrorKind::TooLarge,
+            "the file may not grow further; raise the limit on file sizes, or prune the run",
+        ),
+        // Some file systems have no hard links, and say it like this.
+        Io::PermissionDenied if doing == Doing::Link && source.raw_os_error() == Some(EPERM) => {
+            (ErrorKind::Unsupported, "the file system has no hard links; use one that has")
+        }
+        Io::Unsupported => {
+            (ErrorKind::Unsupported, "the file system cannot do it; use a local one with locks")
+        }
+        Io::PermissionDenied | Io::ReadOnlyFilesystem if doing == Doing::SetUp => (
+            ErrorKind::Invalid,
+            "it may not be written to; name another directory, or give this process the right",
+        ),
+        Io::PermissionDenied => {
+            (ErrorKind::Unavailable, "permission denied; give this process the right, then retry")
+        }
+        Io::ReadOnlyFilesystem => {
+            (ErrorKind::Unavailable, "the file system is read-only; remount it for writing, then retry")
+        }
+        Io::IsADirectory => (ErrorKind::Corrupt, "a directory is where a file should be; move it away"),
+        Io::NotADirectory => (ErrorKind::Corrupt, "a file is where a directory should be; move it away"),
+        Io::NotFound if doing == Doing::SetUp => {
+            (ErrorKind::Invalid, "the directory above it does not exist; make it, or name another")
+        }
+        _ => match source.raw_os_error() {
+            // ENFILE and EMFILE have the same numbers on every Unix.
+            Some(23 | 24) => {
+                (ErrorKind::Unavailable, "too many files are open; lower `open_files` or raise the limit")
+            }
+            _ => (ErrorKind::Unavailable, "look at the disk, then retry"),
+        },
+    }
+}
+
+fn remedy(doing: Doing, source: &io::Error) -> &'static str {
+    verdict(doing, source).1
+}
+
+impl Fault {
+    pub(crate) fn io(doing: Doing, path: &Path, source: io::Error) -> Self {
+        Self::Io { doing, path: path.into(), source }
+    }
+
+    pub(crate) fn damaged(path: &Path, at: u64, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.into(), at, seq: None, what: what.into() }
+    }
+
+    /// Names the record, where only the place was known.
+    pub(crate) fn with_seq(mut self, number: Seq) -> Self {
+        if let Self::Damaged { seq, .. } | Self::NewerRecord { seq, .. } = &mut self {
+            seq.get_or_insert(number);
+        }
+        self
+    }
+
+    /// Tells whether a file was simply not there.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Tells whether this process has too many files open, which says nothing about the one at hand.
+    pub(crate) fn is_exhaustion(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(23 | 24)))
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { doing, source, .. } => verdict(*doing, source).0,
+            Self::Unsure { .. } | Self::GivenUp => ErrorKind::Indeterminate,
+            Self::Locked { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
+            Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::NewerLayout { .. } | Self::NewerRecord { .. } | Self::FoldsCase { .. } => {
+                ErrorKind::Unsupported
+            }
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::NoRun | Self::NoRecord { .. } => ErrorKind::NotFound,
+            Self::NoBase { .. } | Self::OtherBase { .. } | Self::Cursor => ErrorKind::Invalid,
+            Self::LargeBody { .. } => ErrorKind::TooLarge,
+            Self::Refused(error) => error.kind(),
+        }
+    }
+
+    fn seq(&self) -> Option<Seq> {
+        match self {
+            Self::Damaged { seq, .. } | Self::NewerRecord { seq, .. } => *seq,
+            Self::NoBase { at } | Self::OtherBase { at, .. } => Some(*at),
+            Self::LargeBody { seq, .. } => Some(*seq),
+            Self::NoRecord { at: At::Seq(seq), .. } => Some(*seq),
+            _ => None,
+        }
+    }
+
+    /// Turns into the library's error for an operation on `run`.
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
+        match self {
+            // It names its run and record already.
+            Self::Refused(error) => error.with_operation(operation),
+            fault => Error::from(fault).with_operation(operation).with_run(run),
+        }
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        let mut error = Error::new(fault.kind(), fault.to_string());
+        if let Some(seq) = fault.seq() {
+            error = error.with_seq(seq);
+        }
+        match fault {
+            Fault::Refused(error) => error,
+            Fault::Conflict { actual, .. } => error.with_actual_head(actual),
+            Fault::Io { source, .. } | Fault::Unsure { source, .. } => error.with_source(source),
+            _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

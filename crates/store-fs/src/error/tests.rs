@@ -1,0 +1,121 @@
+//! The table from faults to kinds, row by row.
+
+use std::error::Error as _;
+
+use ferrata_core::RecordId;
+
+use super::*;
+
+fn io(doing: Doing, source: io::Error) -> Fault {
+    Fault::io(doing, Path::new("/r/runs/t/a.jsonl"), source)
+}
+
+#[test]
+fn what_the_system_says_has_its_kind_and_its_remedy() {
+    use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
+    // Numbers as Linux has them; the ones that other systems number differently come in by their portable kind below.
+    let (eperm, eio, emfile, enfile, eacces, eexist) = (1, 5, 24, 23, 13, 17);
+    let (enotdir, eisdir, efbig, enospc, erofs, edquot) = (20, 21, 27, 28, 30, 122);
+    let mut rows = vec![
+        (Doing::Write, eio, Unavailable, "look at the disk"),
+        (Doing::Read, eio, Unavailable, "look at the disk"),
+        (Doing::Open, emfile, Unavailable, "too many files"),
+        (Doing::List, enfile, Unavailable, "too many files"),
+        (Doing::Open, eacces, Unavailable, "permission denied"),
+        (Doing::Remove, eperm, Unavailable, "permission denied"),
+        (Doing::SetUp, eacces, Invalid, "may not be written"),
+        (Doing::Link, eperm, Unsupported, "no hard links"),
+        (Doing::Link, eacces, Unavailable, "permission denied"),
+        (Doing::SetUp, eexist, Unavailable, "look at the disk"),
+        (Doing::MakeDir, enotdir, Corrupt, "a file is where"),
+    ];
+    if cfg!(target_os = "linux") {
+        rows.extend([
+            (Doing::Open, eisdir, Corrupt, "a directory is where"),
+            (Doing::Write, efbig, TooLarge, "may not grow"),
+            (Doing::Write, enospc, Unavailable, "no space"),
+            (Doing::Write, edquot, Unavailable, "no space"),
+            (Doing::Write, erofs, Unavailable, "read-only"),
+            (Doing::SetUp, erofs, Invalid, "may not be written"),
+        ]);
+    }
+    for (doing, number, kind, remedy) in rows {
+        let error = Error::from(io(doing, io::Error::from_raw_os_error(number)));
+        assert_eq!(error.kind(), kind, "{doing:?} {number}");
+        assert!(error.message().contains(remedy), "{doing:?} {number}: {error}");
+        assert!(error.message().contains("/r/runs/t/a.jsonl"), "{error}");
+        assert!(error.source().is_some());
+    }
+    for (source, kind) in [
+        (io::ErrorKind::StorageFull, Unavailable),
+        (io::ErrorKind::QuotaExceeded, Unavailable),
+        (io::ErrorKind::FileTooLarge, TooLarge),
+        (io::ErrorKind::ReadOnlyFilesystem, Unavailable),
+        (io::ErrorKind::IsADirectory, Corrupt),
+        (io::ErrorKind::NotADirectory, Corrupt),
+        (io::ErrorKind::Unsupported, Unsupported),
+        (io::ErrorKind::TimedOut, Unavailable),
+    ] {
+        assert_eq!(Error::from(io(Doing::Lock, source.into())).kind(), kind, "{source:?}");
+    }
+    assert_eq!(Error::from(io(Doing::SetUp, io::ErrorKind::NotFound.into())).kind(), Invalid);
+    for doing in [Doing::Cut, Doing::Sync, Doing::Rename, Doing::MakeDir, Doing::Link] {
+        let shown = io(doing, io::ErrorKind::TimedOut.into()).to_string();
+        assert!(shown.starts_with(&format!("cannot {} /r", doing.words())), "{shown}");
+    }
+}
+
+#[test]
+fn what_the_store_itself_finds_has_its_kind_and_its_record() {
+    let path = || PathBuf::from("/r/runs/t/a.jsonl");
+    let seq = Seq::new(7);
+    let head = HeadRef { seq, id: RecordId::from_uuid(*crate::tests::author::fresh_id().as_uuid()) };
+    let source = || io::Error::from(io::ErrorKind::TimedOut);
+    let refused = Error::new(ErrorKind::Invalid, "bad").with_seq(seq);
+    let rows = [
+        (Fault::Unsure { path: path(), source: source() }, ErrorKind::Indeterminate, None),
+        (Fault::GivenUp, ErrorKind::Indeterminate, None),
+        (Fault::Locked { path: path(), waited: Duration::from_secs(1) }, ErrorKind::Unavailable, None),
+        (Fault::Restless { path: path() }, ErrorKind::Unavailable, None),
+        (Fault::damaged(&path(), 9, "wrong"), ErrorKind::Corrupt, None),
+        (Fault::damaged(&path(), 9, "wrong").with_seq(seq), ErrorKind::Corrupt, Some(seq)),
+        (Fault::NewerLayout { path: path(), found: 2, known: 1 }, ErrorKind::Unsupported, None),
+        (
+            Fault::NewerRecord { path: path(), seq: Some(seq), found: 2, known: 1 },
+            ErrorKind::Unsupported,
+            Some(seq),
+        ),
+        (Fault::FoldsCase { path: path() }, ErrorKind::Unsupported, None),
+        (Fault::Conflict { expected: None, actual: Some(head) }, ErrorKind::Conflict, None),
+        (Fault::NoRun, ErrorKind::NotFound, None),
+        (Fault::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
+        (Fault::NoRecord { at: At::Record(head.id), first: seq, last: seq }, ErrorKind::NotFound, None),
+        (Fault::NoBase { at: seq }, ErrorKind::Invalid, Some(seq)),
+        (Fault::OtherBase { at: seq, what: "id" }, ErrorKind::Invalid, Some(seq)),
+        (Fault::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
+        (Fault::Cursor, ErrorKind::Invalid, None),
+        (Fault::Refused(refused), ErrorKind::Invalid, Some(seq)),
+    ];
+    let run = crate::tests::author::key("a");
+    for (fault, kind, seq) in rows {
+        let shown = fault.to_string();
+        let error = fault.of_run("store.append", &run);
+        assert_eq!((error.kind(), error.seq()), (kind, seq), "{shown}");
+        assert_eq!(error.operation(), Some("store.append"));
+        assert!(!shown.ends_with('.') && shown.chars().next().is_some_and(|c| !c.is_uppercase()), "{shown}");
+        if kind != ErrorKind::Invalid {
+            assert_eq!(error.run(), Some(&run), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_conflict_says_what_was_found() {
+    let head = HeadRef { seq: Seq::new(7), id: crate::tests::author::fresh_id() };
+    for (expected, actual) in [(Some(head), None), (None, Some(head)), (Some(head), Some(head))] {
+        let error = Error::from(Fault::Conflict { expected, actual });
+        assert_eq!(error.actual_head(), Some(actual));
+        let names_it = error.message().contains("record 7");
+        assert!(names_it, "{error}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Heartbeats: a file per executor with the time it expires, locked by the executor's process for as long as it lives.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ferrata_core::{ExecutorId, Timestamp};
+use serde::Deserialize;
+
+use crate::disk::{Access, Ident};
+use crate::error::{Doing, Fault};
+use crate::folder::{Folder, MOVES};
+use crate::line::{check_sum, write_sum};
+use crate::lock::{Locked, Mode};
+
+/// The files of this process's executors. The lock says that the process lives, so it is the process's and not that of
+/// the instance through which it was taken.
+static HELD: LazyLock<Mutex<HashMap<PathBuf, Arc<File>>>> = LazyLock::new(Mutex::default);
+
+/// The length of every file: one write replaces all of it.
+const LENGTH: usize = 64;
+
+/// How often to read a heartbeat that was just being written.
+const READS: usize = 10;
+
+/// How often to try for the lock of one's own file, which others hold for the moment in which they look.
+const OWN_LOCK: Duration = Duration::from_millis(20);
+
+/// How long a file is kept after it expired, and how many are looked at when an executor starts: old files mean nothing
+/// and cost little, so they go without haste.
+const KEEP_EXPIRED: Duration = Duration::from_secs(24 * 60 * 60);
+const SWEEP: usize = 256;
+
+#[derive(Deserialize)]
+struct Heartbeat {
+    expires_ms: i64,
+}
+
+impl Folder {
+    /// Says that the executor is alive for `ttl` from now.
+    pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+        let path = self.layout.executor(executor);
+        if ttl.is_zero() {
+            held().remove(&path);
+            self.remove(&path)?;
+            return Ok(());
+        }
+        let line = line(self.clock.now().plus(ttl));
+        // Held by this process already, unless somebody removed it.
+        let known = held().get(&path).cloned();
+        if let Some(file) = known
+            && self.is_named(&file, &path)?
+        {
+            return self.disk.write_at(&file, &line, 0).map_err(|e| Fault::io(Doing::Write, &path, e));
+        }
+        self.sweep();
+        for _ in 0..MOVES {
+            let file = self.disk.open(&path, Access::Create).map_err(|e| Fault::io(Doing::Open, &path, e))?;
+            let file = Arc::new(file);
+            // Whoever else has it for longer than a look is this process by another path, so it is known to live.
+            let lock = match Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, OWN_LOCK) {
+                Ok(lock) => Some(lock),
+                Err(Fault::Locked { .. }) => None,
+                Err(fault) => return Err(fault),
+            };
+            // Never synced: after a crash of the machine no executor lives, and none of their ids comes again.
+            self.disk.write_at(&file, &line, 0).map_err(|e| Fault::io(Doing::Write, &path, e))?;
+            if self.is_named(&file, &path)? {
+                if let Some(lock) = lock {
+                    lock.keep();
+                    held().insert(path, file);
+                }
+                return Ok(());
+            }
+        }
+        Err(Fault::Restless { path })
+    }
+
+    /// Tells whether the executor's process lives and its heartbeat has not expired.
+    ///
+    /// What cannot be read is taken as dead: that costs a claim, which the owner notices, and takes no run from anyone
+    /// who still appends.
+    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> bool {
+        let path = self.layout.executor(executor);
+        let alive = || -> Result<bool, Fault> {
+            let file =
+                Arc::new(self.disk.open(&path, Access::Read).map_err(|e| Fault::io(Doing::Open, &path, e))?);
+            // Whoever looks shares the lock with others who look; only the executor excludes them.
+            if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
+                return Ok(false);
+            }
+            Ok(self.expiry(&file, &path)?.is_some_and(|expires| self.clock.now() < expires))
+        };
+        match alive() {
+            Ok(alive) => alive,
+            Err(fault) if fault.is_absence() => false,
+            Err(fault) => {
+                tracing::warn!(path = %path.display(), error = %fault, "took an executor for dead");
+                false
+            }
+        }
+    }
+
+    fn expiry(&self, file: &File, path: &Path) -> Result<Option<Timestamp>, Fault> {
+        for _ in 0..READS {
+            let mut bytes = [0; LENGTH];
+            let read = self.disk.read_at(file, &mut bytes, 0).map_err(|e| Fault::io(Doing::Read, path, e))?;
+            if let Ok(inside) = check_sum(bytes[..read].trim_ascii_end())
+                && let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&[inside, b"}"].concat())
+            {
+                return Ok(Some(Timestamp::from_unix_ms(heartbeat.expires_ms)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes a few files of executors that ended long ago. What fails is left for the next time.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(self.layout.executors()) else {
+            return;
+        };
+        for entry in entries.flatten().take(SWEEP) {
+            let Some(executor) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            if let Err(fault) = self.remove_expired(&executor) {
+                tracing::debug!(error = %fault, "left the file of an executor");
+            }
+        }
+    }
+
+    fn remove_expired(&self, executor: &ExecutorId) -> Result<(), Fault> {
+        let path = self.layout.executor(executor);
+        let file =
+            Arc::new(self.disk.open(&path, Access::Read).map_err(|e| Fault::io(Doing::Open, &path, e))?);
+        let Some(_lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
+            return Ok(());
+        };
+        let expired = self.expiry(&file, &path)?.unwrap_or_default();
+        if self.clock.now().since(expired) > KEEP_EXPIRED && self.is_named(&file, &path)? {
+            self.remove(&path)?;
+        }
+        Ok(())
+    }
+
+    fn is_named(&self, file: &File, path: &Path) -> Result<bool, Fault> {
+        let own = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+        Ok(self.stat(path)?.map(|named| Ident::of(&named)) == Some(Ident::of(&own)))
+    }
+}
+
+fn held() -> MutexGuard<'static, HashMap<PathBuf, Arc<File>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The file's content: as long whatever the time, so that it is replaced by one write.
+fn line(expires: Timestamp) -> Vec<u8> {
+    let mut line = format!("{{\"expires_ms\":{}", expires.unix_ms()).into_bytes();
+    write_sum(&mut line, 0);
+    line.pop();
+    line.resize(LENGTH - 1, b' ');
+    line.push(b'\n');
+    line
+}

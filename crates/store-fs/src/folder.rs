@@ -1,0 +1,239 @@
+//! What all operations on one store's folder share, and how they open a log for reading or for writing.
+
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrata_core::{Clock, RunKey, TenantId};
+
+use crate::config::FsOptions;
+use crate::disk::{Access, Disk, Ident};
+use crate::error::{Doing, Fault};
+use crate::layout::Layout;
+use crate::lock::{Locked, Mode};
+use crate::log::Log;
+use crate::slots::{Slot, Slots};
+
+/// How often to open a file again that was replaced while it was being opened. Each time somebody pruned, purged or
+/// remade the run in between.
+pub(crate) const MOVES: usize = 100;
+
+/// How many tenants to remember as safely named; forgetting them costs a sync at the next new run of each.
+const NAMED_TENANTS: usize = 4_096;
+
+/// One store's folder. Its methods block; they stand in the files named after what they do.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) layout: Layout,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: FsOptions,
+    pub(crate) slots: Slots,
+    /// Whether the marker was seen to name a layout that this version knows.
+    pub(crate) marked: AtomicBool,
+    /// Whether this instance has set up the folder. The marker alone is no sign of that: who wrote it may have died before
+    /// the rest was safe.
+    pub(crate) ready: AtomicBool,
+    suspects: Mutex<HashSet<RunKey>>,
+    tenants: Mutex<HashSet<TenantId>>,
+}
+
+/// A log locked for writing, without a torn end, as it stands in the file.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) log: Log,
+    _lock: Locked,
+}
+
+impl Folder {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        layout: Layout,
+        clock: Arc<dyn Clock>,
+        options: FsOptions,
+    ) -> Self {
+        Self {
+            disk,
+            layout,
+            clock,
+            slots: Slots::new(options.open_files),
+            options,
+            marked: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
+            suspects: Mutex::default(),
+            tenants: Mutex::default(),
+        }
+    }
+
+    /// Opens and locks the run's log, and cuts off what a crash left of a write; `None` if there is no such run.
+    ///
+    /// The caller must have the slot's turn.
+    pub(crate) fn writer(&self, slot: &Slot, run: &RunKey) -> Result<Option<Writer>, Fault> {
+        let path = self.layout.log(run);
+        for _ in 0..MOVES {
+            let known = slot.known();
+            let file = match &known {
+                Some(log) => Arc::clone(&log.file),
+                None => match self.disk.open(&path, Access::Write) {
+                    Ok(file) => Arc::new(file),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) => return Err(Fault::io(Doing::Open, &path, error)),
+                },
+            };
+            let lock = self.lock(&file, &path, Mode::Exclusive)?;
+            // Only now is it certain that nobody removes or replaces the file, so only now its name is compared.
+            let ident = match &known {
+                Some(log) => log.ident,
+                None => Ident::of(&file.metadata().map_err(|e| Fault::io(Doing::Open, &path, e))?),
+            };
+            let metadata = match self.stat(&path)? {
+                Some(metadata) if Ident::of(&metadata) == ident => metadata,
+                _ => {
+                    slot.forget();
+                    continue;
+                }
+            };
+            let log = match known {
+                Some(log) if log.is_as(&metadata) => Arc::unwrap_or_clone(log),
+                known => {
+                    slot.forget();
+                    let mut log = Log::read(&*self.disk, file, &path, run, &metadata)?;
+                    log.named = known.is_some_and(|log| log.named);
+                    self.cut_torn_end(&log, &path, &metadata)?;
+                    log
+                }
+            };
+            let log = if self.suspects().contains(run) { self.renew(slot, &log)? } else { log };
+            return Ok(Some(Writer { log, _lock: lock }));
+        }
+        Err(Fault::Restless { path })
+    }
+
+    fn cut_torn_end(&self, log: &Log, path: &Path, metadata: &Metadata) -> Result<(), Fault> {
+        let torn = metadata.len() - log.tail.end;
+        if torn == 0 {
+            return Ok(());
+        }
+        tracing::warn!(
+            path = %path.display(), bytes = torn, at = log.tail.end,
+            "cut off a write that was never acknowledged"
+        );
+        self.disk.set_len(&log.file, log.tail.end).map_err(|e| Fault::io(Doing::Cut, path, e))?;
+        // So that no crash brings back a part of it behind what is written there next.
+        self.disk.sync(&log.file).map_err(|e| Fault::io(Doing::Sync, path, e))
+    }
+
+    /// Shows the run's log to `read` without locking it; `None` if there is no such run.
+    ///
+    /// While somebody cuts off a torn end and writes anew, a reader may see some of each. So what looks like damage is
+    /// looked at again under the lock.
+    pub(crate) fn look<T>(
+        &self,
+        run: &RunKey,
+        read: impl Fn(&Log, &Path) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        let path = self.layout.log(run);
+        let Some(metadata) = self.stat(&path)? else {
+            return Ok(None);
+        };
+        let known = self.slots.known(run).filter(|log| log.is_as(&metadata));
+        let seen = match known {
+            Some(log) => read(&log, &path).map(Some),
+            None => self.look_at(run, &path, &metadata, None, &read),
+        };
+        let Err(Fault::Damaged { .. }) = seen else {
+            return seen;
+        };
+        for _ in 0..MOVES {
+            let Some(metadata) = self.stat(&path)? else {
+                return Ok(None);
+            };
+            match self.look_at(run, &path, &metadata, Some(Mode::Shared), &read) {
+                Err(Fault::Restless { .. }) => {}
+                seen => return seen,
+            }
+        }
+        Err(Fault::Restless { path })
+    }
+
+    fn look_at<T>(
+        &self,
+        run: &RunKey,
+        path: &Path,
+        metadata: &Metadata,
+        mode: Option<Mode>,
+        read: impl Fn(&Log, &Path) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        if metadata.is_dir() {
+            return Err(Fault::io(Doing::Read, path, io::ErrorKind::IsADirectory.into()));
+        }
+        if !metadata.is_file() {
+            // Opening a pipe would wait for whoever writes to it.
+            return Err(Fault::damaged(path, 0, "it is not a file"));
+        }
+        let file = match self.disk.open(path, Access::Read) {
+            Ok(file) => Arc::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Fault::io(Doing::Open, path, error)),
+        };
+        let _lock = mode.map(|mode| self.lock(&file, path, mode)).transpose()?;
+        let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+        if mode.is_some() && self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
+            return Err(Fault::Restless { path: path.into() });
+        }
+        let log = Log::read(&*self.disk, file, path, run, &metadata)?;
+        read(&log, path).map(Some)
+    }
+
+    /// Brings the name of the run's log to stable storage.
+    pub(crate) fn sync_name(&self, run: &RunKey) -> Result<(), Fault> {
+        let sync = |path: &Path| self.disk.sync_dir(path).map_err(|e| Fault::io(Doing::Sync, path, e));
+        sync(&self.layout.tenant(&run.tenant))?;
+        if self.tenants().contains(&run.tenant) {
+            return Ok(());
+        }
+        sync(self.layout.runs())?;
+        let mut tenants = self.tenants();
+        if tenants.len() >= NAMED_TENANTS {
+            tenants.clear();
+        }
+        tenants.insert(run.tenant.clone());
+        Ok(())
+    }
+
+    pub(crate) fn lock(&self, file: &Arc<std::fs::File>, path: &Path, mode: Mode) -> Result<Locked, Fault> {
+        Locked::wait(Arc::clone(file), path, mode, self.options.lock_wait)
+    }
+
+    pub(crate) fn stat(&self, path: &Path) -> Result<Option<Metadata>, Fault> {
+        match self.disk.stat(path) {
+            Ok(metadata) => Ok(Some(metadata)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Fault::io(Doing::Open, path, error)),
+        }
+    }
+
+    /// Removes a file; returns whether it was there.
+    pub(crate) fn remove(&self, path: &Path) -> Result<bool, Fault> {
+        match self.disk.remove(path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Fault::io(Doing::Remove, path, error)),
+        }
+    }
+
+    /// Runs of which a sync has failed, so that it is unknown what of their log is on stable storage.
+    ///
+    /// After a failed sync the system may take the lost pages for written, and the next sync says `Ok`. So such a log is
+    /// copied to a new file before anything else is said about it.
+    pub(crate) fn suspects(&self) -> MutexGuard<'_, HashSet<RunKey>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashSet<TenantId>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

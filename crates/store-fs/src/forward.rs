@@ -1,0 +1,110 @@
+//! Reads a file line by line from some place on, holding no more of it than the longest line asks for.
+
+use crate::backward::Source;
+use crate::error::Fault;
+use crate::line::MAX_LINE;
+
+/// What is read at once: enough to make the calls few beside the work on what they bring.
+const READ: usize = 64 << 10;
+
+/// The lines between two places of a file, in order.
+#[derive(Debug)]
+pub(crate) struct Forward<'a> {
+    source: Source<'a>,
+    /// Where `window` begins in the file.
+    start: u64,
+    window: Vec<u8>,
+    /// How much of `window` has been handed out.
+    done: usize,
+    /// Where to stop.
+    end: u64,
+}
+
+impl<'a> Forward<'a> {
+    pub(crate) fn new(source: Source<'a>, from: u64, end: u64) -> Self {
+        Self { source, start: from, window: Vec::new(), done: 0, end }
+    }
+
+    /// Where the next line begins.
+    pub(crate) fn position(&self) -> u64 {
+        self.start + self.done as u64
+    }
+
+    /// Hands out the next line without its newline, and where it begins; `None` when no newline follows.
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {
+        let mut seen = self.done;
+        let newline = loop {
+            if let Some(at) = self.window[seen..].iter().position(|byte| *byte == b'\n') {
+                break seen + at;
+            }
+            if self.window.len() - self.done > MAX_LINE {
+                return Err(Fault::damaged(self.source.path, self.position(), "a line has no end"));
+            }
+            seen = self.window.len() - self.done;
+            if !self.fill()? {
+                return Ok(None);
+            }
+        };
+        let (at, line) = (self.position(), self.done..newline);
+        self.done = newline + 1;
+        Ok(Some((at, &self.window[line])))
+    }
+
+    /// Drops what has been handed out and reads on; returns whether there was more.
+    fn fill(&mut self) -> Result<bool, Fault> {
+        self.start += self.done as u64;
+        self.window.drain(..self.done);
+        self.done = 0;
+        let from = self.start + self.window.len() as u64;
+        // As much again as there is, so that a long line is searched a bounded number of times.
+        let wanted = (READ.max(self.window.len()) as u64).min(self.end.saturating_sub(from));
+        let old = self.window.len();
+        self.window.resize(old + usize::try_from(wanted).expect("bounded by twice the longest line"), 0);
+        self.source.read(&mut self.window[old..], from)?;
+        Ok(wanted > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::disk::RealDisk;
+
+    fn lines_of(content: &[u8], from: u64) -> Vec<(u64, Vec<u8>)> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        let source = Source { disk: &RealDisk, file: file.as_file(), path: file.path() };
+        let mut lines = Forward::new(source, from, content.len() as u64);
+        let mut found = Vec::new();
+        while let Some((at, line)) = lines.next().unwrap() {
+            found.push((at, line.to_vec()));
+        }
+        assert_eq!(
+            lines.position(),
+            found.last().map_or(from, |(at, line)| at + line.len() as u64 + 1),
+            "a line that does not end is not passed"
+        );
+        found
+    }
+
+    #[test]
+    fn hands_out_lines_that_end() {
+        assert_eq!(lines_of(b"", 0), vec![]);
+        assert_eq!(lines_of(b"ab", 0), vec![]);
+        assert_eq!(lines_of(b"a\n\nbc\nd", 0), vec![(0, b"a".to_vec()), (2, vec![]), (3, b"bc".to_vec())]);
+        assert_eq!(lines_of(b"a\nb\n", 2), vec![(2, b"b".to_vec())]);
+    }
+
+    #[test]
+    fn finds_lines_of_any_length_whatever_the_reads() {
+        for length in [0, 65_534, 65_535, 65_536, 65_537, 3_000_000] {
+            let long = vec![b'x'; length];
+            let content = [b"first\n", &*long, b"\nlast\n"].concat();
+            let expected =
+                vec![(0, b"first".to_vec()), (6, long.clone()), (7 + length as u64, b"last".to_vec())];
+            assert!(lines_of(&content, 0) == expected, "a line of {length} bytes");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Where everything lies: every path of the store is made here, and only from validated ids.
+
+use std::path::{Path, PathBuf};
+
+use ferrata_core::{ExecutorId, RunId, RunKey, TenantId};
+
+/// The version of the layout of directories and lines that this library writes, and the newest it reads.
+pub(crate) const LAYOUT: u64 = 1;
+
+const RUNS: &str = "runs";
+const EXECUTORS: &str = "executors";
+const SUFFIX: &str = ".jsonl";
+
+/// The paths below one root.
+///
+/// Ids hold no slash and do not start with a dot, so an id is a file name as it stands, and names that start with a dot
+/// are the store's own.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    root: PathBuf,
+    runs: PathBuf,
+    executors: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(root: PathBuf) -> Self {
+        Self { runs: root.join(RUNS), executors: root.join(EXECUTORS), root }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Says which layout the root has.
+    pub(crate) fn marker(&self) -> PathBuf {
+        self.root.join("ferrata.json")
+    }
+
+    /// The marker's name as only a file system that ignores case finds it.
+    pub(crate) fn marker_in_capitals(&self) -> PathBuf {
+        self.root.join("FERRATA.JSON")
+    }
+
+    pub(crate) fn runs(&self) -> &Path {
+        &self.runs
+    }
+
+    pub(crate) fn executors(&self) -> &Path {
+        &self.executors
+    }
+
+    pub(crate) fn tenant(&self, tenant: &TenantId) -> PathBuf {
+        self.runs.join(tenant.as_str())
+    }
+
+    /// The log of a run.
+    pub(crate) fn log(&self, run: &RunKey) -> PathBuf {
+        self.beside(run, "", SUFFIX)
+    }
+
+    /// A log that is being made; it gets its name once it is on stable storage.
+    pub(crate) fn unborn(&self, run: &RunKey) -> PathBuf {
+        self.beside(run, ".", ".new")
+    }
+
+    /// A log that is being copied, to replace the one in place.
+    pub(crate) fn copy(&self, run: &RunKey) -> PathBuf {
+        self.beside(run, ".", ".cut")
+    }
+
+    pub(crate) fn executor(&self, executor: &ExecutorId) -> PathBuf {
+        self.executors.join(executor.to_string())
+    }
+
+    fn beside(&self, run: &RunKey, before: &str, after: &str) -> PathBuf {
+        self.tenant(&run.tenant).join([before, run.run.as_str(), after].concat())
+    }
+
+    /// The run whose log a file name is, if it is one.
+    pub(crate) fn run_of(file_name: &str) -> Option<RunId> {
+        RunId::new(file_name.strip_suffix(SUFFIX)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_run_has_its_own_file_below_its_tenant() {
+        let layout = Layout::new("/r".into());
+        let run =
+            |tenant: &str, run: &str| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap());
+        assert_eq!(layout.log(&run("t", "a.jsonl")), Path::new("/r/runs/t/a.jsonl.jsonl"));
+        assert_eq!(layout.unborn(&run("t", "a")), Path::new("/r/runs/t/.a.new"));
+        assert_eq!(layout.copy(&run("t:1", "a:b")), Path::new("/r/runs/t:1/.a:b.cut"));
+        let longest = "x".repeat(128);
+        for path in [layout.log(&run(&longest, &longest)), layout.unborn(&run(&longest, &longest))] {
+            assert!(path.components().all(|part| part.as_os_str().len() <= 255));
+        }
+    }
+
+    #[test]
+    fn only_logs_are_listed_as_runs() {
+        assert_eq!(Layout::run_of("a.jsonl"), Some(RunId::new("a").unwrap()));
+        for other in ["a", "a.json", ".a.new", ".a.jsonl", ".jsonl", "a b.jsonl"] {
+            assert_eq!(Layout::run_of(other), None, "{other}");
+        }
+    }
+}

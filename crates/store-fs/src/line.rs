@@ -1,0 +1,260 @@
+//! The lines of a log: how the opening line and a record become one, and back. `docs/format-fs.md` has them byte by byte.
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use ferrata_core::record::{FORMAT, Record, RecordHeader, RunFacts};
+use ferrata_core::{RecordId, RunId, RunKey, Seq, TenantId};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::layout::LAYOUT;
+
+/// The longest body: a line must fit in memory several times over while it is read, whatever the file holds.
+pub(crate) const MAX_BODY: usize = 256 << 20;
+
+/// The longest line that is read: the longest body in base64, and room for the header.
+pub(crate) const MAX_LINE: usize = MAX_BODY / 3 * 4 + (64 << 10);
+
+/// The length of `,"sum":"01234567"}`, which ends every line.
+const SUM: usize = 18;
+
+const JSON_BODY: &[u8] = br#","body":"#;
+const BASE64_BODY: &[u8] = br#","body64":""#;
+const PART: &[u8] = br#","part":["#;
+
+/// Why a line cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// The checksum differs, or there is none: damage, or a write that was cut short.
+    Sum,
+    /// The checksum is right, but the line is not what this version writes.
+    Content(String),
+    /// It was written by a newer version.
+    Newer(u64),
+}
+
+fn content(what: impl Into<String>) -> Flaw {
+    Flaw::Content(what.into())
+}
+
+/// Which line of one append it is: the records of an append become visible with its last line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// From 1.
+    pub(crate) number: u32,
+    pub(crate) of: u32,
+}
+
+impl Part {
+    /// The only line of its append; not written.
+    pub(crate) const WHOLE: Self = Self { number: 1, of: 1 };
+
+    pub(crate) fn is_first(self) -> bool {
+        self.number == 1
+    }
+
+    pub(crate) fn is_last(self) -> bool {
+        self.number == self.of
+    }
+}
+
+/// What the first line of a log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) run: RunKey,
+    /// The oldest record kept.
+    pub(crate) first: Seq,
+    pub(crate) facts: RunFacts,
+}
+
+#[derive(Serialize, Deserialize)]
+struct OpeningLine<T> {
+    ferrata: u64,
+    tenant: TenantId,
+    run: RunId,
+    first: Seq,
+    facts: T,
+}
+
+/// Appends the opening line to `out`.
+pub(crate) fn write_opening(out: &mut Vec<u8>, run: &RunKey, first: Seq, facts: &RunFacts) {
+    let line =
+        OpeningLine { ferrata: LAYOUT, tenant: run.tenant.clone(), run: run.run.clone(), first, facts };
+    let start = out.len();
+    write_json(out, &line);
+    out.pop();
+    write_sum(out, start);
+}
+
+/// Reads an opening line, given without its newline.
+pub(crate) fn read_opening(line: &[u8]) -> Result<Opening, Flaw> {
+    let inside = check_sum(line)?;
+    newer(inside, br#"{"ferrata":"#, LAYOUT)?;
+    let line: OpeningLine<RunFacts> =
+        serde_json::from_slice(&[inside, b"}"].concat()).map_err(|error| content(error.to_string()))?;
+    Ok(Opening { run: RunKey::new(line.tenant, line.run), first: line.first, facts: line.facts })
+}
+
+/// Appends the line of a record to `out`.
+///
+/// `before` is the id that the line before gives; a record that names it leaves its `prev` out. A base always names the
+/// record before it, so that reading can begin there.
+pub(crate) fn write_record(out: &mut Vec<u8>, record: &Record, before: Option<RecordId>, part: Part) {
+    let start = out.len();
+    let mut header = record.header.clone();
+    if before.is_some() && header.prev == before && !header.base {
+        header.prev = None;
+    }
+    write_json(out, &header);
+    out.pop();
+    if part != Part::WHOLE {
+        out.extend_from_slice(PART);
+        write_text(out, format_args!("{},{}]", part.number, part.of));
+    }
+    if is_line_of_json(&record.body) {
+        out.extend_from_slice(JSON_BODY);
+        out.extend_from_slice(&record.body);
+    } else {
+        out.extend_from_slice(BASE64_BODY);
+        out.extend_from_slice(BASE64.encode(&record.body).as_bytes());
+        out.push(b'"');
+    }
+    write_sum(out, start);
+}
+
+/// A record's line, its body not yet decoded.
+#[derive(Debug)]
+pub(crate) struct RecordLine<'a> {
+    /// `prev` is absent if the line left it out.
+    pub(crate) header: RecordHeader,
+    pub(crate) part: Part,
+    /// What was written of the header, without the part.
+    head: &'a [u8],
+    body: Body<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Json(&'a [u8]),
+    Base64(&'a [u8]),
+}
+
+/// Reads a record's line, given without its newline.
+pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
+    let inside = check_sum(line)?;
+    newer(inside, br#"{"v":"#, u64::from(FORMAT))?;
+    // No text in a header can hold a quote, so the first of these is the key and not part of a value.
+    let key = find(inside, &JSON_BODY[..6]).ok_or_else(|| content("no body"))?;
+    let (head, rest) = inside.split_at(key);
+    let body = if let Some(json) = rest.strip_prefix(JSON_BODY) {
+        Body::Json(json)
+    } else if let Some(text) = rest.strip_prefix(BASE64_BODY).and_then(|text| text.strip_suffix(b"\"")) {
+        Body::Base64(text)
+    } else {
+        return Err(content("no body"));
+    };
+    let (head, part) = split_part(head)?;
+    let header: RecordHeader =
+        serde_json::from_slice(&[head, b"}"].concat()).map_err(|error| content(error.to_string()))?;
+    Ok(RecordLine { header, part, head, body })
+}
+
+impl RecordLine<'_> {
+    /// Copies or decodes the body; the caller compares it with the header.
+    pub(crate) fn body(&self) -> Result<Bytes, Flaw> {
+        match self.body {
+            Body::Json(json) => Ok(Bytes::copy_from_slice(json)),
+            Body::Base64(text) => {
+                BASE64.decode(text).map(Bytes::from).map_err(|error| content(error.to_string()))
+            }
+        }
+    }
+
+    /// Appends the same line as one that stands alone.
+    pub(crate) fn write_whole(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(self.head);
+        match self.body {
+            Body::Json(json) => {
+                out.extend_from_slice(JSON_BODY);
+                out.extend_from_slice(json);
+            }
+            Body::Base64(text) => {
+                out.extend_from_slice(BASE64_BODY);
+                out.extend_from_slice(text);
+                out.push(b'"');
+            }
+        }
+        write_sum(out, start);
+    }
+}
+
+/// Ends a line of a file that is not a log with the same checksum.
+pub(crate) fn write_sum(out: &mut Vec<u8>, start: usize) {
+    let sum = crc32c::crc32c(&out[start..]);
+    write_text(out, format_args!(",\"sum\":\"{sum:08x}\"}}\n"));
+}
+
+/// Returns what stands before a line's checksum, if that is right.
+pub(crate) fn check_sum(line: &[u8]) -> Result<&[u8], Flaw> {
+    let (inside, sum) = line.split_at(line.len().checked_sub(SUM).ok_or(Flaw::Sum)?);
+    let digits =
+        sum.strip_prefix(br#","sum":""#).and_then(|sum| sum.strip_suffix(br#""}"#)).ok_or(Flaw::Sum)?;
+    // Compared as text: the same number in capitals, or with a sign, is not what was written.
+    if format!("{:08x}", crc32c::crc32c(inside)).as_bytes() != digits {
+        return Err(Flaw::Sum);
+    }
+    Ok(inside)
+}
+
+fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(out, value).expect("ids, numbers and text have JSON, and memory takes every write");
+}
+
+fn write_text(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("memory takes every write");
+}
+
+/// Tells whether the body can stand in the line as it is: one JSON value, nothing around it, no line break.
+fn is_line_of_json(body: &[u8]) -> bool {
+    !body.contains(&b'\n')
+        && body.len() <= MAX_BODY
+        && serde_json::from_slice::<&RawValue>(body).is_ok_and(|value| value.get().len() == body.len())
+}
+
+/// Refuses a line whose version, its first field, is newer; that much is the same in every version.
+fn newer(inside: &[u8], key: &[u8], known: u64) -> Result<(), Flaw> {
+    let rest = inside.strip_prefix(key).ok_or_else(|| content("it does not begin with its version"))?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());
+    match version {
+        Some(version) if version > known => Err(Flaw::Newer(version)),
+        Some(_) => Ok(()),
+        None => Err(content("its version is not a number")),
+    }
+}
+
+fn split_part(head: &[u8]) -> Result<(&[u8], Part), Flaw> {
+    let Some(fields) = head.strip_suffix(b"]") else {
+        return Ok((head, Part::WHOLE));
+    };
+    let key = find(fields, PART).ok_or_else(|| content("an array in the header"))?;
+    let bad = || content("its part is not two numbers");
+    let numbers = std::str::from_utf8(&fields[key + PART.len()..]).map_err(|_| bad())?;
+    let (number, of) = numbers.split_once(',').ok_or_else(bad)?;
+    let part = Part { number: number.parse().map_err(|_| bad())?, of: of.parse().map_err(|_| bad())? };
+    if part.number < 1 || part.number > part.of {
+        return Err(bad());
+    }
+    Ok((&head[..key], part))
+}
+
+fn find(within: &[u8], what: &[u8]) -> Option<usize> {
+    within.windows(what.len()).position(|window| window == what)
+}
+
+#[cfg(test)]
+mod tests;

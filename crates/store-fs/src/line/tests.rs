@@ -1,0 +1,245 @@
+//! Lines as they are stored, and back.
+
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::{Epoch, ExecutorId, Fingerprint, NodeName, Seq, Timestamp, Visit, WorkflowName};
+use proptest::prelude::*;
+
+use super::*;
+
+fn id(text: &str) -> RecordId {
+    text.parse().unwrap()
+}
+
+/// A record as most are: a node completed in a run that an executor owns.
+fn typical(body: &'static [u8]) -> Record {
+    let header = RecordHeader {
+        format: FORMAT,
+        seq: Seq::new(1_234),
+        id: id("019aa4b6-4500-768c-931c-6e7d5b8ea912"),
+        prev: Some(id("019aa4b6-4500-733a-aa7e-3a750bc1f99b")),
+        kind: RecordKind::Node,
+        status: RunStatus::InProgress,
+        node: Some(NodeName::new("approve").unwrap()),
+        visit: Some(Visit::new(2)),
+        epoch: Epoch::new(1),
+        owner: Some("019aa4b6-4500-70e0-b668-7bfc03897c96".parse::<ExecutorId>().unwrap()),
+        wake_at: None,
+        at: Timestamp::from_unix_ms(1_763_700_000_001),
+        base: false,
+        body_len: 0,
+        body_crc: 0,
+    };
+    Record::seal(header, Bytes::from_static(body)).unwrap()
+}
+
+fn written(record: &Record, before: Option<RecordId>, part: Part) -> String {
+    let mut out = Vec::new();
+    write_record(&mut out, record, before, part);
+    String::from_utf8(out).unwrap()
+}
+
+/// Reads a line and makes it a record again, as whoever reads the line before it does.
+fn read(line: &str, before: Option<RecordId>) -> Result<(Record, Part), Flaw> {
+    let line = read_record(line.strip_suffix('\n').unwrap().as_bytes())?;
+    let body = line.body()?;
+    let mut header = line.header;
+    header.prev = header.prev.or(before);
+    Ok((Record { header, body }, line.part))
+}
+
+#[test]
+fn lines_are_stored_like_this() {
+    let run = RunKey::new(TenantId::new("acme").unwrap(), RunId::new("r:1").unwrap());
+    let print = Fingerprint::of(b"graph");
+    let workflow = WorkflowName::new("review").unwrap();
+    let facts =
+        RunFacts::new(workflow, "1", print, print, Timestamp::from_unix_ms(1_763_700_000_000)).unwrap();
+    let mut out = Vec::new();
+    write_opening(&mut out, &run, Seq::new(7), &facts);
+    assert_eq!(
+        String::from_utf8(out.clone()).unwrap(),
+        concat!(
+            r#"{"ferrata":1,"tenant":"acme","run":"r:1","first":7,"facts":{"workflow":"review","version":"1","#,
+            r#""graph":"806c38f6211dddabf2c77f766a693e11","input":"806c38f6211dddabf2c77f766a693e11","#,
+            r#""created":1763700000000},"sum":"07f14e04"}"#,
+            "\n"
+        )
+    );
+    let opening = read_opening(out.strip_suffix(b"\n").unwrap()).unwrap();
+    assert_eq!(opening, Opening { run, first: Seq::new(7), facts });
+
+    let record = typical(br#"{"set": {"draft":"x"}}"#);
+    let line = written(&record, record.header.prev, Part::WHOLE);
+    assert_eq!(
+        line,
+        concat!(
+            r#"{"v":1,"seq":1234,"id":"019aa4b6-4500-768c-931c-6e7d5b8ea912","kind":"node","status":"in_progress","#,
+            r#""node":"approve","visit":2,"epoch":1,"owner":"019aa4b6-4500-70e0-b668-7bfc03897c96","#,
+            r#""at":1763700000001,"len":22,"crc":2205831287,"body":{"set": {"draft":"x"}},"sum":"8e644b44"}"#,
+            "\n"
+        )
+    );
+    let overhead = line.len() - record.body.len();
+    assert!(overhead <= 260, "{overhead} bytes beside the body");
+
+    let record = typical(b"\x00\xff");
+    assert_eq!(
+        written(&record, None, Part { number: 2, of: 3 }),
+        concat!(
+            r#"{"v":1,"seq":1234,"id":"019aa4b6-4500-768c-931c-6e7d5b8ea912","prev":"019aa4b6-4500-733a-aa7e-3a750bc1f99b","#,
+            r#""kind":"node","status":"in_progress","#,
+            r#""node":"approve","visit":2,"epoch":1,"owner":"019aa4b6-4500-70e0-b668-7bfc03897c96","#,
+            r#""at":1763700000001,"len":2,"crc":1545348227,"part":[2,3],"body64":"AP8=","sum":"0ce7235f"}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn a_base_names_the_record_before_it_and_others_only_one_that_is_not_there() {
+    let mut record = typical(b"1");
+    let before = record.header.prev;
+    assert!(!written(&record, before, Part::WHOLE).contains("prev"));
+    assert!(written(&record, None, Part::WHOLE).contains("prev"));
+    assert!(written(&record, Some(record.header.id), Part::WHOLE).contains("prev"));
+    record.header.base = true;
+    assert!(written(&record, before, Part::WHOLE).contains("prev"));
+    record.header.prev = None;
+    assert!(!written(&record, None, Part::WHOLE).contains("prev"));
+}
+
+#[test]
+fn bodies_stand_as_they_are_if_they_are_one_line_of_json() {
+    let as_they_are: [&[u8]; 8] = [
+        b"{}",
+        b"null",
+        b"1.50e3",
+        b"\"\xc3\xa9\"",
+        b"{\"a\" : [1,\t2]}",
+        b"\"\\ud800\"",
+        b"[]\r".split_last().unwrap().1,
+        b"0",
+    ];
+    for body in as_they_are {
+        let line = written(&typical(body), None, Part::WHOLE);
+        assert!(line.contains(&format!("\"body\":{},", std::str::from_utf8(body).unwrap())), "{line}");
+    }
+    let encoded: [&[u8]; 12] = [
+        b"",
+        b" 1",
+        b"1 ",
+        b"{}\n",
+        b"[1,\n2]",
+        b"{",
+        b"1 2",
+        b"nul",
+        b"\"\xff\"",
+        b"\"\x01\"",
+        b"\0",
+        b"{}{}",
+    ];
+    for body in encoded {
+        let record = typical(body);
+        let line = written(&record, None, Part::WHOLE);
+        assert!(line.contains("\"body64\":\""), "{line}");
+        assert_eq!(read(&line, None).unwrap().0, record);
+    }
+    // Deeper than a parser that recurses would go.
+    let deep: &'static [u8] =
+        Box::leak([vec![b'['; 100_000], vec![b']'; 100_000]].concat().into_boxed_slice());
+    let record = typical(deep);
+    assert_eq!(read(&written(&record, None, Part::WHOLE), None).unwrap().0, record);
+}
+
+#[test]
+fn a_body_that_looks_like_the_rest_of_a_line_is_a_body() {
+    for body in [
+        br#"{"a":1,"body":2,"sum":"00000000"}"#.as_slice(),
+        br#"{"a":1,"body64":"","part":[1,2]}"#,
+        br#","body":1,"sum":"00000000"}"#,
+        br#"{"v":2,"seq":0}"#,
+    ] {
+        let record = typical(body);
+        let part = Part { number: 1, of: 2 };
+        assert_eq!(read(&written(&record, None, part), None).unwrap(), (record, part));
+    }
+}
+
+fn resealed(inside: &str) -> String {
+    let mut line = inside.as_bytes().to_vec();
+    write_sum(&mut line, 0);
+    String::from_utf8(line).unwrap()
+}
+
+#[test]
+fn a_line_with_a_right_checksum_can_still_be_wrong_or_newer() {
+    let line = written(&typical(b"1"), None, Part { number: 1, of: 2 });
+    let inside = &line[..line.len() - SUM - 1];
+    assert_eq!(resealed(inside), line);
+    let flaw = |inside: String| read(&resealed(&inside), None).unwrap_err();
+    assert_eq!(flaw(inside.replace("\"v\":1", "\"v\":2")), Flaw::Newer(2));
+    // A newer version may have anything after its version.
+    assert_eq!(flaw("{\"v\":99,\"other\":[]".into()), Flaw::Newer(99));
+    for (from, to) in [
+        ("\"v\":1", "\"v\":\"1\""),
+        ("\"v\":1,", ""),
+        ("\"v\":1", "\"v\":99999999999999999999"),
+        ("\"seq\":1234", "\"seq\":-1"),
+        ("\"kind\":\"node\"", "\"kind\":\"other\""),
+        ("\"kind\":\"node\",", ""),
+        ("\"body\":1", "\"bodies\":1"),
+        (",\"body\":1", ""),
+        ("\"body\":1", "\"body64\":1"),
+        ("\"body\":1", "\"body64\":\"*\""),
+        ("[1,2]", "[0,2]"),
+        ("[1,2]", "[3,2]"),
+        ("[1,2]", "[1]"),
+        ("[1,2]", "[1,99999999999]"),
+        ("\"part\":", "\"parts\":"),
+    ] {
+        let changed = inside.replace(from, to);
+        assert_ne!(changed, inside, "{from}");
+        assert!(matches!(flaw(changed), Flaw::Content(_)), "{from} -> {to}");
+    }
+    for short in ["", "x", ",\"sum\":\"00000000\"}"] {
+        assert!(read_record(short.as_bytes()).is_err());
+        assert!(read_opening(short.as_bytes()).is_err());
+    }
+    let capitals = format!("{}{}", &line[..line.len() - 11], line[line.len() - 11..].to_uppercase());
+    assert_eq!(read(&capitals, None).unwrap_err(), Flaw::Sum);
+}
+
+#[test]
+fn a_line_of_a_torn_append_stands_alone_when_it_is_copied() {
+    for body in [b"1".as_slice(), b"\x00"] {
+        let record = typical(body);
+        let line = written(&record, None, Part { number: 2, of: 3 });
+        let mut copied = Vec::new();
+        read_record(line.trim_end().as_bytes()).unwrap().write_whole(&mut copied);
+        assert_eq!(String::from_utf8(copied).unwrap(), written(&record, None, Part::WHOLE));
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_body_it_comes_back(body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let header = typical(b"").header;
+        let record = Record::seal(header, body.into()).unwrap();
+        let line = written(&record, None, Part::WHOLE);
+        prop_assert_eq!(line.matches('\n').count(), 1);
+        prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok());
+        prop_assert_eq!(read(&line, None).unwrap().0, record);
+    }
+
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _read = (read_record(&bytes).is_ok(), read_opening(&bytes).is_ok());
+        let mut sealed = bytes;
+        write_sum(&mut sealed, 0);
+        sealed.pop();
+        let _read = read_opening(&sealed).is_ok();
+        if let Ok(line) = read_record(&sealed) {
+            let _body = line.body();
+        }
+    }
+}

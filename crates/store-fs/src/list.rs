@@ -1,0 +1,149 @@
+//! Listing runs: goes through every log of the folder, and holds no more heads than a page needs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata_core::store::{Order, Page, Paged, RunHead, RunQuery};
+use ferrata_core::{ExecutorId, RunKey, TenantId};
+
+use crate::cursor::{Listing, RunPlace};
+use crate::error::{Doing, Fault};
+use crate::folder::Folder;
+use crate::layout::Layout;
+
+/// The first heads of a listing, in its order, as far as a page and one more go.
+struct Best {
+    order: Order,
+    after: Option<RunPlace>,
+    limit: usize,
+    /// At most twice the limit, so that sorting is paid for by what is added between.
+    heads: Vec<(RunPlace, RunHead)>,
+}
+
+impl Folder {
+    /// Lists the runs that meet the query.
+    pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
+        let listing = Listing::of_runs(query, page.order);
+        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
+        let now = self.clock.now();
+        let mut alive = HashMap::new();
+        let mut best = Best { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
+        self.for_each_log(query.tenant.as_ref(), |run| {
+            if let Some(head) = self.readable_head(run, &best, &mut alive)?
+                && query.matches(&head, now)
+            {
+                best.add(head);
+            }
+            Ok(())
+        })?;
+        best.trim();
+        let mut items: Vec<RunHead> = best.heads.into_iter().map(|(_, head)| head).collect();
+        let more = items.len() > page.len();
+        items.truncate(page.len());
+        let next = items.last().filter(|_| more).map(|head| place(head).cursor(listing));
+        Ok(Paged { items, next })
+    }
+
+    /// Reads a run's head unless it cannot be in the page; a run that cannot be read is left out, with a warning.
+    fn readable_head(
+        &self,
+        run: &RunKey,
+        best: &Best,
+        alive: &mut HashMap<ExecutorId, bool>,
+    ) -> Result<Option<RunHead>, Fault> {
+        let seen = self.look(run, |log, _| {
+            let place = RunPlace { created: log.opening.facts.created, run: run.clone() };
+            let wanted = best.wants(&place);
+            Ok(wanted.then(|| (Arc::clone(&log.opening), log.tail.head.clone())))
+        });
+        match seen {
+            Ok(seen) => Ok(seen.flatten().map(|(opening, head)| {
+                let alive = head
+                    .owner
+                    .is_some_and(|owner| *alive.entry(owner).or_insert_with(|| self.is_alive(&owner)));
+                RunHead::after(run.clone(), opening.first, &head, alive, opening.facts.clone())
+            })),
+            Err(fault) if fault.is_exhaustion() => Err(fault),
+            Err(fault) => {
+                tracing::warn!(
+                    path = %self.layout.log(run).display(), error = %fault,
+                    "left a run out of a listing, as it cannot be read"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// Shows every run that has a file to `see`, in no order.
+    fn for_each_log(
+        &self,
+        tenant: Option<&TenantId>,
+        mut see: impl FnMut(&RunKey) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut in_tenant = |tenant: &TenantId| {
+            for_each_name(&self.layout.tenant(tenant), |name| match Layout::run_of(name) {
+                Some(run) => see(&RunKey::new(tenant.clone(), run)),
+                None => Ok(()),
+            })
+        };
+        match tenant {
+            Some(tenant) => in_tenant(tenant),
+            None => for_each_name(self.layout.runs(), |name| match TenantId::new(name) {
+                Ok(tenant) => in_tenant(&tenant),
+                // Not ours.
+                Err(_) => Ok(()),
+            }),
+        }
+    }
+}
+
+/// Shows every name in a directory to `see`; none if there is no such directory.
+fn for_each_name(path: &Path, mut see: impl FnMut(&str) -> Result<(), Fault>) -> Result<(), Fault> {
+    let failed = |e| Fault::io(Doing::List, path, e);
+    let entries = match fs::read_dir(path).map_err(failed) {
+        Err(fault) if fault.is_absence() => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        if let Some(name) = entry.map_err(failed)?.file_name().to_str() {
+            see(name)?;
+        }
+    }
+    Ok(())
+}
+
+impl Best {
+    /// Tells whether a run may be in the page.
+    fn wants(&self, place: &RunPlace) -> bool {
+        self.after.as_ref().is_none_or(|after| self.is_before(after, place))
+    }
+
+    fn is_before(&self, a: &RunPlace, b: &RunPlace) -> bool {
+        match self.order {
+            Order::NewestFirst => a > b,
+            Order::OldestFirst => a < b,
+        }
+    }
+
+    fn add(&mut self, head: RunHead) {
+        self.heads.push((place(&head), head));
+        if self.heads.len() >= self.limit * 2 {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let order = self.order;
+        self.heads.sort_unstable_by(|(a, _), (b, _)| match order {
+            Order::NewestFirst => b.cmp(a),
+            Order::OldestFirst => a.cmp(b),
+        });
+        self.heads.truncate(self.limit);
+    }
+}
+
+fn place(head: &RunHead) -> RunPlace {
+    RunPlace { created: head.facts.created, run: head.run.clone() }
+}

@@ -1,0 +1,80 @@
+//! Exclusive and shared locks on open files, waited for with an end, and let go of when dropped.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Doing, Fault};
+
+/// How long to wait before the second try: an append that holds the lock takes about as long.
+const FIRST_PAUSE: Duration = Duration::from_micros(100);
+
+/// How long to wait between tries at most: what a waiter may come late, and no burden when it waits for long.
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// How a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nobody else may write or read under a lock.
+    Exclusive,
+    /// Others may read, too.
+    Shared,
+}
+
+/// A lock on a file, among processes and among the open files of this one, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Locked(Option<Arc<File>>);
+
+impl Locked {
+    /// Waits for the lock for as long as `patience` says.
+    ///
+    /// The system's own waiting has no end, and one stopped process would keep a thread here for ever. So this tries and
+    /// pauses in turn, and counts the pauses. It runs on threads made for blocking, and runs are seldom contended.
+    pub(crate) fn wait(file: Arc<File>, path: &Path, mode: Mode, patience: Duration) -> Result<Self, Fault> {
+        let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
+        while !try_lock(&file, path, mode)? {
+            if waited >= patience {
+                return Err(Fault::Locked { path: path.into(), waited });
+            }
+            std::thread::park_timeout(pause);
+            waited += pause;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(Self(Some(file)))
+    }
+
+    /// Takes the lock if nobody holds one that excludes it.
+    pub(crate) fn try_now(file: Arc<File>, path: &Path, mode: Mode) -> Result<Option<Self>, Fault> {
+        Ok(try_lock(&file, path, mode)?.then(|| Self(Some(file))))
+    }
+
+    /// Keeps the lock for as long as the file is open.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            // It fails only for what is no open file; and the lock ends with the file in any case.
+            let _unlocked = file.unlock();
+        }
+    }
+}
+
+fn try_lock(file: &File, path: &Path, mode: Mode) -> Result<bool, Fault> {
+    loop {
+        let tried = match mode {
+            Mode::Exclusive => file.try_lock(),
+            Mode::Shared => file.try_lock_shared(),
+        };
+        match tried {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(error)) => return Err(Fault::io(Doing::Lock, path, error)),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! An open log: which file it is, what its opening line says, and where it ends.
+
+use std::fs::{File, Metadata};
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata_core::{HeadRef, RunKey};
+
+use crate::backward::{Backward, Source};
+use crate::disk::{Disk, Ident};
+use crate::error::Fault;
+use crate::forward::Forward;
+use crate::line::{self, Flaw, Opening};
+use crate::tail::{Tail, flawed, read_tail};
+
+/// What was known of a log when it was last looked at. As long as the file is the same and as long, it still is so:
+/// logs only grow, and who prunes one makes another file.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    pub(crate) file: Arc<File>,
+    pub(crate) ident: Ident,
+    pub(crate) opening: Arc<Opening>,
+    /// Where the records begin.
+    pub(crate) floor: u64,
+    pub(crate) tail: Tail,
+    /// Whether the name of the file is known to be on stable storage.
+    pub(crate) named: bool,
+}
+
+impl Log {
+    /// Reads what there is to know of an open log.
+    pub(crate) fn read(
+        disk: &dyn Disk,
+        file: Arc<File>,
+        path: &Path,
+        run: &RunKey,
+        metadata: &Metadata,
+    ) -> Result<Self, Fault> {
+        let source = Source { disk, file: &file, path };
+        let (opening, floor) = read_opening(source, metadata.len())?;
+        if opening.run != *run {
+            return Err(Fault::damaged(path, 0, format!("it is the log of run {}", opening.run)));
+        }
+        let tail = read_tail(source, floor, opening.first, metadata.len())?;
+        Ok(Self { ident: Ident::of(metadata), opening: Arc::new(opening), floor, tail, named: false, file })
+    }
+
+    pub(crate) fn head(&self) -> HeadRef {
+        self.tail.head.head()
+    }
+
+    /// Tells whether `metadata` is of this file, no longer and no shorter than when it was looked at.
+    pub(crate) fn is_as(&self, metadata: &Metadata) -> bool {
+        self.ident == Ident::of(metadata) && self.tail.end == metadata.len()
+    }
+
+    pub(crate) fn source<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> Source<'a> {
+        Source { disk, file: &self.file, path }
+    }
+
+    /// The records' lines, the last one first.
+    pub(crate) fn backward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> Backward<'a> {
+        Backward::new(self.source(disk, path), self.floor, self.tail.end)
+    }
+
+    /// The records' lines from `from` on, which must be the start of a line.
+    pub(crate) fn forward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path, from: u64) -> Forward<'a> {
+        Forward::new(self.source(disk, path), from, self.tail.end)
+    }
+}
+
+/// Reads the first line of a file, and where the second begins.
+fn read_opening(source: Source<'_>, len: u64) -> Result<(Opening, u64), Fault> {
+    let mut lines = Forward::new(source, 0, len);
+    let Some((_, bytes)) = lines.next()? else {
+        let what = if len == 0 { "the file is empty" } else { "its first line has no end" };
+        return Err(Fault::damaged(source.path, 0, what));
+    };
+    match line::read_opening(bytes) {
+        Ok(opening) => Ok((opening, bytes.len() as u64 + 1)),
+        Err(Flaw::Newer(found)) => {
+            Err(Fault::NewerLayout { path: source.path.into(), found, known: crate::layout::LAYOUT })
+        }
+        Err(flaw) => Err(flawed(source.path, 0, flaw)),
+    }
+}

@@ -1,0 +1,85 @@
+//! Removing a run and every trace of it, whatever state its file is in.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata_core::RunKey;
+use ferrata_core::store::Purged;
+
+use crate::backward::Source;
+use crate::disk::{Access, Ident};
+use crate::error::{Doing, Fault};
+use crate::folder::{Folder, MOVES};
+use crate::lock::Mode;
+use crate::rewrite::tally;
+
+impl Folder {
+    /// Removes the run's log and what crashes left beside it.
+    pub(crate) fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
+        let slot = self.slots.of(run);
+        let _turn = slot.turn();
+        slot.forget();
+        self.remove_unborn(&self.layout.unborn(run))?;
+        let path = self.layout.log(run);
+        let mut purged = Purged::default();
+        for _ in 0..MOVES {
+            match self.purge_log(run, &path) {
+                Ok(removed) => {
+                    purged = removed;
+                    break;
+                }
+                Err(Fault::Restless { .. }) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        self.suspects().remove(run);
+        // Also if nothing was there: a purge before this one may have failed just here.
+        let tenant = self.layout.tenant(&run.tenant);
+        match self.disk.sync_dir(&tenant) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Fault::io(Doing::Sync, &tenant, error))
+            }
+            _ => Ok(purged),
+        }
+    }
+
+    fn purge_log(&self, run: &RunKey, path: &Path) -> Result<Purged, Fault> {
+        match self.stat(path)? {
+            None => {
+                self.remove(&self.layout.copy(run))?;
+                return Ok(Purged::default());
+            }
+            Some(metadata) if metadata.is_dir() => {
+                // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
+                fs::remove_dir(path)
+                    .map_err(|_| Fault::io(Doing::Remove, path, io::ErrorKind::IsADirectory.into()))?;
+                return Ok(Purged::default());
+            }
+            Some(metadata) if !metadata.is_file() => {
+                self.remove(path)?;
+                return Ok(Purged::default());
+            }
+            Some(_) => {}
+        }
+        // Reading is enough to lock and to count, so that a file without the right to write goes as well.
+        let file = match self.disk.open(path, Access::Read) {
+            Ok(file) => Arc::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Fault::Restless { path: path.into() });
+            }
+            Err(error) => return Err(Fault::io(Doing::Open, path, error)),
+        };
+        let _lock = self.lock(&file, path, Mode::Exclusive)?;
+        let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+        if self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
+            return Err(Fault::Restless { path: path.into() });
+        }
+        let source = Source { disk: &*self.disk, file: &file, path };
+        let (records, bytes) = tally(source, 0, metadata.len());
+        self.remove(&self.layout.copy(run))?;
+        self.remove(path)?;
+        Ok(Purged { records, bytes })
+    }
+}

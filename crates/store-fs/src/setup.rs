@@ -1,0 +1,104 @@
+//! Making the root ready: its directories, and the marker that says which layout it has.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::Access;
+use crate::error::{Doing, Fault};
+use crate::folder::Folder;
+use crate::layout::LAYOUT;
+use crate::lock::Mode;
+
+/// Longer than any marker, so that a wrong file of any length is read no further.
+const MARKER: usize = 4_096;
+
+#[derive(Serialize, Deserialize)]
+struct Marker {
+    layout: u64,
+}
+
+impl Folder {
+    /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
+    /// without the right to write as well.
+    pub(crate) fn set_up(&self) -> Result<(), Fault> {
+        let root = self.layout.root();
+        for path in [root, self.layout.runs(), self.layout.executors()] {
+            if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
+                self.disk.make_dir(path).map_err(|e| Fault::io(Doing::SetUp, path, e))?;
+            }
+        }
+        let path = self.layout.marker();
+        if self.find_marker(&path)?.is_none() {
+            self.write_marker(&path)?;
+        }
+        if self.stat(&self.layout.marker_in_capitals())?.is_some() {
+            // Two runs whose ids differ in nothing else would share a file.
+            return Err(Fault::FoldsCase { path });
+        }
+        if let Some(above) = root.parent() {
+            match self.disk.sync_dir(above) {
+                // The root's own name is in a directory that may not be ours to read, and was there before in that case.
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+                done => done.map_err(|e| Fault::io(Doing::SetUp, above, e))?,
+            }
+        }
+        self.disk.sync_dir(root).map_err(|e| Fault::io(Doing::SetUp, root, e))?;
+        self.ready.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the root ready before the first write.
+    pub(crate) fn ready_to_write(&self) -> Result<(), Fault> {
+        if self.ready.load(Ordering::Relaxed) { Ok(()) } else { self.set_up() }
+    }
+
+    /// Looks at the marker before the first read; writes nothing, as a reader may have no right to.
+    pub(crate) fn ready_to_read(&self) -> Result<(), Fault> {
+        if !self.marked.load(Ordering::Relaxed) && self.find_marker(&self.layout.marker())?.is_some() {
+            self.marked.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn find_marker(&self, path: &Path) -> Result<Option<u64>, Fault> {
+        if self.stat(path)?.is_none() {
+            return Ok(None);
+        }
+        let file = self.disk.open(path, Access::Read).map_err(|e| Fault::io(Doing::Open, path, e))?;
+        self.read_marker(&file, path)
+    }
+
+    fn write_marker(&self, path: &Path) -> Result<(), Fault> {
+        let failed = |e| Fault::io(Doing::SetUp, path, e);
+        let file = Arc::new(self.disk.open(path, Access::Create).map_err(failed)?);
+        let _lock = self.lock(&file, path, Mode::Exclusive)?;
+        if self.read_marker(&file, path)?.is_some() {
+            return Ok(());
+        }
+        let mut bytes = serde_json::to_vec(&Marker { layout: LAYOUT })
+            .expect("a number has JSON, and memory takes every write");
+        bytes.push(b'\n');
+        self.disk.set_len(&file, 0).map_err(failed)?;
+        self.disk.write_at(&file, &bytes, 0).map_err(failed)?;
+        self.disk.sync(&file).map_err(failed)
+    }
+
+    /// Reads the layout; `None` if the marker has not been written to its end.
+    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<Option<u64>, Fault> {
+        let mut bytes = vec![0; MARKER];
+        let read = self.disk.read_at(file, &mut bytes, 0).map_err(|e| Fault::io(Doing::Read, path, e))?;
+        bytes.truncate(read);
+        if bytes.is_empty() || (bytes.last() != Some(&b'\n') && read < MARKER) {
+            return Ok(None);
+        }
+        let marker: Marker =
+            serde_json::from_slice(&bytes).map_err(|e| Fault::damaged(path, 0, e.to_string()))?;
+        if marker.layout > LAYOUT {
+            return Err(Fault::NewerLayout { path: path.into(), found: marker.layout, known: LAYOUT });
+        }
+        Ok(Some(marker.layout))
+    }
+}

@@ -1,0 +1,199 @@
+//! The store: the contract's methods, each moved to a thread that may block.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, SystemClock};
+use tokio::task::spawn_blocking;
+
+use crate::batch::Batch;
+use crate::config::{FsOptions, path_of_url};
+use crate::disk::{Disk, RealDisk};
+use crate::error::Fault;
+use crate::folder::Folder;
+use crate::layout::Layout;
+
+/// Keeps each run as one append-only file of JSON lines below a directory.
+///
+/// Cheap to clone; clones share their open files. Any number of instances, in any number of processes of one machine, may
+/// use a directory at once.
+#[derive(Clone)]
+pub struct FsStore {
+    folder: Arc<Folder>,
+}
+
+impl FsStore {
+    /// Makes a store in a directory, which [`setup`](CheckpointStore::setup) or the first append creates. Touches no file.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the path is empty, or the current directory of a relative one is unknown.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(directory, FsOptions::default())
+    }
+
+    /// Makes a store with other options than the default.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn open_with(directory: impl AsRef<Path>, options: FsOptions) -> Result<Self> {
+        let directory = directory.as_ref();
+        // Made absolute, so that the store stays where it is when the process changes its directory.
+        let root = std::path::absolute(directory).map_err(|source| {
+            let message = format!("\"{}\" is no directory for a store; name one", directory.display());
+            Error::new(ErrorKind::Invalid, message).with_source(source)
+        })?;
+        Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(SystemClock::new())))
+    }
+
+    /// Makes a store in the directory of a URL: `file:///absolute/path`, or `file:relative/path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is not such a URL.
+    pub fn from_url(url: &str, options: FsOptions) -> Result<Self> {
+        Self::open_with(path_of_url(url)?, options)
+    }
+
+    /// Takes the time from another clock than the system's; to be called before the store is used or cloned.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        let root = PathBuf::from(self.folder.layout.root());
+        Self::with_disk(root, self.folder.options.clone(), Arc::clone(&self.folder.disk), clock)
+    }
+
+    pub(crate) fn with_disk(
+        root: PathBuf,
+        options: FsOptions,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { folder: Arc::new(Folder::new(disk, Layout::new(root), clock, options)) }
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn block<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Folder) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let folder = Arc::clone(&self.folder);
+        spawn_blocking(move || work(&folder)).await.unwrap_or(Err(Fault::GivenUp))
+    }
+
+    /// The same for one run, whose name goes into the error.
+    async fn block_on_run<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        run: &RunKey,
+        work: impl FnOnce(&Folder, &RunKey) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        let key = run.clone();
+        self.block(move |folder| work(folder, &key)).await.map_err(|fault| fault.of_run(operation, run))
+    }
+}
+
+impl fmt::Debug for FsStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FsStore").field("root", &self.folder.layout.root()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for FsStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("file").with_durable(true).with_shared(true)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        let done = self.block(Folder::set_up).await;
+        done.map_err(|fault| Error::from(fault).with_operation("store.setup"))
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let batch = Arc::new(Batch::new(batch));
+        let workers = batch.len().min(self.folder.options.parallel.get());
+        // Each worker takes the next entry when it is done with one, so that a slow run holds up none but itself.
+        let workers: Vec<_> = (0..workers)
+            .map(|_| {
+                let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
+                spawn_blocking(move || {
+                    while let Some((number, entry)) = batch.next() {
+                        let done = folder.ready_to_write().and_then(|()| folder.append(&entry));
+                        batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            // One that did not end has left its entries without a result, which says the same.
+            let _ended = worker.await;
+        }
+        batch.results()
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        let load = move |folder: &Folder, run: &RunKey| {
+            folder.ready_to_read()?;
+            folder.load(run, at)
+        };
+        self.block_on_run("store.load", run, load).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        let history = move |folder: &Folder, run: &RunKey| {
+            folder.ready_to_read()?;
+            folder.history(run, &page)
+        };
+        self.block_on_run("store.history", run, history).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        let head = |folder: &Folder, run: &RunKey| {
+            folder.ready_to_read()?;
+            folder.head(run)
+        };
+        self.block_on_run("store.head", run, head).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        let query = query.clone();
+        let listed = self.block(move |folder| {
+            folder.ready_to_read()?;
+            folder.runs(&query, &page)
+        });
+        listed.await.map_err(|fault| Error::from(fault).with_operation("store.runs"))
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        let prune = move |folder: &Folder, run: &RunKey| {
+            folder.ready_to_read()?;
+            folder.prune(run, &cut)
+        };
+        self.block_on_run("store.prune", run, prune).await
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        let purge = |folder: &Folder, run: &RunKey| {
+            folder.ready_to_read()?;
+            folder.purge(run)
+        };
+        self.block_on_run("store.purge", run, purge).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let executor = *executor;
+        let beat = self.block(move |folder| {
+            folder.ready_to_write()?;
+            folder.heartbeat(&executor, ttl)
+        });
+        beat.await.map_err(|fault| Error::from(fault).with_operation("store.heartbeat"))
+    }
+}

@@ -1,0 +1,133 @@
+//! Where a log ends: tells a torn end, which never was acknowledged, from damage, which is never cut off.
+//!
+//! A write that a crash cut short leaves a prefix of it (no newline at the end, or fewer lines than the append has), or a
+//! file of full length in which what never reached the disk reads as zeros, whole sectors of them. No line ever holds a
+//! zero byte. Whatever else is wrong at the end of a log is damage: a flipped bit in an acknowledged record must not
+//! remove that record.
+
+use ferrata_core::Seq;
+use ferrata_core::record::RecordHeader;
+
+use crate::backward::{Backward, Source};
+use crate::error::Fault;
+use crate::line::{self, Flaw};
+
+/// The least that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// The last append that is whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Tail {
+    /// Where it ends; what follows is a torn write, or nothing.
+    pub(crate) end: u64,
+    /// Its last record; `prev` may be left out.
+    pub(crate) head: RecordHeader,
+}
+
+/// A row of intact lines of one append, each following the one before.
+struct Row {
+    first: u32,
+    last: u32,
+    of: u32,
+    end: u64,
+    head: RecordHeader,
+}
+
+/// Finds the last whole append of a log whose records begin at `floor` with number `first`, and which has `len` bytes.
+pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) -> Result<Tail, Fault> {
+    let damaged = |at, what: &str, seq| Fault::damaged(source.path, at, what).with_seq(seq);
+    let mut lines = Backward::new(source, floor, len);
+    let (at, rest) = lines.remainder()?;
+    // Intact but for what stands where its newline was.
+    let ends_wrongly = rest.split_last().is_some_and(|(_, line)| line::check_sum(line).is_ok());
+    let mut broken = ends_wrongly.then_some(at);
+    let mut torn = !rest.is_empty();
+    let mut row: Option<Row> = None;
+    let (begin, row) = loop {
+        let Some((at, bytes)) = lines.previous()? else {
+            return Err(damaged(floor, "no record is whole", first));
+        };
+        let end = at + bytes.len() as u64 + 1;
+        let record = match line::read_record(bytes) {
+            Ok(record) => record,
+            Err(Flaw::Sum) => {
+                if has_lost_sector(bytes, at) {
+                    torn = true;
+                } else {
+                    broken = Some(at);
+                }
+                row = None;
+                continue;
+            }
+            Err(flaw) => return Err(flawed(source.path, at, flaw)),
+        };
+        let part = record.part;
+        let joined = match row.take() {
+            Some(row) if row.first == part.number + 1 && row.of == part.of => {
+                Row { first: part.number, ..row }
+            }
+            _ => Row { first: part.number, last: part.number, of: part.of, end, head: record.header },
+        };
+        if part.is_first() {
+            break (at, joined);
+        }
+        row = Some(joined);
+    };
+    // Every line after `begin` belongs to the last append, or to nothing: none of them is the first of another.
+    if let Some(at) = broken {
+        return Err(damaged(at, "a line's checksum differs", after(row.head.seq)));
+    }
+    if row.last == row.of {
+        if row.end < len && !torn {
+            return Err(damaged(
+                row.end,
+                "a line follows that is the middle of no append",
+                after(row.head.seq),
+            ));
+        }
+        return Ok(Tail { end: row.end, head: row.head });
+    }
+    if row.end < len && !torn {
+        return Err(damaged(row.end, "a line follows that is of another append", after(row.head.seq)));
+    }
+    match lines.previous()? {
+        // A log gets its name when its first append is on stable storage, so that one is never torn.
+        None => Err(damaged(begin, "the first append is not whole", after(row.head.seq))),
+        Some((at, bytes)) => match line::read_record(bytes) {
+            Ok(record) if record.part.is_last() => Ok(Tail { end: begin, head: record.header }),
+            Ok(record) => Err(damaged(begin, "an append is not whole", after(record.header.seq))),
+            Err(flaw) => Err(flawed(source.path, at, flaw)),
+        },
+    }
+}
+
+fn after(seq: Seq) -> Seq {
+    Seq::new(seq.get().saturating_add(1))
+}
+
+/// What a flaw in a line at `at` means where no torn write can be.
+pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> Fault {
+    match flaw {
+        Flaw::Sum => Fault::damaged(path, at, "a line's checksum differs"),
+        Flaw::Content(what) => Fault::damaged(path, at, what),
+        Flaw::Newer(found) => Fault::NewerRecord {
+            path: path.into(),
+            seq: None,
+            found,
+            known: ferrata_core::record::FORMAT.into(),
+        },
+    }
+}
+
+/// Tells whether a sector of the file is zero as far as it belongs to the line at `at`.
+fn has_lost_sector(line: &[u8], at: u64) -> bool {
+    let into_sector = usize::try_from(at % SECTOR as u64).expect("less than a sector");
+    let to_boundary = (SECTOR - into_sector) % SECTOR;
+    let (head, sectors) = line.split_at(to_boundary.min(line.len()));
+    std::iter::once(head)
+        .chain(sectors.chunks(SECTOR))
+        .any(|sector| !sector.is_empty() && sector.iter().all(|byte| *byte == 0))
+}
+
+#[cfg(test)]
+mod tests;

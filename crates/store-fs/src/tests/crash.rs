@@ -1,0 +1,215 @@
+//! Dies at every call of a long story, with and without losing power, and looks at what is left.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata_core::store::{Page, PruneCut, RunAppend, RunQuery};
+use ferrata_core::{Error, ErrorKind, RecordId, RunKey, Seq};
+
+use super::author::Author;
+use super::faulty::{FaultyDisk, Loss, Trouble};
+use super::{folder, ids, reopened};
+use crate::error::Fault;
+use crate::folder::Folder;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(RunAppend),
+    Prune(RunKey, PruneCut),
+    Purge(RunKey),
+}
+
+/// What the runs are to hold.
+type Model = BTreeMap<RunKey, Vec<RecordId>>;
+
+impl Step {
+    fn run(&self) -> &RunKey {
+        match self {
+            Self::Append(entry) => &entry.run,
+            Self::Prune(run, _) | Self::Purge(run) => run,
+        }
+    }
+
+    fn take(&self, folder: &Folder) -> Result<(), Fault> {
+        folder.ready_to_write()?;
+        match self {
+            Self::Append(entry) => folder.append(entry).map(|_| ()),
+            Self::Prune(run, cut) => folder.prune(run, cut).map(|_| ()),
+            Self::Purge(run) => folder.purge(run).map(|_| ()),
+        }
+    }
+
+    fn apply(&self, model: &mut Model) {
+        match self {
+            Self::Append(entry) => {
+                let ids = entry.records.iter().map(|record| record.header.id);
+                model.entry(entry.run.clone()).or_default().extend(ids);
+            }
+            Self::Prune(run, cut) => {
+                let records = model.get_mut(run).unwrap();
+                let gone = records.len() - usize::try_from(7 - cut.at.get()).unwrap();
+                records.drain(..gone);
+            }
+            Self::Purge(run) => {
+                model.remove(run);
+            }
+        }
+    }
+}
+
+fn story() -> Vec<Step> {
+    let (mut a, mut b) = (Author::new("a"), Author::new("b"));
+    let long = format!("\"{}\"", "x".repeat(1_500));
+    let mut steps = vec![
+        Step::Append(a.write(&["0", "1"])),
+        Step::Append(a.write(&["2"])),
+        Step::Append(b.write(&[&long])),
+        Step::Append(a.write(&["3", &long, "5"])),
+        Step::Append(a.write_base(&long)),
+        Step::Prune(a.run.clone(), PruneCut { at: Seq::new(6), base: None }),
+        Step::Append(a.write(&[&long])),
+        Step::Append(b.write(&["1", "2"])),
+        Step::Purge(b.run.clone()),
+    ];
+    let mut anew = Author::new("b");
+    steps.push(Step::Append(anew.write(&["0"])));
+    steps.push(Step::Append(anew.write(&[&long, &long])));
+    steps.push(Step::Append(a.write(&["8"])));
+    steps
+}
+
+/// What the runs are to hold before each step and after the last.
+fn models(steps: &[Step]) -> Vec<Model> {
+    let mut models = vec![Model::new()];
+    for step in steps {
+        let mut model = models.last().unwrap().clone();
+        step.apply(&mut model);
+        models.push(model);
+    }
+    models
+}
+
+fn take_until_death(folder: &Folder, steps: &[Step]) -> usize {
+    steps.iter().take_while(|step| step.take(folder).is_ok()).count()
+}
+
+/// Checks that each run is as `models` says after `done` steps, or, where `in_doubt` says so, after one more.
+fn check(folder: &Folder, steps: &[Step], models: &[Model], done: usize, in_doubt: bool) {
+    let mut visible = Vec::new();
+    for name in ["a", "b"] {
+        let run = Author::new(name).run;
+        let found = ids(folder, &run).unwrap();
+        let is_touched = in_doubt && steps.get(done).is_some_and(|step| *step.run() == run);
+        assert!(
+            found.as_ref() == models[done].get(&run)
+                || is_touched && found.as_ref() == models[done + 1].get(&run),
+            "run {name} holds {found:?} after {done} steps, of {models:#?}"
+        );
+        visible.extend(found.map(|_| run));
+    }
+    let listed = folder.runs(&RunQuery::default(), &Page::first(10)).unwrap().items;
+    let mut listed: Vec<_> = listed.into_iter().map(|head| head.run).collect();
+    listed.sort();
+    assert_eq!(listed, visible);
+}
+
+/// Ends the story in another process, and removes everything.
+fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
+    let folder = reopened(root);
+    for step in &steps[done..] {
+        step.take(&folder).unwrap();
+    }
+    check(&folder, steps, models, steps.len(), false);
+    for name in ["a", "b"] {
+        folder.purge(&Author::new(name).run).unwrap();
+    }
+    assert_eq!(std::fs::read_dir(root.join("runs/default")).unwrap().count(), 0, "a trace is left");
+}
+
+#[test]
+fn whatever_the_call_at_which_it_dies_what_was_acknowledged_is_there_and_nothing_is_torn() {
+    let steps = story();
+    let models = models(&steps);
+    let mut deaths = 0;
+    for trouble in [Trouble::DieBefore, Trouble::DieAfter] {
+        for loss in [Loss::None, Loss::Content, Loss::Zeros, Loss::FirstSector, Loss::Half] {
+            for call in 0.. {
+                let place = tempfile::tempdir().unwrap();
+                let root = place.path().join("store");
+                let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
+                disk.trouble_at(call, trouble);
+                let folder = folder(&root, Arc::clone(&disk) as _);
+                let done = take_until_death(&folder, &steps);
+                let died = disk.is_dead();
+                let told =
+                    format!("{trouble:?} at call {call} ({:?}), {loss:?}, {done} steps", disk.calls().last());
+                drop(folder);
+                disk.lose(loss);
+                let outcome = std::panic::catch_unwind(|| {
+                    check(&reopened(&root), &steps, &models, done, true);
+                    finish(&root, &steps, &models, done);
+                });
+                outcome.unwrap_or_else(|_| panic!("{told}"));
+                if !died {
+                    assert_eq!(done, steps.len());
+                    break;
+                }
+                deaths += 1;
+            }
+        }
+    }
+    assert!(deaths > 500, "{deaths} deaths are too few for this story");
+}
+
+#[test]
+fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
+    const EIO: i32 = 5;
+    const ENOSPC: i32 = 28;
+    let steps = story();
+    let models = models(&steps);
+    for error in [EIO, ENOSPC] {
+        for loss in [Loss::Content, Loss::Zeros] {
+            // Loses power at once when the step that failed was done at last, or at the end of the story.
+            for stops in [true, false] {
+                for call in 0.. {
+                    let place = tempfile::tempdir().unwrap();
+                    let root = place.path().join("store");
+                    let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
+                    disk.trouble_at(call, Trouble::Fail(error));
+                    let folder = folder(&root, Arc::clone(&disk) as _);
+                    let told = || format!("error {error} at call {call} of {:?}", disk.calls());
+                    let mut done = 0;
+                    let mut failed = false;
+                    while done < steps.len() && !(stops && failed) {
+                        while let Err(fault) = steps[done].take(&folder) {
+                            assert!(!failed, "{fault}: {}", told());
+                            failed = true;
+                            let kind = Error::from(fault).kind();
+                            let in_doubt = match (kind, &steps[done]) {
+                                (ErrorKind::Unavailable, Step::Append(_)) => false,
+                                (ErrorKind::Unavailable | ErrorKind::Indeterminate, _) => true,
+                                (kind, _) => panic!("{kind}: {}", told()),
+                            };
+                            check(&folder, &steps, &models, done, in_doubt);
+                            check(&reopened(&root), &steps, &models, done, in_doubt);
+                        }
+                        done += 1;
+                        check(&folder, &steps, &models, done, false);
+                    }
+                    let reached = disk.calls().len() > call;
+                    drop(folder);
+                    disk.lose(loss);
+                    let outcome = std::panic::catch_unwind(|| {
+                        check(&reopened(&root), &steps, &models, done, false);
+                        finish(&root, &steps, &models, done);
+                    });
+                    outcome.unwrap_or_else(|_| panic!("{loss:?} after {done} steps, {}", told()));
+                    if !reached {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Faults that come together, locks that are not let go of, and writers, pruners and purgers in each other's way.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use ferrata_core::store::{At, Page, PruneCut};
+use ferrata_core::{Error, ErrorKind, HeadRef, SystemClock};
+
+use super::author::Author;
+use super::faulty::{FaultyDisk, Loss, Trouble};
+use super::{folder, ids, reopened};
+use crate::config::FsOptions;
+use crate::disk::RealDisk;
+use crate::error::Fault;
+use crate::folder::Folder;
+use crate::layout::Layout;
+
+const EIO: i32 = 5;
+
+fn kind(fault: Fault) -> ErrorKind {
+    Error::from(fault).kind()
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    disk: Arc<FaultyDisk>,
+    folder: Folder,
+    author: Author,
+}
+
+/// A folder with a run of one record, on a disk that makes trouble when it is told to.
+fn place() -> Place {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FaultyDisk::new(&directory.path().join("graves")));
+    let folder = folder(&directory.path().join("store"), Arc::clone(&disk) as _);
+    folder.set_up().unwrap();
+    let mut author = Author::new("r");
+    folder.append(&author.write(&["0"])).unwrap();
+    Place { directory, disk, folder, author }
+}
+
+impl Place {
+    /// Fails each of these calls from now on, counting from 0.
+    fn fail(&self, calls: &[usize]) {
+        let now = self.disk.calls().len();
+        calls.iter().for_each(|call| self.disk.trouble_at(now + call, Trouble::Fail(EIO)));
+    }
+
+    fn check_durable(&self) {
+        self.disk.lose(Loss::Content);
+        let left = ids(&reopened(&self.directory.path().join("store")), &self.author.run).unwrap();
+        assert_eq!(left.and_then(|ids| ids.last().copied()), self.author.head.map(|head| head.id));
+    }
+}
+
+#[test]
+fn a_write_that_fails_and_cannot_be_undone_is_in_doubt() {
+    let mut place = place();
+    let entry = place.author.write(&["1", "2"]);
+    // The write, and the cut back to the old length.
+    place.fail(&[0, 1]);
+    assert_eq!(kind(place.folder.append(&entry).unwrap_err()), ErrorKind::Indeterminate);
+    // Half of it is in the file, and nobody sees it.
+    assert_eq!(ids(&place.folder, &place.author.run).unwrap().unwrap().len(), 1);
+    place.folder.append(&entry).unwrap();
+    place.check_durable();
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
+    let mut place = place();
+    let entry = place.author.write(&["1"]);
+    place.fail(&[1]);
+    assert_eq!(kind(place.folder.append(&entry).unwrap_err()), ErrorKind::Indeterminate);
+    // Making the other file fails at each of its calls in turn: the records stay in doubt.
+    for call in 0..6 {
+        place.fail(&[call]);
+        assert_eq!(kind(place.folder.append(&entry).unwrap_err()), ErrorKind::Indeterminate, "call {call}");
+    }
+    place.folder.append(&entry).unwrap();
+    let calls = place.disk.calls();
+    assert!(calls.iter().any(|call| call == "rename r.jsonl"), "{calls:?}");
+    place.check_durable();
+}
+
+#[test]
+fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
+    let mut place = place();
+    let entry = place.author.write(&["1"]);
+    let now = place.disk.calls().len();
+    place.disk.trouble_at(now + 1, Trouble::DieBefore);
+    assert!(place.folder.append(&entry).is_err());
+    // Another process finds the records that the first has written and not synced.
+    let other = reopened(&place.directory.path().join("store"));
+    let log = other.layout.log(&place.author.run);
+    let disk = Arc::new(FaultyDisk::new(&place.directory.path().join("graves")));
+    let other = folder(&place.directory.path().join("store"), Arc::clone(&disk) as _);
+    other.append(&entry).unwrap();
+    assert!(log.exists());
+    assert_eq!(disk.calls()[disk.calls().len() - 3..], ["sync ", "sync_dir default", "sync_dir runs"]);
+}
+
+#[test]
+fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = FsOptions::default().with_lock_wait(Duration::from_millis(20));
+    let layout = Layout::new(directory.path().into());
+    let folder = Folder::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options);
+    folder.set_up().unwrap();
+    let mut author = Author::new("r");
+    folder.append(&author.write(&["0"])).unwrap();
+    let holder = File::open(folder.layout.log(&author.run)).unwrap();
+    holder.lock().unwrap();
+    let entry = author.write(&["1"]);
+    assert_eq!(kind(folder.append(&entry).unwrap_err()), ErrorKind::Unavailable);
+    let cut = PruneCut { at: ferrata_core::Seq::new(0), base: None };
+    assert_eq!(kind(folder.prune(&author.run, &cut).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(kind(folder.purge(&author.run).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(ids(&folder, &author.run).unwrap().unwrap().len(), 1);
+    folder.append(&Author::new("other").write(&["0"])).unwrap();
+    drop(holder);
+    folder.append(&entry).unwrap();
+}
+
+#[test]
+fn what_a_dead_process_left_of_making_a_run_is_not_written_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = reopened(directory.path());
+    folder.set_up().unwrap();
+    let mut author = Author::new("r");
+    let start = author.write(&["0"]);
+    folder.append(&start).unwrap();
+    // It died between giving the log its name and removing the other one, and the log was lost with its name.
+    let (log, unborn) = (folder.layout.log(&author.run), folder.layout.unborn(&author.run));
+    std::fs::hard_link(&log, &unborn).unwrap();
+    let kept = directory.path().join("kept");
+    std::fs::rename(&log, &kept).unwrap();
+    let before = std::fs::read(&kept).unwrap();
+    let other = reopened(directory.path());
+    let mut anew = Author::new("r");
+    other.append(&anew.write(&["0", "1"])).unwrap();
+    assert_eq!(std::fs::read(&kept).unwrap(), before);
+    assert!(!unborn.exists());
+    assert_eq!(ids(&other, &author.run).unwrap().unwrap().len(), 2);
+}
+
+/// Runs `work` on as many threads, each with an instance of its own, which begin together.
+fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &Folder) -> T + Sync) -> Vec<T> {
+    let barrier = Barrier::new(threads);
+    let work = |number: usize| {
+        let folder = reopened(root);
+        barrier.wait();
+        work(number, &folder)
+    };
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// The one who won, and what the others were told.
+fn winner(results: &[Result<HeadRef, Fault>]) -> HeadRef {
+    let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
+    assert_eq!(won.len(), 1, "{results:?}");
+    for result in results {
+        if let Err(fault) = result {
+            assert!(
+                matches!(fault, Fault::Conflict { actual: Some(actual), .. } if actual == won[0]),
+                "{fault:?}"
+            );
+        }
+    }
+    *won[0]
+}
+
+#[test]
+fn of_many_instances_that_append_after_one_head_one_wins() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut author = Author::new("r");
+    let mut written = Vec::new();
+    for round in 0..30 {
+        let results = at_once(directory.path(), 4, |_, folder| {
+            folder.set_up().unwrap();
+            folder.append(&author.clone().write(&["1", "2"]))
+        });
+        let head = winner(&results);
+        written.push(head.id);
+        author.head = Some(head);
+        let found = ids(&reopened(directory.path()), &author.run).unwrap().unwrap();
+        assert_eq!(found.len(), 2 * (round + 1));
+        assert!(found.iter().skip(1).step_by(2).eq(&written));
+    }
+}
+
+#[test]
+fn many_instances_set_up_one_folder() {
+    for _ in 0..20 {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("new");
+        at_once(&root, 8, |_, folder| folder.set_up().unwrap());
+        assert_eq!(std::fs::read(root.join("ferrata.json")).unwrap(), b"{\"layout\":1}\n");
+    }
+}
+
+/// Says that the others may stop, also when its holder panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Stop<'_> {
+    fn is_said(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn pruning_while_others_append_and_read_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut author = Author::new("r");
+    let folder = reopened(directory.path());
+    folder.set_up().unwrap();
+    folder.append(&author.write(&["0"])).unwrap();
+    let (run, stop) = (author.run.clone(), AtomicBool::new(false));
+    let last = at_once(directory.path(), 3, |number, folder| {
+        let stop = Stop(&stop);
+        let mut author = author.clone();
+        let mut count = 0;
+        while !stop.is_said() {
+            count += 1;
+            let records = folder.load(&run, At::Latest).unwrap().unwrap();
+            match number {
+                0 => {
+                    assert_eq!(records.last().map(|record| record.header.head()), author.head);
+                    let entry =
+                        if count % 5 == 0 { author.write_base("{}") } else { author.write(&["1", "22"]) };
+                    assert_eq!(folder.append(&entry).unwrap(), author.head.unwrap());
+                }
+                1 => {
+                    let cut = PruneCut { at: records[0].header.seq, base: None };
+                    let pruned = folder.prune(&run, &cut).unwrap();
+                    // The other has gone on far enough to have been pruned many times.
+                    if pruned.records > 0 && cut.at.get() > 500 {
+                        break;
+                    }
+                }
+                _ => {
+                    let head = folder.head(&run).unwrap().unwrap();
+                    assert!(records.iter().all(|record| record.header.seq <= head.seq));
+                    let page = folder.history(&run, &Page::first(50)).unwrap();
+                    assert!(page.items[0].seq >= head.seq);
+                }
+            }
+        }
+        author.head
+    })[0];
+    let records = reopened(directory.path()).load(&run, At::Latest).unwrap().unwrap();
+    assert_eq!(records.last().map(|record| record.header.head()), last);
+}
+
+#[test]
+fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
+    let directory = tempfile::tempdir().unwrap();
+    reopened(directory.path()).set_up().unwrap();
+    let (run, stop) = (Author::new("r").run, AtomicBool::new(false));
+    at_once(directory.path(), 4, |number, folder| {
+        let stop = Stop(&stop);
+        let mut author = Author::new("r");
+        let mut purged = 0;
+        while !stop.is_said() {
+            match number {
+                0 => {
+                    purged += usize::from(folder.purge(&run).unwrap().records > 0);
+                    if purged == 100 {
+                        break;
+                    }
+                }
+                1 | 2 => match folder.append(&author.clone().write(&["0", "1"])) {
+                    Ok(head) => author.head = Some(head),
+                    Err(Fault::Conflict { actual, .. }) => author.head = actual,
+                    Err(fault) => panic!("{fault}"),
+                },
+                _ => {
+                    if let Some(records) = folder.load(&run, At::Latest).unwrap() {
+                        assert!(records.len() % 2 == 0 && records[0].header.seq.get() == 0);
+                    }
+                }
+            }
+        }
+    });
+    let folder = reopened(directory.path());
+    folder.purge(&run).unwrap();
+    assert_eq!(std::fs::read_dir(directory.path().join("runs/default")).unwrap().count(), 0);
+}

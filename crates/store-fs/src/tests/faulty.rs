@@ -1,0 +1,328 @@
+//! A file system that fails or dies at a chosen call, and can lose what was not synced.
+//!
+//! It works on real files and remembers, for each file, what a sync brought to stable storage, and for each directory,
+//! which names were made or removed since its last sync. Losing power puts that back. A sync that fails loses what it was
+//! to bring: like Linux, it takes the pages for clean, and the next sync says `Ok` without them. A name
+//! that a file was given is lost like that, too, which is stricter than file systems are, as they stop when their journal
+//! fails; made directories and removed files come to the disk with the next sync.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::disk::{Access, Disk, RealDisk};
+
+/// What happens at the chosen call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It does nothing, and the process is dead.
+    DieBefore,
+    /// It does its work, a write half of it, and the process is dead.
+    DieAfter,
+    /// It fails with this error, a write after half of its work. The process goes on.
+    Fail(i32),
+}
+
+/// What becomes of what was written and not synced, when the power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// The power stays: only the process died.
+    None,
+    /// As if it had never been written.
+    Content,
+    /// The file is as long as it was, and reads zeros.
+    Zeros,
+    /// The first sector of it reads zeros, the rest is there.
+    FirstSector,
+    /// Half of it is there, and the file is shorter.
+    Half,
+}
+
+#[derive(Debug)]
+pub(super) struct FaultyDisk {
+    graveyard: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: Vec<String>,
+    trouble: Vec<(usize, Trouble)>,
+    dead: bool,
+    /// By inode: what is on stable storage, and where the file reads right but a sync has failed.
+    files: HashMap<u64, Stable>,
+    names: Vec<Pending>,
+    buried: usize,
+}
+
+#[derive(Debug, Default)]
+struct Stable {
+    content: Vec<u8>,
+    lost: Vec<Range<usize>>,
+}
+
+/// A change of a directory that is not yet on stable storage.
+#[derive(Debug)]
+struct Pending {
+    directory: PathBuf,
+    name: PathBuf,
+    /// Where a link to what had the name before is kept.
+    before: Option<PathBuf>,
+    lost: bool,
+}
+
+impl FaultyDisk {
+    /// Links to removed files are kept in `graveyard`, which must be on the same file system.
+    pub(super) fn new(graveyard: &Path) -> Self {
+        fs::create_dir_all(graveyard).unwrap();
+        Self { graveyard: graveyard.into(), state: Mutex::default() }
+    }
+
+    pub(super) fn trouble_at(&self, call: usize, trouble: Trouble) {
+        self.state().trouble.push((call, trouble));
+    }
+
+    /// The calls that changed something so far.
+    pub(super) fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.state().dead
+    }
+
+    /// Kills the process, so to say, and puts back what was not on stable storage.
+    pub(super) fn lose(&self, loss: Loss) {
+        let mut state = self.state();
+        state.dead = true;
+        if loss == Loss::None {
+            return;
+        }
+        for pending in std::mem::take(&mut state.names).into_iter().rev() {
+            if pending.name.is_dir() {
+                fs::remove_dir_all(&pending.name).unwrap();
+            } else if pending.name.exists() {
+                fs::remove_file(&pending.name).unwrap();
+            }
+            if let Some(before) = pending.before
+                && pending.directory.exists()
+            {
+                fs::rename(before, &pending.name).unwrap();
+            }
+        }
+        let root = self.graveyard.parent().unwrap();
+        for path in files_below(root) {
+            let Some(stable) = state.files.get(&fs::metadata(&path).unwrap().ino()) else {
+                continue;
+            };
+            let seen = fs::read(&path).unwrap();
+            fs::write(&path, stable.after(loss, &seen)).unwrap();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Counts a call, and says whether to do its work and what to return then.
+    fn call(&self, what: &str, path: &Path) -> io::Result<Option<Trouble>> {
+        let mut state = self.state();
+        if state.dead {
+            return Err(io::Error::other("dead"));
+        }
+        let number = state.calls.len();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        state.calls.push(format!("{what} {name}"));
+        let trouble = state.trouble.iter().find(|(at, _)| *at == number).map(|(_, trouble)| *trouble);
+        state.dead = matches!(trouble, Some(Trouble::DieBefore | Trouble::DieAfter));
+        match trouble {
+            Some(Trouble::DieBefore) => Err(io::Error::other("dead")),
+            trouble => Ok(trouble),
+        }
+    }
+
+    /// A call that does its work whole or not at all.
+    fn whole(&self, what: &str, path: &Path, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        match self.call(what, path)? {
+            Some(Trouble::Fail(error)) => Err(io::Error::from_raw_os_error(error)),
+            Some(_) => work().and(Err(io::Error::other("dead"))),
+            None => work(),
+        }
+    }
+
+    /// Remembers that a name is about to change.
+    fn rename_pending(&self, name: &Path) {
+        let mut state = self.state();
+        let before = name.is_file().then(|| {
+            state.buried += 1;
+            let grave = self.graveyard.join(state.buried.to_string());
+            fs::hard_link(name, &grave).unwrap();
+            grave
+        });
+        let directory = name.parent().unwrap().into();
+        state.names.push(Pending { directory, name: name.into(), before, lost: false });
+    }
+
+    fn living(&self) -> io::Result<()> {
+        if self.is_dead() { Err(io::Error::other("dead")) } else { Ok(()) }
+    }
+}
+
+impl Stable {
+    /// What a file that reads `seen` holds after the power went.
+    fn after(&self, loss: Loss, seen: &[u8]) -> Vec<u8> {
+        let synced = self.content.len();
+        let mut left = self.content.clone();
+        // Only what was appended since can be there in part; a file cut short since is as it was.
+        if seen.len() > synced && seen.starts_with(&self.content) {
+            let unsynced = &seen[synced..];
+            match loss {
+                Loss::None | Loss::Content => {}
+                Loss::Zeros => left.resize(seen.len(), 0),
+                Loss::FirstSector => {
+                    let sector = unsynced.len().min(512 - synced % 512);
+                    left.resize(synced + sector, 0);
+                    left.extend_from_slice(&unsynced[sector..]);
+                }
+                Loss::Half => left.extend_from_slice(&unsynced[..unsynced.len() / 2]),
+            }
+        }
+        left
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+        self.living()?;
+        if access == Access::Create && !path.exists() {
+            self.whole("create", path, || {
+                self.rename_pending(path);
+                let file = RealDisk.open(path, access)?;
+                self.state().files.insert(file.metadata()?.ino(), Stable::default());
+                Ok(())
+            })?;
+        }
+        RealDisk.open(path, access)
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Metadata> {
+        self.living()?;
+        RealDisk.stat(path)
+    }
+
+    fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.living()?;
+        RealDisk.read_at(file, buffer, at)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+        let trouble = self.call("write", Path::new(""))?;
+        let done = if trouble.is_some() { &bytes[..bytes.len() / 2] } else { bytes };
+        if let Some(stable) = self.state().files.get_mut(&file.metadata()?.ino()) {
+            let from = usize::try_from(at).unwrap();
+            stable.lost.retain(|lost| lost.start < from || lost.end > from + done.len());
+        }
+        RealDisk.write_at(file, done, at)?;
+        match trouble {
+            Some(Trouble::Fail(error)) => Err(io::Error::from_raw_os_error(error)),
+            Some(_) => Err(io::Error::other("dead")),
+            None => Ok(()),
+        }
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        self.whole("set_len", Path::new(""), || RealDisk.set_len(file, len))
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let inode = file.metadata()?.ino();
+        let mut seen = vec![0; usize::try_from(file.metadata()?.len()).unwrap()];
+        RealDisk.read_at(file, &mut seen, 0)?;
+        let done = self.whole("sync", Path::new(""), || Ok(()));
+        let state = &mut *self.state();
+        let Some(stable) = state.files.get_mut(&inode) else {
+            return done;
+        };
+        if done.is_ok() {
+            stable.lost.retain(|lost| lost.end <= seen.len());
+            stable.lost.iter().for_each(|lost| seen[lost.clone()].fill(0));
+            stable.content = seen;
+        } else if !state.dead && seen.len() > stable.content.len() {
+            stable.lost.push(stable.content.len()..seen.len());
+        }
+        done
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        let done = self.whole("sync_dir", path, || RealDisk.stat(path).map(|_| ()));
+        let mut state = self.state();
+        if done.is_ok() {
+            let mut safe: Vec<PathBuf> = Vec::new();
+            state.names.retain(|pending| {
+                let stays = pending.directory != path || pending.lost;
+                if !stays {
+                    safe.push(pending.name.clone());
+                }
+                stays
+            });
+            // A name that was given anew since is safe, whatever was lost of it before.
+            state.names.retain(|pending| pending.directory != path || !safe.contains(&pending.name));
+        } else if !state.dead {
+            let lost = |pending: &&mut Pending| pending.directory == path && pending.name.is_file();
+            state.names.iter_mut().filter(lost).for_each(|pending| pending.lost = true);
+        }
+        done
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.living()?;
+        if path.is_dir() {
+            return Ok(());
+        }
+        self.whole("make_dir", path, || {
+            self.rename_pending(path);
+            RealDisk.make_dir(path)
+        })
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.whole("link", to, || {
+            if !to.exists() {
+                self.rename_pending(to);
+            }
+            RealDisk.link(from, to)
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.whole("rename", to, || {
+            self.rename_pending(to);
+            self.rename_pending(from);
+            RealDisk.rename(from, to)
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.living()?;
+        if !path.exists() {
+            return RealDisk.remove(path);
+        }
+        self.whole("remove", path, || {
+            self.rename_pending(path);
+            RealDisk.remove(path)
+        })
+    }
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files.extend(files_below(&path)) } else { files.push(path) }
+    }
+    files
+}

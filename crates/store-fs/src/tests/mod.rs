@@ -1,0 +1,46 @@
+//! Tests that need the door to the file system in their hands: crashes, faults and damage.
+
+pub(crate) mod author;
+mod crash;
+mod damage;
+mod faults;
+mod faulty;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata_core::store::{At, Order, Page};
+use ferrata_core::{RecordId, RunKey, SystemClock};
+
+use crate::config::FsOptions;
+use crate::disk::{Disk, RealDisk};
+use crate::error::Fault;
+use crate::folder::Folder;
+use crate::layout::Layout;
+
+fn folder(root: &Path, disk: Arc<dyn Disk>) -> Folder {
+    let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(2));
+    Folder::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options)
+}
+
+/// The folder as another process sees it.
+fn reopened(root: &Path) -> Folder {
+    folder(root, Arc::new(RealDisk))
+}
+
+/// The ids of all records, by way of the history and of loading each; `None` if there is no such run.
+fn ids(folder: &Folder, run: &RunKey) -> Result<Option<Vec<RecordId>>, Fault> {
+    let Some(records) = folder.load(run, At::Latest)? else {
+        return Ok(None);
+    };
+    let page = Page::first(1_000).with_order(Order::OldestFirst);
+    let headers = folder.history(run, &page)?.items;
+    assert!(headers.iter().zip(headers.iter().skip(1)).all(|(a, b)| b.prev == Some(a.id)));
+    let loaded: Vec<_> = records.iter().map(|record| &record.header).collect();
+    assert!(
+        headers.iter().rev().zip(loaded.iter().rev()).all(|(a, b)| a == *b),
+        "a load is the end of the history"
+    );
+    assert_eq!(folder.head(run)?.map(|head| head.id), headers.last().map(|header| header.id));
+    Ok(Some(headers.iter().map(|header| header.id).collect()))
+}

@@ -1,0 +1,120 @@
+//! Goes through a log's records in either direction, and holds each against its neighbour.
+
+use std::path::Path;
+
+use ferrata_core::record::RecordHeader;
+use ferrata_core::{RecordId, Seq};
+
+use crate::backward::Backward;
+use crate::disk::Disk;
+use crate::error::Fault;
+use crate::forward::Forward;
+use crate::line::{self, RecordLine};
+use crate::log::Log;
+use crate::tail::flawed;
+
+/// The records of a log, the last one first: dense, chained, each with a right checksum, or an error that names the one
+/// that is not.
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    lines: Backward<'a>,
+    path: &'a Path,
+    first: Seq,
+    /// The number that comes next, and the id that the record after it says it has.
+    next: Option<Seq>,
+    id: Option<RecordId>,
+}
+
+impl<'a> Walk<'a> {
+    /// Starts at the head.
+    pub(crate) fn new(disk: &'a dyn Disk, log: &'a Log, path: &'a Path) -> Self {
+        Self {
+            lines: log.backward(disk, path),
+            path,
+            first: log.opening.first,
+            next: Some(log.head().seq),
+            id: Some(log.head().id),
+        }
+    }
+
+    /// Starts before record `seq`, whose line begins at `at`.
+    pub(crate) fn before(disk: &'a dyn Disk, log: &'a Log, path: &'a Path, seq: Seq, at: u64) -> Self {
+        let first = log.opening.first;
+        let next = (seq > first).then(|| Seq::new(seq.get() - 1));
+        Self { lines: Backward::new(log.source(disk, path), log.floor, at), path, first, next, id: None }
+    }
+
+    /// Hands out the record before the one handed out last, and where its line begins. Its `prev` may be left out.
+    pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, Fault> {
+        let Some(seq) = self.next else {
+            return Ok(None);
+        };
+        let (path, end) = (self.path, self.lines.position());
+        let damaged = |at, what: &str| Err(Fault::damaged(path, at, what).with_seq(seq));
+        let Some((at, bytes)) = self.lines.previous()? else {
+            return damaged(end, "the record is missing");
+        };
+        let record = line::read_record(bytes).map_err(|flaw| flawed(path, at, flaw).with_seq(seq))?;
+        let RecordHeader { id, prev, .. } = record.header;
+        if record.header.seq != seq {
+            return damaged(at, "another record stands in its place");
+        }
+        if self.id.is_some_and(|expected| expected != id) {
+            return damaged(at, "the record after it names another one before it");
+        }
+        if prev.is_none() && record.header.base && seq.get() > 0 {
+            return damaged(at, "a base does not name the record before it");
+        }
+        self.id = prev;
+        self.next = (seq > self.first).then(|| Seq::new(seq.get() - 1));
+        Ok(Some((at, record)))
+    }
+}
+
+/// The headers of a log's records in order, held to the same as [`Walk`]'s records.
+#[derive(Debug)]
+pub(crate) struct Onward<'a> {
+    lines: Forward<'a>,
+    path: &'a Path,
+    /// The number that comes next, unless it is the first of a walk that begins in the middle.
+    next: Option<Seq>,
+    before: Option<RecordId>,
+}
+
+impl<'a> Onward<'a> {
+    /// Starts at the oldest record.
+    pub(crate) fn new(disk: &'a dyn Disk, log: &'a Log, path: &'a Path) -> Self {
+        let lines = log.forward(disk, path, log.floor);
+        Self { lines, path, next: Some(log.opening.first), before: None }
+    }
+
+    /// Starts at the record whose line begins at `at`. Of that one the header may lack its `prev`.
+    pub(crate) fn at(disk: &'a dyn Disk, log: &'a Log, path: &'a Path, at: u64) -> Self {
+        Self { lines: log.forward(disk, path, at), path, next: None, before: None }
+    }
+
+    /// Hands out the next header, and where its line begins.
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, RecordHeader)>, Fault> {
+        let (path, next) = (self.path, self.next);
+        let named = |fault: Fault| match next {
+            Some(seq) => fault.with_seq(seq),
+            None => fault,
+        };
+        let Some((at, bytes)) = self.lines.next()? else {
+            return Ok(None);
+        };
+        let line = line::read_record(bytes).map_err(|flaw| named(flawed(path, at, flaw)))?;
+        let mut header = line.header;
+        if next.is_some_and(|seq| seq != header.seq) {
+            return Err(named(Fault::damaged(path, at, "another record stands in its place")));
+        }
+        if let Some(before) = self.before
+            && *header.prev.get_or_insert(before) != before
+        {
+            return Err(named(Fault::damaged(path, at, "it names another record before it")));
+        }
+        self.next = header.seq.get().checked_add(1).map(Seq::new);
+        self.before = Some(header.id);
+        Ok(Some((at, header)))
+    }
+}
