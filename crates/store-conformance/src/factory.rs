@@ -8,6 +8,9 @@ use ferrata_core::store::CheckpointStore;
 use ferrata_core::{RunKey, Seq, Timestamp};
 
 /// Makes places for the suite to work in.
+///
+/// A factory or a space that cannot do its work panics, and the test that needed it fails with the message. The suite never drops
+/// a call to either on the way, except that a property that exceeds its deadline is dropped whatever it is doing.
 #[async_trait]
 pub trait StoreFactory: Send + Sync + 'static {
     /// Makes a fresh space: no run is in it, and nobody else writes to it.
