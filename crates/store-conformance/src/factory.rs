@@ -8,6 +8,9 @@ use ferrata_core::store::CheckpointStore;
 use ferrata_core::{RunKey, Seq, Timestamp};
 
 /// Makes places for the suite to work in.
+///
+/// A factory or a space that cannot do its work panics, and the test that needed it fails with the message. The suite never drops
+/// a call to either on the way, except that a property that exceeds its deadline is dropped whatever it is doing.
 #[async_trait]
 pub trait StoreFactory: Send + Sync + 'static {
     /// Makes a fresh space: no run is in it, and nobody else writes to it.
@@ -31,7 +34,8 @@ pub trait StoreFactory: Send + Sync + 'static {
 pub trait Space: Send + Sync + 'static {
     /// Opens one more instance of the store on this space, as another process would: with connections and caches of its own.
     ///
-    /// The suite calls `setup` on what it gets.
+    /// The suite calls `setup` on what it gets. Where the group `instances` is left out, the space is opened again only after the
+    /// instance before was dropped, for the groups `durable`, `damage`, `gap`, `torn` and `newer`.
     async fn open(&self) -> Arc<dyn CheckpointStore>;
 
     /// Damages what is stored of `run`, behind the store's back; tells whether the space can do this.

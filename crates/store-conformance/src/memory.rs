@@ -12,9 +12,8 @@ use ferrata_core::{Clock, RunKey, Timestamp};
 use crate::factory::{Damage, Space, StoreFactory};
 
 /// Makes memory stores that live by a clock the suite moves.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct MemoryFactory {}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryFactory;
 
 /// A memory store and its clock.
 #[derive(Clone, Debug)]

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use crate::cases;
+use crate::factory::Space;
 use crate::group::Group;
 use crate::stage::Stage;
 
@@ -177,16 +179,21 @@ macro_rules! __properties {
                 core: notices_are_sent_as_announced;
                 notices: changes_are_noticed;
             }
+            first_setup {
+                instances: many_instances_prepare_a_space_at_once;
+            }
             concurrency {
                 instances: one_of_two_writers_wins;
                 instances: one_of_many_starts_wins;
                 instances: sixteen_writers_make_one_line;
                 core: a_hundred_runs_grow_at_once;
+                instances: appends_go_on_while_pruning;
+                instances: a_purge_during_appends_ends_the_run;
+            }
+            readers {
                 instances: what_a_head_names_can_be_loaded;
                 instances: an_append_is_seen_whole_or_not_at_all;
                 instances: a_listing_during_writes_has_every_run;
-                instances: appends_go_on_while_pruning;
-                instances: a_purge_during_appends_ends_the_run;
             }
             dropped {
                 core: a_dropped_append_is_done_or_not_done;
@@ -217,6 +224,9 @@ macro_rules! __properties {
     };
 }
 
+/// The topic whose properties begin before anybody has prepared the space.
+const UNPREPARED: &str = "first_setup";
+
 /// One sentence of the contract, as a function that panics if a store does not keep it.
 pub struct Property {
     topic: &'static str,
@@ -241,7 +251,11 @@ impl Property {
         self.group
     }
 
-    pub(crate) async fn check(&self, stage: Stage) {
+    pub(crate) async fn check(&self, space: Arc<dyn Space>) {
+        let stage = match self.topic {
+            UNPREPARED => Stage::open(space).await,
+            _ => Stage::prepared(space).await,
+        };
         (self.check)(stage).await;
     }
 }

@@ -10,7 +10,6 @@ use tokio::runtime::{Builder, Runtime};
 use crate::factory::{Space, StoreFactory};
 use crate::group::Group;
 use crate::registry::{PROPERTIES, Property};
-use crate::stage::Stage;
 
 /// Makes one test of each property of the contract, for the store of a factory.
 ///
@@ -18,7 +17,7 @@ use crate::stage::Stage;
 /// # mod conformance {
 /// use ferrata_store_conformance::{MemoryFactory, suite};
 ///
-/// suite!(MemoryFactory::default(), without: [
+/// suite!(MemoryFactory, without: [
 ///     durable = "nothing survives the process",
 ///     torn = "records are never written in part",
 /// ]);
@@ -35,7 +34,7 @@ use crate::stage::Stage;
 /// ```
 /// # mod conformance {
 /// # use ferrata_store_conformance::{MemoryFactory, suite};
-/// suite!(MemoryFactory::default(), needs: store_test_server = "set STORE_TEST_SERVER_URL",
+/// suite!(MemoryFactory, needs: store_test_server = "set STORE_TEST_SERVER_URL",
 ///     without: [durable = "...", torn = "..."]);
 /// # }
 /// ```
@@ -202,7 +201,7 @@ pub fn check_on(runtime: &Runtime, factory: &dyn StoreFactory, property: &Proper
     let stage_space = Arc::clone(&space);
     let checked = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let check = async { property.check(Stage::open(stage_space).await).await };
+            let check = property.check(stage_space);
             tokio::select! {
                 () = check => {}
                 () = SystemClock::new().sleep(deadline) => panic!("{property:?} took longer than {deadline:?}"),

@@ -279,7 +279,7 @@ impl Content {
         };
         let run = append.run.clone();
         self.order.insert(place(&run, facts.created));
-        self.runs.entry(run).or_insert(Log::new(facts, round.batch)).append(append)
+        self.runs.entry(run).or_insert(Log::new(facts, round.batch)).extend(append)
     }
 }
 

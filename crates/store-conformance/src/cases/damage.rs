@@ -68,13 +68,12 @@ async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
 }
 
 /// A record whose body was changed is `Corrupt` wherever it is needed.
-pub(crate) async fn a_changed_body_is_corrupt(stage: Stage) {
-    let store = stage.store();
+pub(crate) async fn a_changed_body_is_corrupt(mut stage: Stage) {
     // The head, a record in the middle, and bases.
     for (n, seq) in [8_u64, 6, 4, 0].into_iter().enumerate() {
-        let mut log = stage.log(&format!("r-{n}"));
-        log.write(&*store, 9).await;
-        stage.damage(&log, Damage::Body(Seq::new(seq))).await;
+        let log = stage.written(&format!("r-{n}"), 9).await;
+        stage = stage.damaged(&log, Damage::Body(Seq::new(seq))).await;
+        let store = stage.store();
         is_not_empty(&stage, &log, ErrorKind::Corrupt).await;
         let last_that_needs_it = log
             .records
@@ -94,23 +93,23 @@ pub(crate) async fn a_changed_body_is_corrupt(stage: Stage) {
 /// Damage to one run harms no other: they are read, written and listed.
 pub(crate) async fn a_changed_body_harms_no_other_run(stage: Stage) {
     let [mut before, log, mut after] = three(&stage).await;
-    stage.damage(&log, Damage::Body(Seq::new(8))).await;
+    let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
 /// A damaged run can be purged.
 pub(crate) async fn a_damaged_run_can_be_purged(stage: Stage) {
     let [mut before, log, mut after] = three(&stage).await;
-    stage.damage(&log, Damage::Body(Seq::new(4))).await;
+    let stage = stage.damaged(&log, Damage::Body(Seq::new(4))).await;
     can_be_purged(&stage, &log).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
 /// A record that is gone leaves a hole, which is `Corrupt`, not a shorter log.
 pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
-    let store = stage.store();
     let [mut before, log, mut after] = three(&stage).await;
-    stage.damage(&log, Damage::Gone(Seq::new(6))).await;
+    let stage = stage.damaged(&log, Damage::Gone(Seq::new(6))).await;
+    let store = stage.store();
     is_not_empty(&stage, &log, ErrorKind::Corrupt).await;
     for at in [6, 7] {
         let loaded = store.load(&log.key, At::Seq(Seq::new(at))).await;
@@ -123,10 +122,10 @@ pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
 
 /// A run without the base it needs is `Corrupt`, never empty.
 pub(crate) async fn a_missing_base_is_corrupt(stage: Stage) {
-    let store = stage.store();
     let mut log = stage.log("r-1");
-    log.write_with(&*store, 5, |header| header.base = header.seq.get() == 0).await;
-    stage.damage(&log, Damage::Gone(Seq::new(0))).await;
+    log.write_with(&*stage.store(), 5, |header| header.base = header.seq.get() == 0).await;
+    let stage = stage.damaged(&log, Damage::Gone(Seq::new(0))).await;
+    let store = stage.store();
     for at in [At::Latest, At::Seq(Seq::new(1)), At::Seq(Seq::new(4))] {
         let loaded = store.load(&log.key, at).await;
         let error = expect_refusal(loaded, &[ErrorKind::Corrupt], "loading a run without a base");
@@ -137,17 +136,13 @@ pub(crate) async fn a_missing_base_is_corrupt(stage: Stage) {
 
 /// A last record that was cut off is no record: the log ends before it, or is `Corrupt`.
 pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: Stage) {
-    let store = stage.store();
     let [mut before, mut log, mut after] = three(&stage).await;
-    stage.damage(&log, Damage::Torn).await;
-    // A process that finds it so reads what a new one would.
-    let other = stage.reopen().await;
-    drop(store);
-    let store = other.store();
+    let stage = stage.damaged(&log, Damage::Torn).await;
+    let store = stage.store();
     match store.load(&log.key, At::Latest).await {
         Err(error) => {
             assert_eq!((error.kind(), error.run()), (ErrorKind::Corrupt, Some(&log.key)), "{error:?}");
-            can_be_purged(&other, &log).await;
+            can_be_purged(&stage, &log).await;
         }
         Ok(_) => {
             log.records.pop();
@@ -156,16 +151,16 @@ pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: Stage) {
             is_kept(&*store, &log).await;
         }
     }
-    others_go_on(&other, [&mut before, &mut after]).await;
+    others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
 /// A record of a newer format is `Unsupported`: neither read wrongly nor taken for damage.
-pub(crate) async fn a_newer_format_is_unsupported(stage: Stage) {
-    let store = stage.store();
+pub(crate) async fn a_newer_format_is_unsupported(mut stage: Stage) {
     for (run, seq) in [("r-1", 8), ("r-2", 6)] {
         let mut log = stage.log(run);
-        log.write_with(&*store, 9, |header| header.base = [0, 4].contains(&header.seq.get())).await;
-        stage.damage(&log, Damage::NewerFormat(Seq::new(seq))).await;
+        log.write_with(&*stage.store(), 9, |header| header.base = [0, 4].contains(&header.seq.get())).await;
+        stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(seq))).await;
+        let store = stage.store();
         is_not_empty(&stage, &log, ErrorKind::Unsupported).await;
         for at in [At::Seq(Seq::new(seq)), At::Latest] {
             let what = format!("loading {at} with a newer format at {seq}");
@@ -177,7 +172,7 @@ pub(crate) async fn a_newer_format_is_unsupported(stage: Stage) {
 /// A run of a newer format harms no other, and can be purged.
 pub(crate) async fn a_newer_format_harms_no_other_run(stage: Stage) {
     let [mut before, log, mut after] = three(&stage).await;
-    stage.damage(&log, Damage::NewerFormat(Seq::new(8))).await;
+    let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
     can_be_purged(&stage, &log).await;
     others_go_on(&stage, [&mut before, &mut after]).await;

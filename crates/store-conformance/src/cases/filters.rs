@@ -112,6 +112,14 @@ pub(crate) async fn labels_are_taken_literally(stage: Stage) {
         lists(&stage, &with(text, text), &[]).await;
     }
     lists(&stage, &with("k", "nobody"), &[]).await;
+
+    // As long as a text may be, and one that differs in its last byte.
+    let (long, other) = ("é".repeat(128), format!("{}è", "é".repeat(127)));
+    for (run, text) in [("long", &long), ("other", &other)] {
+        started(&stage, key(run), label(facts("w", 100), text, text)).await;
+    }
+    lists(&stage, &with(&long, &long), &["long"]).await;
+    lists(&stage, &with(&other, &other), &["other"]).await;
 }
 
 /// Only runs created at this time or later.

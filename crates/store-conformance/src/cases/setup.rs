@@ -81,7 +81,7 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
                 None => break,
             },
             () = clock.sleep(std::time::Duration::from_millis(100)) => {
-                assert!(log.records.len() < 100, "no notice of a hundred changes");
+                assert!(log.records.len() < 50, "no notice of fifty changes");
             }
         }
     }

@@ -107,8 +107,8 @@ impl Call {
         let order = *chance.pick(&[Order::NewestFirst, Order::OldestFirst]);
         let limit = *chance.pick(&[1, 2, 3, 50, 5_000]);
         match chance.below(100) {
-            0 => Self::Setup,
-            1..=44 => {
+            0..=2 => Self::Setup,
+            3..=44 => {
                 let count = *chance.pick(&[1, 1, 1, 2, 3, 5]);
                 Self::Append((0..count).map(|_| entry(chance, oracle, stage)).collect())
             }

@@ -72,7 +72,7 @@ impl ModelTest {
     /// Cancel safe, but what the space holds outside the process may be left.
     pub async fn run(self, factory: &dyn StoreFactory) {
         let space: Arc<dyn crate::factory::Space> = factory.fresh().await.into();
-        self.run_on(Stage::open(Arc::clone(&space)).await).await;
+        self.run_on(Stage::prepared(Arc::clone(&space)).await).await;
         space.remove().await;
     }
 

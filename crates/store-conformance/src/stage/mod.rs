@@ -38,11 +38,16 @@ const POLL: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Stage {
-    /// Opens a first instance on the space and prepares it.
+    /// Opens a first instance on the space, without preparing it.
     pub(crate) async fn open(space: Arc<dyn Space>) -> Self {
-        let store = space.open().await;
-        ok(store.setup().await, "setting up an empty space");
-        Self { space, store, ids: Arc::new(SeqIds::new(1)) }
+        Self { store: space.open().await, space, ids: Arc::new(SeqIds::new(1)) }
+    }
+
+    /// Opens a first instance on the space and prepares it.
+    pub(crate) async fn prepared(space: Arc<dyn Space>) -> Self {
+        let stage = Self::open(space).await;
+        ok(stage.store.setup().await, "setting up an empty space");
+        stage
     }
 
     /// Returns the first instance.
@@ -93,12 +98,16 @@ impl Stage {
         ExecutorId::from_uuid(self.ids.next(Timestamp::default()))
     }
 
-    /// Damages a run; the group of this damage is not for spaces that cannot.
-    pub(crate) async fn damage(&self, log: &Log, damage: Damage) {
+    /// Damages a run, and opens the space again, as the process does that finds the damage: what an instance remembers of
+    /// better times is right, and no fault.
+    ///
+    /// The group of this damage is not for spaces that cannot do it.
+    pub(crate) async fn damaged(self, log: &Log, damage: Damage) -> Self {
         assert!(
             self.space.damage(&log.key, damage).await,
             "the space cannot do {damage:?}; leave its group out of the suite with the reason"
         );
+        self.reopen().await
     }
 
     /// Moves the store's clock and returns what it says then; the group `clock` is not for spaces that cannot.
@@ -110,7 +119,10 @@ impl Stage {
 
     /// Waits until `is_so`, which a time to live of `ttl` that began before this call will bring about.
     pub(crate) async fn until(&self, ttl: Duration, what: &str, is_so: impl AsyncFn() -> bool) {
-        self.space.advance_clock(ttl).await;
+        if self.space.advance_clock(ttl).await.is_some() {
+            assert!(is_so().await, "{what} did not happen when the store's clock had come to it");
+            return;
+        }
         let clock = SystemClock::new();
         let deadline = clock.monotonic() + PATIENCE;
         while !is_so().await {

@@ -30,13 +30,15 @@ impl Log {
 
     /// Adds the records of an append that `check_append` let pass, if the head is the expected one.
     pub(super) fn append(&mut self, append: RunAppend) -> Result<HeadRef> {
-        let head = self.records.back().map(|record| record.header.head());
-        if head != append.expected {
-            return match head {
-                Some(head) if self.is_repeat(&append) => Ok(head),
-                _ => Err(conflict(&append.run, head)),
-            };
+        let head = self.head_ref(&append.run)?;
+        if append.expected != Some(head) {
+            return if self.is_repeat(&append) { Ok(head) } else { Err(conflict(&append.run, Some(head))) };
         }
+        self.extend(append)
+    }
+
+    /// Adds records without looking at the head: those of a new run.
+    pub(super) fn extend(&mut self, append: RunAppend) -> Result<HeadRef> {
         for record in append.records {
             if record.header.base {
                 self.bases.push_back(record.header.seq.get());

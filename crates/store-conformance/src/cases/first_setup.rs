@@ -1,0 +1,24 @@
+//! The first setup: nobody has prepared the space before, and many do it at once.
+
+use crate::stage::{Stage, is_kept, ok, together};
+
+/// Ten instances find a space that nobody has prepared; each prepares it and writes, and nothing is lost.
+pub(crate) async fn many_instances_prepare_a_space_at_once(stage: Stage) {
+    let mut stores = vec![stage.store()];
+    while stores.len() < 10 {
+        stores.push(stage.unprepared().await);
+    }
+    let tasks = stores.iter().cloned().enumerate().map(|(n, store)| {
+        let mut log = stage.log(&format!("r-{n}"));
+        async move {
+            ok(store.setup().await, "setting up at the same time as others");
+            log.write(&*store, 3).await;
+            log
+        }
+    });
+    for log in together(tasks).await {
+        for store in &stores {
+            is_kept(&**store, &log).await;
+        }
+    }
+}

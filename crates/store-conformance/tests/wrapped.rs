@@ -1,0 +1,38 @@
+//! Wrappers keep the contract of what they wrap: a fault store without faults, around a shared memory store that lives by the
+//! machine's clock.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferrata_core::RunKey;
+use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore};
+use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory, suite};
+
+struct WrappedFactory;
+
+struct WrappedSpace(MemorySpace);
+
+#[async_trait]
+impl StoreFactory for WrappedFactory {
+    async fn fresh(&self) -> Box<dyn Space> {
+        let store = MemoryStore::new();
+        Box::new(WrappedSpace(MemorySpace { store, ..MemorySpace::default() }))
+    }
+}
+
+#[async_trait]
+impl Space for WrappedSpace {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        Arc::new(FaultStore::new(self.0.open().await, FaultPlan::new()))
+    }
+
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        self.0.damage(run, damage).await
+    }
+}
+
+suite!(WrappedFactory, without: [
+    clock = "the store lives by the machine's clock",
+    durable = "the memory store keeps nothing beyond the process",
+    torn = "a record is never half in memory",
+]);
