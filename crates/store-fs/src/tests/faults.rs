@@ -1,6 +1,6 @@
 //! Faults that come together, locks that are not let go of, and writers, pruners and purgers in each other's way.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,7 +13,7 @@ use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{folder, ids, reopened};
 use crate::config::FsOptions;
-use crate::disk::RealDisk;
+use crate::disk::{Access, Disk, RealDisk};
 use crate::error::Fault;
 use crate::folder::Folder;
 use crate::layout::Layout;
@@ -123,6 +123,71 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     folder.append(&Author::new("other").write(&["0"])).unwrap();
     drop(holder);
     folder.append(&entry).unwrap();
+}
+
+/// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew.
+#[derive(Debug)]
+struct Shifting(AtomicBool);
+
+impl Disk for Shifting {
+    fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+        let read = RealDisk.read_at(file, buffer, at)?;
+        if !self.0.swap(true, Ordering::Relaxed) {
+            buffer[read / 2] ^= 1;
+        }
+        Ok(read)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> std::io::Result<File> {
+        RealDisk.open(path, access)
+    }
+
+    fn stat(&self, path: &Path) -> std::io::Result<Metadata> {
+        RealDisk.stat(path)
+    }
+
+    fn write_at(&self, _file: &File, _bytes: &[u8], _at: u64) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn set_len(&self, _file: &File, _len: u64) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn sync(&self, _file: &File) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn sync_dir(&self, _path: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn make_dir(&self, _path: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn link(&self, _from: &Path, _to: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn remove(&self, _path: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+}
+
+#[test]
+fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
+    let place = place();
+    let root = place.directory.path().join("store");
+    let look = || folder(&root, Arc::new(Shifting(AtomicBool::new(false))));
+    let run = &place.author.run;
+    assert_eq!(look().load(run, At::Latest).unwrap().unwrap().len(), 1);
+    assert_eq!(look().history(run, &Page::default()).unwrap().items.len(), 1);
+    assert_eq!(look().head(run).unwrap().map(|head| head.head()), place.author.head);
 }
 
 #[test]
