@@ -17,7 +17,6 @@ pub(crate) enum Doing {
     Sync,
     Lock,
     MakeDir,
-    Link,
     Rename,
     Remove,
     List,
@@ -35,8 +34,7 @@ impl Doing {
             Self::Sync => "sync",
             Self::Lock => "lock",
             Self::MakeDir => "make the directory",
-            Self::Link => "give its name to",
-            Self::Rename => "replace",
+            Self::Rename => "give its name to",
             Self::Remove => "remove",
             Self::List => "list",
             Self::SetUp => "set up",
@@ -72,6 +70,11 @@ pub(crate) enum Fault {
         path.display()
     )]
     FoldsCase { path: PathBuf },
+    #[error(
+        "a lock on {} does not keep others out, as on many network file systems; use a local one",
+        path.display()
+    )]
+    NoLocks { path: PathBuf },
     #[error("{}; load the run, see who wrote, and decide again", conflict(expected.as_ref(), actual.as_ref()))]
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
     #[error("there is no such run")]
@@ -103,9 +106,6 @@ fn conflict(expected: Option<&HeadRef>, actual: Option<&HeadRef>) -> String {
     }
 }
 
-/// The error number of "operation not permitted", the same on every Unix.
-const EPERM: i32 = 1;
-
 /// What the system's refusal means for the caller, and what to do about it.
 fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Io;
@@ -117,10 +117,6 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
             ErrorKind::TooLarge,
             "the file may not grow further; raise the limit on file sizes, or prune the run",
         ),
-        // Some file systems have no hard links, and say it like this.
-        Io::PermissionDenied if doing == Doing::Link && source.raw_os_error() == Some(EPERM) => {
-            (ErrorKind::Unsupported, "the file system has no hard links; use one that has")
-        }
         Io::Unsupported => {
             (ErrorKind::Unsupported, "the file system cannot do it; use a local one with locks")
         }
@@ -186,9 +182,10 @@ impl Fault {
             Self::Unsure { .. } | Self::GivenUp => ErrorKind::Indeterminate,
             Self::Locked { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
             Self::Damaged { .. } => ErrorKind::Corrupt,
-            Self::NewerLayout { .. } | Self::NewerRecord { .. } | Self::FoldsCase { .. } => {
-                ErrorKind::Unsupported
-            }
+            Self::NewerLayout { .. }
+            | Self::NewerRecord { .. }
+            | Self::FoldsCase { .. }
+            | Self::NoLocks { .. } => ErrorKind::Unsupported,
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::NoRun | Self::NoRecord { .. } => ErrorKind::NotFound,
             Self::NoBase { .. } | Self::OtherBase { .. } | Self::Cursor => ErrorKind::Invalid,

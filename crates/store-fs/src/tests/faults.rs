@@ -166,10 +166,6 @@ impl Disk for Shifting {
         unreachable!("readers change nothing")
     }
 
-    fn link(&self, _from: &Path, _to: &Path) -> std::io::Result<()> {
-        unreachable!("readers change nothing")
-    }
-
     fn rename(&self, _from: &Path, _to: &Path) -> std::io::Result<()> {
         unreachable!("readers change nothing")
     }
@@ -191,25 +187,22 @@ fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
 }
 
 #[test]
-fn what_a_dead_process_left_of_making_a_run_is_not_written_over() {
+fn what_a_dead_process_left_of_making_a_run_is_written_over() {
     let directory = tempfile::tempdir().unwrap();
     let folder = reopened(directory.path());
     folder.set_up().unwrap();
     let mut author = Author::new("r");
-    let start = author.write(&["0"]);
-    folder.append(&start).unwrap();
-    // It died between giving the log its name and removing the other one, and the log was lost with its name.
-    let (log, unborn) = (folder.layout.log(&author.run), folder.layout.unborn(&author.run));
-    std::fs::hard_link(&log, &unborn).unwrap();
-    let kept = directory.path().join("kept");
-    std::fs::rename(&log, &kept).unwrap();
-    let before = std::fs::read(&kept).unwrap();
-    let other = reopened(directory.path());
-    let mut anew = Author::new("r");
-    other.append(&anew.write(&["0", "1"])).unwrap();
-    assert_eq!(std::fs::read(&kept).unwrap(), before);
+    let unborn = folder.layout.unborn(&author.run);
+    std::fs::create_dir(unborn.parent().unwrap()).unwrap();
+    std::fs::write(&unborn, "half a line that is longer than what will be written".repeat(100)).unwrap();
+    folder.append(&author.write(&["0", "1"])).unwrap();
     assert!(!unborn.exists());
-    assert_eq!(ids(&other, &author.run).unwrap().unwrap().len(), 2);
+    assert_eq!(ids(&reopened(directory.path()), &author.run).unwrap().unwrap().len(), 2);
+    // Left beside a run that there is, it goes when the run goes.
+    std::fs::write(&unborn, "half").unwrap();
+    folder.append(&author.write(&["2"])).unwrap();
+    folder.purge(&author.run).unwrap();
+    assert!(!unborn.exists());
 }
 
 /// Runs `work` on as many threads, each with an instance of its own, which begin together.
