@@ -255,6 +255,20 @@ fn of_many_instances_that_append_after_one_head_one_wins() {
 }
 
 #[test]
+fn of_many_instances_that_make_one_run_one_does() {
+    let directory = tempfile::tempdir().unwrap();
+    reopened(directory.path()).set_up().unwrap();
+    for round in 0..60 {
+        let author = Author::new(&format!("r{round}"));
+        let results =
+            at_once(directory.path(), 6, |_, folder| folder.append(&author.clone().write(&["1", "2"])));
+        let head = winner(&results);
+        let found = ids(&reopened(directory.path()), &author.run).unwrap().unwrap();
+        assert_eq!((found.len(), found.last()), (2, Some(&head.id)));
+    }
+}
+
+#[test]
 fn many_instances_set_up_one_folder() {
     for _ in 0..20 {
         let directory = tempfile::tempdir().unwrap();
