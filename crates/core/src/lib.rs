@@ -7,6 +7,7 @@ pub mod graph;
 pub mod record;
 pub mod state;
 pub mod store;
+pub mod testing;
 
 mod clock;
 mod error;

@@ -1,9 +1,16 @@
-//! The contract of a store, and what is built from it.
+//! The contract of a store, the memory store, wrappers, and what every store decides alike.
 
+mod check;
 mod contract;
+mod fault;
+mod memory;
 mod query;
+mod shared;
 
+pub use check::{check_prune, is_repeat};
 pub use contract::{
     Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, check_append,
 };
+pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
+pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};

@@ -1,0 +1,318 @@
+//! The memory store: the contract in its plainest form, for tests and for work that may be lost.
+
+mod log;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+
+use self::log::Log;
+use super::contract::{
+    Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, check_append,
+};
+use super::query::{At, Cursor, Order, Page, Paged, RunHead, RunQuery};
+use crate::clock::{Clock, SystemClock, Timestamp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ExecutorId, HeadRef, RunId, RunKey, TenantId};
+use crate::record::{Record, RecordHeader};
+
+/// How many notices a slow subscriber may be behind before it is told that it missed some.
+///
+/// A key is 32 bytes, so this costs 32 KiB; a subscriber that is further behind is better served by one listing.
+const NOTICES: usize = 1_024;
+
+/// A store in the memory of this process.
+///
+/// Nothing survives the process, and no other process sees it. A clone is a further instance of the same store, as two
+/// connections to one database are.
+///
+/// ```
+/// use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunQuery};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = MemoryStore::new();
+/// store.setup().await?;
+/// assert!(store.runs(&RunQuery::default(), Page::default()).await?.items.is_empty());
+/// assert!(!store.capabilities().durable);
+/// # Ok::<(), ferrata_core::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    // Held for the time of a few map look-ups and moves of records, never across an await.
+    content: Mutex<Content>,
+    notices: broadcast::Sender<RunKey>,
+}
+
+#[derive(Default)]
+struct Content {
+    runs: HashMap<RunKey, Log>,
+    /// The runs in the order of listings.
+    order: BTreeSet<Place>,
+    /// Until when, on the monotonic clock, each executor is alive.
+    alive: HashMap<ExecutorId, Duration>,
+    /// How many batches there were.
+    batches: u64,
+}
+
+/// Where a run stands in listings.
+type Place = (Timestamp, TenantId, RunId);
+
+impl MemoryStore {
+    /// Makes an empty store that lives by the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new()))
+    }
+
+    /// Makes an empty store that lives by this clock: heartbeats expire by its monotonic time, wake-ups come by its wall time.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let (notices, _) = broadcast::channel(NOTICES);
+        Self { shared: Arc::new(Shared { clock, content: Mutex::default(), notices }) }
+    }
+
+    /// Changes the records kept of a run as a failing disk would, without regard to any rule; tells whether there is such a run.
+    ///
+    /// For tests of what is built on a store: a body may be changed, a record taken out or given a newer format. Reading then
+    /// fails as it does on any other store.
+    pub fn tamper(&self, run: &RunKey, change: impl FnOnce(&mut Vec<Record>)) -> bool {
+        self.content().runs.get_mut(run).map(|log| log.tamper(change)).is_some()
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        // A panic in a caller's `tamper` or allocator leaves records as they are; each reading checks them anyway.
+        self.shared.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read<T>(&self, run: &RunKey, read: impl FnOnce(&Content, &Log) -> Result<T>) -> Result<Option<T>> {
+        let content = self.content();
+        content.runs.get(run).map(|log| read(&content, log)).transpose()
+    }
+
+    fn is_alive(&self, content: &Content, header: &RecordHeader) -> bool {
+        let now = self.shared.clock.monotonic();
+        header.owner.is_some_and(|owner| content.alive.get(&owner).is_some_and(|until| now < *until))
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("runs", &self.content().runs.len()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for MemoryStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("memory").with_notices(true)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        // Checksums are taken before the lock, so that writers of large bodies do not wait for each other.
+        let checks: Vec<_> = batch.iter().map(check_append).collect();
+        let is_heard = self.shared.notices.receiver_count() > 0;
+        let mut changed = Vec::new();
+        let results = {
+            let mut content = self.content();
+            let mut round = content.start_batch();
+            let mut append = |(append, check): (RunAppend, Result<()>)| {
+                let run = is_heard.then(|| append.run.clone());
+                let head = content.append(&mut round, check, append)?;
+                changed.extend(run);
+                Ok(head)
+            };
+            batch.into_iter().zip(checks).map(&mut append).collect()
+        };
+        for run in changed {
+            // Fails when the last subscriber has just gone: then nobody is there to be told.
+            let _ = self.shared.notices.send(run);
+        }
+        results
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.read(run, |_, log| log.load(run, at))
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.read(run, |_, log| log.history(run, &page))?.ok_or_else(|| no_run("store.history", run))
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.read(run, |content, log| log.run_head(run, |header| self.is_alive(content, header)))
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+        let now = self.shared.clock.now();
+        let content = self.content();
+        let meets = |(_, tenant, run): &Place| {
+            let key = RunKey::new(tenant.clone(), run.clone());
+            let log = content.runs.get(&key)?;
+            match log.run_head(&key, |header| self.is_alive(&content, header)) {
+                Ok(head) => query.matches(&head, now).then_some(head),
+                Err(error) => {
+                    tracing::warn!(run = %key, %error, "left an unreadable run out of a listing");
+                    None
+                }
+            }
+        };
+        let wanted = page.len();
+        let from = |place| match place {
+            Some(place) => Bound::Excluded(place),
+            None => Bound::Unbounded,
+        };
+        // One more than wanted tells whether this is the last page.
+        let mut items: Vec<RunHead> = match page.order {
+            Order::OldestFirst => content
+                .order
+                .range((from(after), Bound::Unbounded))
+                .filter_map(meets)
+                .take(wanted + 1)
+                .collect(),
+            Order::NewestFirst => content
+                .order
+                .range((Bound::Unbounded, from(after)))
+                .rev()
+                .filter_map(meets)
+                .take(wanted + 1)
+                .collect(),
+        };
+        let more = items.len() > wanted;
+        items.truncate(wanted);
+        let next = items.last().filter(|_| more).map(cursor_after);
+        Ok(Paged { items, next })
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        let gone = match self.content().runs.get_mut(run) {
+            Some(log) => log.prune(run, cut)?,
+            None => return Err(no_run("store.prune", run)),
+        };
+        self.tell(run);
+        // Freeing many records takes a while; the lock is not held for it.
+        Ok(log::count(&gone))
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        let gone = {
+            let mut content = self.content();
+            let Some(log) = content.runs.remove(run) else { return Ok(Purged::default()) };
+            content.order.remove(&place(run, log.facts.created));
+            log.into_records()
+        };
+        self.tell(run);
+        let Pruned { records, bytes } = log::count(&gone);
+        Ok(Purged { records, bytes })
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let now = self.shared.clock.monotonic();
+        let mut content = self.content();
+        content.alive.insert(*executor, now.saturating_add(ttl));
+        // Executors are never named again once they ended, so the map would grow with every restart.
+        content.alive.retain(|_, until| now < *until);
+        Ok(())
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        Some(Notices::new(self.shared.notices.subscribe()))
+    }
+}
+
+impl MemoryStore {
+    fn tell(&self, run: &RunKey) {
+        // Fails when there is no subscriber: then nobody is there to be told.
+        let _ = self.shared.notices.send(run.clone());
+    }
+}
+
+/// One batch under way: its number, and the runs it named that do not exist.
+struct Round {
+    batch: u64,
+    absent: Vec<RunKey>,
+}
+
+impl Content {
+    fn start_batch(&mut self) -> Round {
+        self.batches += 1;
+        Round { batch: self.batches, absent: Vec::new() }
+    }
+
+    fn append(&mut self, round: &mut Round, check: Result<()>, mut append: RunAppend) -> Result<HeadRef> {
+        if let Some(log) = self.runs.get_mut(&append.run) {
+            if std::mem::replace(&mut log.batch, round.batch) == round.batch {
+                return Err(doubled(&append.run));
+            }
+            check?;
+            return log.append(append);
+        }
+        if round.absent.contains(&append.run) {
+            return Err(doubled(&append.run));
+        }
+        let facts = match (check, append.facts.take()) {
+            (Ok(()), Some(facts)) => facts,
+            (check, _) => {
+                let conflict = log::conflict(&append.run, None);
+                round.absent.push(append.run);
+                return check.and(Err(conflict));
+            }
+        };
+        let run = append.run.clone();
+        self.order.insert(place(&run, facts.created));
+        self.runs.entry(run).or_insert(Log::new(facts, round.batch)).extend(append)
+    }
+}
+
+fn place(run: &RunKey, created: Timestamp) -> Place {
+    (created, run.tenant.clone(), run.run.clone())
+}
+
+/// The cursor is the place of the last run returned; `/` stands in no key.
+fn cursor_after(head: &RunHead) -> Cursor {
+    Cursor::new(format!("run/{}/{}/{}", head.facts.created.unix_ms(), head.run.tenant, head.run.run))
+}
+
+fn parse_cursor(cursor: &Cursor) -> Result<Place> {
+    let parse = |text: &str| {
+        let mut parts = text.strip_prefix("run/")?.split('/');
+        let created = Timestamp::from_unix_ms(parts.next()?.parse().ok()?);
+        let place = (created, TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
+        parts.next().is_none().then_some(place)
+    };
+    parse(cursor.as_str()).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+            .with_operation("store.runs")
+    })
+}
+
+fn doubled(run: &RunKey) -> Error {
+    Error::new(ErrorKind::Invalid, "the run stands in the batch already; join its records into one entry")
+        .with_operation("store.append")
+        .with_run(run)
+}
+
+fn no_run(operation: &'static str, run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started")
+        .with_operation(operation)
+        .with_run(run)
+}

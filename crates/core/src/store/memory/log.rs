@@ -1,0 +1,230 @@
+//! One run of the memory store: its records, where its bases are, and the rules of appending, reading and pruning.
+
+use std::collections::VecDeque;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{HeadRef, RunKey, Seq};
+use crate::record::{FORMAT, Record, RecordHeader, RunFacts};
+use crate::store::{
+    At, Cursor, Order, Page, Paged, PruneCut, Pruned, RunAppend, RunHead, check_prune, is_repeat,
+};
+
+/// The log of one run.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) facts: RunFacts,
+    /// The batch that last named this run: how a run that stands in a batch twice is noticed without a set of keys.
+    pub(super) batch: u64,
+    /// The number of the oldest record kept.
+    first: u64,
+    /// The records from `first` on, in order.
+    records: VecDeque<Record>,
+    /// The numbers of the records that are bases, ascending, so that loading scans nothing.
+    bases: VecDeque<u64>,
+}
+
+impl Log {
+    pub(super) fn new(facts: RunFacts, batch: u64) -> Self {
+        Self { facts, batch, first: 0, records: VecDeque::new(), bases: VecDeque::new() }
+    }
+
+    /// Adds the records of an append that `check_append` let pass, if the head is the expected one.
+    pub(super) fn append(&mut self, append: RunAppend) -> Result<HeadRef> {
+        let head = self.head_ref(&append.run)?;
+        if append.expected != Some(head) {
+            return if self.is_repeat(&append) { Ok(head) } else { Err(conflict(&append.run, Some(head))) };
+        }
+        self.extend(append)
+    }
+
+    /// Adds records without looking at the head: those of a new run.
+    pub(super) fn extend(&mut self, append: RunAppend) -> Result<HeadRef> {
+        for record in append.records {
+            if record.header.base {
+                self.bases.push_back(record.header.seq.get());
+            }
+            self.records.push_back(record);
+        }
+        self.head_ref(&append.run)
+    }
+
+    /// Returns the last record's header.
+    pub(super) fn head(&self, run: &RunKey) -> Result<&RecordHeader> {
+        let Some(last) = self.records.len().checked_sub(1) else {
+            return Err(corrupt(run, self.first, "every record of the run is gone"));
+        };
+        self.header(run, last)
+    }
+
+    /// Returns what is known of the run without its log.
+    pub(super) fn run_head(&self, run: &RunKey, is_alive: impl Fn(&RecordHeader) -> bool) -> Result<RunHead> {
+        let head = self.head(run)?;
+        Ok(RunHead::after(run.clone(), Seq::new(self.first), head, is_alive(head), self.facts.clone()))
+    }
+
+    /// Returns the newest base at or before `at`, and the records from there to `at`.
+    pub(super) fn load(&self, run: &RunKey, at: At) -> Result<Vec<Record>> {
+        let end = match at {
+            At::Latest => self.head(run)?.seq.get(),
+            At::Seq(seq) => seq.get(),
+            // From the head backwards: what is looked up by id is rarely far from it.
+            At::Record(id) => match self.headers().rev().find(|header| header.id == id) {
+                Some(header) => header.seq.get(),
+                None => return Err(missing(run, at)),
+            },
+        };
+        let Some(last) = self.place(end) else {
+            let is_hole = self.headers().any(|header| header.seq.get() == end);
+            return Err(if is_hole {
+                corrupt(run, end, "a record before it is gone")
+            } else {
+                missing(run, at)
+            });
+        };
+        let bases_before = self.bases.partition_point(|base| *base <= end);
+        let Some(base) = bases_before.checked_sub(1).and_then(|newest| self.place(self.bases[newest])) else {
+            return Err(corrupt(run, end, "there is no base at or before the record"));
+        };
+        (base..=last)
+            .map(|place| {
+                self.header(run, place)?;
+                self.records[place].verify(run)?;
+                Ok(self.records[place].clone())
+            })
+            .collect()
+    }
+
+    /// Lists headers from `page` on.
+    pub(super) fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>> {
+        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+        // Where to go on, as a place among the records kept; what was pruned since is passed over.
+        let (from, to) = match (page.order, after) {
+            (_, None) => (0, self.records.len()),
+            (Order::OldestFirst, Some(seq)) => (self.place_from(seq + 1), self.records.len()),
+            (Order::NewestFirst, Some(seq)) => (0, self.place_from(seq)),
+        };
+        let wanted = page.len();
+        let places: Vec<usize> = match page.order {
+            Order::OldestFirst => (from..to).take(wanted).collect(),
+            Order::NewestFirst => (from..to).rev().take(wanted).collect(),
+        };
+        let is_last = places.len() == to.saturating_sub(from);
+        let items: Vec<RecordHeader> =
+            places.into_iter().map(|place| self.header(run, place).cloned()).collect::<Result<_>>()?;
+        let next = items.last().filter(|_| !is_last).map(|last| Cursor::new(format!("seq/{}", last.seq)));
+        Ok(Paged { items, next })
+    }
+
+    /// Makes the record at the cut a base and takes out what is before it. The caller drops what is returned.
+    pub(super) fn prune(&mut self, run: &RunKey, cut: PruneCut) -> Result<VecDeque<Record>> {
+        if cut.at.get() < self.first {
+            return Ok(VecDeque::new());
+        }
+        let Some(place) = self.place(cut.at.get()) else {
+            return Err(missing(run, At::Seq(cut.at)).with_operation("store.prune"));
+        };
+        let needed = check_prune(run, self.header(run, place)?, &cut)?.is_some();
+        if let Some(base) = cut.base.filter(|_| needed) {
+            self.records[place] = base;
+        }
+        let gone = self.records.drain(..place).collect();
+        self.first = cut.at.get();
+        while self.bases.front().is_some_and(|base| *base < self.first) {
+            self.bases.pop_front();
+        }
+        if needed {
+            self.bases.push_front(self.first);
+        }
+        Ok(gone)
+    }
+
+    /// Changes the records as a failing disk would, without regard to any rule.
+    pub(super) fn tamper(&mut self, change: impl FnOnce(&mut Vec<Record>)) {
+        let mut records = Vec::from(std::mem::take(&mut self.records));
+        change(&mut records);
+        self.bases = records.iter().filter(|r| r.header.base).map(|r| r.header.seq.get()).collect();
+        self.records = records.into();
+    }
+
+    /// Takes the log apart.
+    pub(super) fn into_records(self) -> VecDeque<Record> {
+        self.records
+    }
+
+    fn is_repeat(&self, append: &RunAppend) -> bool {
+        is_repeat(self.headers().rev(), append)
+            && append.facts.as_ref().is_none_or(|facts| *facts == self.facts)
+    }
+
+    fn headers(&self) -> impl DoubleEndedIterator<Item = &RecordHeader> {
+        self.records.iter().map(|record| &record.header)
+    }
+
+    fn head_ref(&self, run: &RunKey) -> Result<HeadRef> {
+        self.head(run).map(RecordHeader::head)
+    }
+
+    /// Returns where the record with this number is kept.
+    fn place(&self, seq: u64) -> Option<usize> {
+        let place = usize::try_from(seq.checked_sub(self.first)?).ok()?;
+        (place < self.records.len()).then_some(place)
+    }
+
+    /// Returns the place of the first record kept that has this number or a later one; one past the end if there is none.
+    fn place_from(&self, seq: u64) -> usize {
+        let place = usize::try_from(seq.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        place.min(self.records.len())
+    }
+
+    /// Returns a header whose place and format are right.
+    fn header(&self, run: &RunKey, place: usize) -> Result<&RecordHeader> {
+        let header = &self.records[place].header;
+        let seq = self.first + place as u64;
+        if header.format > FORMAT {
+            // The words for this are said in one place.
+            self.records[place].verify(run)?;
+        }
+        if header.seq.get() != seq {
+            return Err(corrupt(run, seq, &format!("record {} stands in its place", header.seq)));
+        }
+        Ok(header)
+    }
+}
+
+/// Adds up what was taken out.
+pub(super) fn count(gone: &VecDeque<Record>) -> Pruned {
+    Pruned { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
+}
+
+fn parse_cursor(cursor: &Cursor) -> Result<u64> {
+    let seq = cursor.as_str().strip_prefix("seq/").and_then(|text| text.parse().ok());
+    // The last number has none after it, so no listing ever ended there.
+    seq.filter(|seq| *seq < u64::MAX).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+            .with_operation("store.history")
+    })
+}
+
+/// The refusal of an append that expected another head.
+pub(super) fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
+    let message = match actual {
+        Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
+        None => "there is no such run; it was purged, or never started".to_owned(),
+    };
+    Error::new(ErrorKind::Conflict, message)
+        .with_operation("store.append")
+        .with_run(run)
+        .with_actual_head(actual)
+}
+
+fn missing(run: &RunKey, at: At) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the run does not hold {at}; it was pruned, or never written"))
+        .with_operation("store.load")
+        .with_run(run)
+}
+
+fn corrupt(run: &RunKey, seq: u64, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup"))
+        .with_run(run)
+        .with_seq(Seq::new(seq))
+}

@@ -1,0 +1,257 @@
+//! A clock that stands still until it is told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::clock::{Clock, Timestamp};
+
+/// A clock that stands still until it is told to advance. Clones share the time.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ferrata_core::testing::ManualClock;
+/// use ferrata_core::{Clock, Timestamp};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let clock = ManualClock::new(Timestamp::from_unix_ms(1_000));
+/// let sleep = clock.sleep(Duration::from_secs(5));
+/// assert_eq!(clock.sleepers(), 1);
+///
+/// assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::from_secs(5)));
+/// sleep.await;
+/// assert_eq!(clock.now(), Timestamp::from_unix_ms(6_000));
+/// # });
+/// ```
+#[derive(Clone)]
+pub struct ManualClock {
+    time: Arc<Mutex<Time>>,
+}
+
+struct Time {
+    wall: Timestamp,
+    monotonic: Duration,
+    /// Who sleeps, by the time of waking and the order of falling asleep.
+    sleepers: BTreeMap<Key, Option<Waker>>,
+    /// How many ever fell asleep.
+    slept: u64,
+    /// Who waits for somebody to fall asleep.
+    watchers: Vec<Waker>,
+}
+
+/// When a sleeper wakes, and a number that tells it from others who wake then.
+type Key = (Duration, u64);
+
+impl ManualClock {
+    /// Makes a clock at this wall time; its monotonic time starts at zero.
+    pub fn new(now: Timestamp) -> Self {
+        let time = Time {
+            wall: now,
+            monotonic: Duration::ZERO,
+            sleepers: BTreeMap::new(),
+            slept: 0,
+            watchers: Vec::new(),
+        };
+        Self { time: Arc::new(Mutex::new(time)) }
+    }
+
+    /// Moves both times forward, and wakes who has slept long enough, in the order of waking.
+    pub fn advance(&self, by: Duration) {
+        let woken = {
+            let mut time = self.lock();
+            let monotonic = time.monotonic.saturating_add(by);
+            time.advance_to(monotonic)
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Moves forward to the moment when the next sleeper wakes, and says how far that was; `None` if nobody sleeps.
+    ///
+    /// Zero if a sleeper's time has come that has not noticed yet.
+    pub fn advance_to_next_sleeper(&self) -> Option<Duration> {
+        let (by, woken) = {
+            let mut time = self.lock();
+            let (next, _) = *time.sleepers.first_key_value()?.0;
+            let by = next.saturating_sub(time.monotonic);
+            let monotonic = next.max(time.monotonic);
+            (by, time.advance_to(monotonic))
+        };
+        woken.into_iter().for_each(Waker::wake);
+        Some(by)
+    }
+
+    /// Sets the wall time, forwards or backwards, as an operator or a time server does; the monotonic time stays.
+    pub fn set_now(&self, now: Timestamp) {
+        self.lock().wall = now;
+    }
+
+    /// Returns how many sleep: futures of [`Clock::sleep`] that are neither resolved nor dropped.
+    pub fn sleepers(&self) -> usize {
+        self.lock().sleepers.len()
+    }
+
+    /// Waits until at least `count` sleep: what a test awaits before it advances, so that nobody falls asleep too late.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn until_sleepers(&self, count: usize) {
+        poll_fn(|cx| {
+            let mut time = self.lock();
+            if time.sleepers.len() >= count {
+                return Poll::Ready(());
+            }
+            time.watchers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Time> {
+        // Nothing panics while it is held; a poisoned clock would only hide the first failure of a test.
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for ManualClock {
+    /// A clock at 2001-09-09 01:46:40 UTC, which is 1,000,000,000 s after the Unix epoch: easy to tell from a time of today.
+    fn default() -> Self {
+        Self::new(Timestamp::from_unix_ms(1_000_000_000_000))
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = self.lock();
+        f.debug_struct("ManualClock")
+            .field("now", &time.wall)
+            .field("monotonic", &time.monotonic)
+            .field("sleepers", &time.sleepers.len())
+            .finish()
+    }
+}
+
+impl Time {
+    /// Moves forward and returns whom to wake; the caller wakes them without the lock, for they may look at the clock.
+    fn advance_to(&mut self, monotonic: Duration) -> Vec<Waker> {
+        self.wall = self.wall.plus(monotonic.saturating_sub(self.monotonic));
+        self.monotonic = monotonic;
+        self.sleepers.range_mut(..=(monotonic, u64::MAX)).filter_map(|(_, waker)| waker.take()).collect()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        self.lock().wall
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.lock().monotonic
+    }
+
+    /// Returns a future that resolves once the clock was told to advance so far. Its time runs from this call, polled or not.
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let (key, watchers) = {
+            let mut time = self.lock();
+            time.slept += 1;
+            let key = (time.monotonic.saturating_add(duration), time.slept);
+            time.sleepers.insert(key, None);
+            (key, std::mem::take(&mut time.watchers))
+        };
+        watchers.into_iter().for_each(Waker::wake);
+        Box::pin(Sleep { clock: self.clone(), key })
+    }
+}
+
+/// One sleeper, counted until it resolves or is dropped.
+struct Sleep {
+    clock: ManualClock,
+    key: Key,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut time = self.clock.lock();
+        if time.monotonic >= self.key.0 {
+            time.sleepers.remove(&self.key);
+            return Poll::Ready(());
+        }
+        time.sleepers.insert(self.key, Some(cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.clock.lock().sleepers.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(future: &mut Pin<Box<dyn Future<Output = ()> + Send>>) -> Poll<()> {
+        future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_sleeper_wakes_at_its_time_and_not_before() {
+        let clock = ManualClock::default();
+        let mut sleep = clock.sleep(Duration::from_millis(10));
+        clock.advance(Duration::from_millis(9));
+        assert_eq!(poll(&mut sleep), Poll::Pending);
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(poll(&mut sleep), Poll::Ready(()));
+        assert_eq!(clock.sleepers(), 0);
+    }
+
+    #[test]
+    fn a_dropped_sleeper_is_forgotten() {
+        let clock = ManualClock::default();
+        drop(clock.sleep(Duration::from_millis(10)));
+        assert_eq!(clock.advance_to_next_sleeper(), None);
+    }
+
+    #[test]
+    fn the_next_sleeper_is_the_one_that_wakes_first() {
+        let clock = ManualClock::default();
+        let (_late, mut early) = (clock.sleep(Duration::from_secs(9)), clock.sleep(Duration::from_secs(2)));
+        assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::from_secs(2)));
+        assert_eq!(poll(&mut early), Poll::Ready(()));
+        assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::from_secs(7)));
+        assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn the_wall_time_may_jump_and_the_monotonic_time_does_not() {
+        let clock = ManualClock::new(Timestamp::from_unix_ms(5_000));
+        clock.advance(Duration::from_secs(1));
+        clock.set_now(Timestamp::from_unix_ms(100));
+        assert_eq!(clock.monotonic(), Duration::from_secs(1));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!((clock.now().unix_ms(), clock.monotonic()), (1_100, Duration::from_secs(2)));
+    }
+
+    #[tokio::test]
+    async fn a_test_can_wait_until_somebody_sleeps() {
+        let clock = ManualClock::default();
+        let sleeper = clock.clone();
+        let both = async {
+            tokio::task::yield_now().await;
+            sleeper.sleep(Duration::from_secs(1)).await;
+        };
+        let test = async {
+            clock.until_sleepers(1).await;
+            clock.advance(Duration::from_secs(1));
+        };
+        tokio::join!(both, test);
+    }
+}

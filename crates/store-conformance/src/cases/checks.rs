@@ -1,0 +1,99 @@
+//! What a store refuses before it writes: entries that are empty, not dense, not chained, not sealed, or without facts.
+
+use ferrata_core::record::FORMAT;
+use ferrata_core::store::{RunAppend, check_append};
+use ferrata_core::{ErrorKind, Seq};
+
+use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
+
+/// An entry that `check_append` refuses is refused with the same kind, and nothing is written.
+async fn is_refused(stage: &Stage, log: &Log, entry: RunAppend, what: &str) {
+    let store = stage.store();
+    let kind = check_append(&entry).expect_err("the suite itself breaks a rule here").kind();
+    let mut kinds = vec![kind];
+    if kind != ErrorKind::Unsupported {
+        // A store that checks by itself says what the contract says of the call as a whole.
+        kinds.push(ErrorKind::Invalid);
+    }
+    let error = expect_refusal(append_one(&*store, &entry).await, &kinds, what);
+    assert_eq!(error.run(), Some(&entry.run), "the refusal of {what} names the run: {error:?}");
+    is_kept(&*store, log).await;
+}
+
+/// An entry must have at least one record.
+pub(crate) async fn an_entry_without_records_is_refused(stage: Stage) {
+    let log = stage.written("r-1", 2).await;
+    is_refused(&stage, &log, log.next(0), "an append of nothing").await;
+    let new = stage.log("r-2");
+    is_refused(&stage, &new, new.next(0), "a start of nothing").await;
+}
+
+/// Facts come with the first append of a run and with no other.
+pub(crate) async fn facts_belong_to_the_first_append(stage: Stage) {
+    let log = stage.written("r-1", 2).await;
+    let entry = RunAppend { facts: Some(log.facts.clone()), ..log.next(1) };
+    is_refused(&stage, &log, entry, "an append with facts").await;
+    let new = stage.log("r-2");
+    is_refused(&stage, &new, RunAppend { facts: None, ..new.next(1) }, "a start without facts").await;
+}
+
+/// Records are numbered on from the expected head, without a gap.
+pub(crate) async fn records_must_be_numbered_densely(stage: Stage) {
+    let log = stage.written("r-1", 3).await;
+    for place in 0..3 {
+        for shift in [-1, 1, 7] {
+            let mut entry = log.next(3);
+            let header = &mut entry.records[place].header;
+            header.seq = Seq::new(header.seq.get().saturating_add_signed(shift));
+            is_refused(&stage, &log, entry, "a record with a number out of line").await;
+        }
+    }
+    let new = stage.log("r-2");
+    let mut entry = new.next(1);
+    entry.records[0].header.seq = Seq::new(1);
+    is_refused(&stage, &new, entry, "a first record that is not number 0").await;
+}
+
+/// Each record names the one before it.
+pub(crate) async fn records_must_name_the_one_before(stage: Stage) {
+    let log = stage.written("r-1", 3).await;
+    let strange = log.records[0].header.id;
+    for place in 0..3 {
+        for prev in [None, Some(strange)] {
+            let mut entry = log.next(3);
+            entry.records[place].header.prev = prev;
+            is_refused(&stage, &log, entry, "a record that does not name the one before").await;
+        }
+    }
+    let new = stage.log("r-2");
+    let mut entry = new.next(1);
+    entry.records[0].header.prev = Some(strange);
+    is_refused(&stage, &new, entry, "a first record that names one before").await;
+}
+
+/// The length and the checksum in the header are those of the body.
+pub(crate) async fn records_must_be_sealed(stage: Stage) {
+    let log = stage.written("r-1", 3).await;
+    for place in 0..2 {
+        let mut entry = log.next(2);
+        entry.records[place].header.body_crc ^= 0x8000_0000;
+        is_refused(&stage, &log, entry, "a record with another checksum").await;
+        let mut entry = log.next(2);
+        entry.records[place].header.body_len -= 1;
+        is_refused(&stage, &log, entry, "a record with another length").await;
+    }
+}
+
+/// A run begins with a base.
+pub(crate) async fn a_run_must_begin_with_a_base(stage: Stage) {
+    let new = stage.log("r-1");
+    let entry = new.next_with(2, |header| header.base = header.seq.get() == 1);
+    is_refused(&stage, &new, entry, "a first record that is no base").await;
+}
+
+/// What this version could not read again is not written.
+pub(crate) async fn a_newer_format_is_not_written(stage: Stage) {
+    let log = stage.written("r-1", 2).await;
+    let entry = log.next_with(1, |header| header.format = FORMAT + 1);
+    is_refused(&stage, &log, entry, "a record of a newer format").await;
+}

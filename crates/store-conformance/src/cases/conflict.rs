@@ -1,0 +1,80 @@
+//! The sentence everything rests on: an append succeeds only if the head is exactly the expected one.
+
+use ferrata_core::store::{CheckpointStore, RunAppend};
+use ferrata_core::{ErrorKind, HeadRef};
+
+use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
+
+/// Checks that an append is refused for the head it expects, and that the refusal names the head there is.
+pub(super) async fn is_a_conflict(
+    store: &dyn CheckpointStore,
+    append: &RunAppend,
+    actual: Option<HeadRef>,
+    what: &str,
+) {
+    let error = expect_refusal(append_one(store, append).await, &[ErrorKind::Conflict], what);
+    assert_eq!(error.actual_head(), Some(actual), "the refusal of {what} names the head there is: {error:?}");
+    assert_eq!(error.run(), Some(&append.run), "the refusal of {what} names the run: {error:?}");
+}
+
+/// An append after a record that is no longer the last is refused.
+pub(crate) async fn an_append_behind_the_head_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.log("r-1");
+    let mut behind = vec![log.next(1)];
+    for _ in 0..4 {
+        log.write(&*store, 1).await;
+        behind.push(log.next(2));
+    }
+    behind.pop();
+    for append in &behind {
+        is_a_conflict(&*store, append, log.head(), "an append behind the head").await;
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// The position alone is not enough: the record there must have the expected id.
+pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let log = stage.written("r-1", 3).await;
+    // Another line of events, as far as this one: same numbers, other ids.
+    let mut other = stage.log("r-1");
+    other.took(&other.next(3));
+    let append = other.next(1);
+    assert_eq!(append.expected.map(|head| head.seq), log.head().map(|head| head.seq));
+    is_a_conflict(&*store, &append, log.head(), "an append after a record that was never written").await;
+    is_kept(&*store, &log).await;
+}
+
+/// An append after a record yet to come is refused, so that no hole is left.
+pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let log = stage.written("r-1", 3).await;
+    let mut ahead: Log = log.clone();
+    ahead.took(&ahead.next(2));
+    is_a_conflict(&*store, &ahead.next(1), log.head(), "an append beyond the head").await;
+    is_kept(&*store, &log).await;
+}
+
+/// An append to a run that does not exist is refused, and the refusal says that there is none.
+pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let mut never = stage.log("r-1");
+    never.took(&never.next(3));
+    is_a_conflict(&*store, &never.next(1), None, "an append to a run that does not exist").await;
+    never.records.clear();
+    is_kept(&*store, &never).await;
+}
+
+/// Starting a run that exists is refused.
+pub(crate) async fn starting_a_run_that_exists_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.log("r-1");
+    for _ in 0..2 {
+        log.write(&*store, 1).await;
+        let again = stage.log("r-1").with_facts(crate::stage::facts("another", 7));
+        is_a_conflict(&*store, &again.next(1), log.head(), "a start of a run that exists").await;
+        is_a_conflict(&*store, &again.next(3), log.head(), "a longer start of a run that exists").await;
+        is_kept(&*store, &log).await;
+    }
+}

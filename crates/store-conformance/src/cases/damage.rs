@@ -1,0 +1,184 @@
+//! Damage: never read as empty, never a panic, never the end of other runs; and a newer format is not damage.
+
+use ferrata_core::record::Record;
+use ferrata_core::store::{At, Order, Page, RunQuery};
+use ferrata_core::{Error, ErrorKind, Result, Seq};
+
+use crate::factory::Damage;
+use crate::stage::{Log, Stage, every_run, expect_refusal, is_kept, is_kept_at_head, ok};
+
+/// Writes a log to be damaged, between two that are not: nine records with bases at 0, 4 and 8.
+async fn three(stage: &Stage) -> [Log; 3] {
+    [stage.written("a", 9).await, stage.written("b", 9).await, stage.written("c", 9).await]
+}
+
+/// Checks that a load was refused, and that the error names the run and no other record.
+fn is_refused(result: Result<Option<Vec<Record>>>, kind: ErrorKind, log: &Log, seq: u64, what: &str) {
+    let error = expect_refusal(result, &[kind], what);
+    assert_eq!(error.run(), Some(&log.key), "the refusal of {what} names the run: {error:?}");
+    if let Some(named) = error.seq() {
+        assert_eq!(named, Seq::new(seq), "the refusal of {what} names the record: {error:?}");
+    }
+}
+
+/// Checks that the runs around a damaged one are all there: read, written and listed.
+async fn others_go_on(stage: &Stage, others: [&mut Log; 2]) {
+    let store = stage.store();
+    for log in others {
+        is_kept(&*store, log).await;
+        log.write(&*store, 2).await;
+        is_kept(&*store, log).await;
+        for order in [Order::NewestFirst, Order::OldestFirst] {
+            for limit in [1, 10] {
+                let listed = every_run(&*store, &RunQuery::default(), order, limit).await;
+                let found: Vec<_> = listed.iter().filter(|head| head.run == log.key).collect();
+                assert_eq!(found, [&log.run_head()], "{} is listed beside a damaged run", log.key);
+            }
+        }
+    }
+}
+
+/// Checks that a run that cannot be read can be purged, and its id used again.
+async fn can_be_purged(stage: &Stage, log: &Log) {
+    let store = stage.store();
+    ok(store.purge(&log.key).await, "purging a run that cannot be read");
+    let mut log = log.clone();
+    log.records.clear();
+    is_kept_at_head(&*store, &log).await;
+    log.write(&*store, 3).await;
+    is_kept(&*store, &log).await;
+}
+
+/// What every call may say of a run that cannot be read: the reason, or what it can still read, never that there is no such run.
+async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
+    let store = stage.store();
+    let is_reason = |error: &Error| assert_eq!(error.kind(), kind, "{error:?}");
+    match store.head(&log.key).await {
+        Ok(head) => assert!(head.is_some(), "a run that cannot be read exists"),
+        Err(error) => is_reason(&error),
+    }
+    match store.history(&log.key, Page::first(100)).await {
+        Ok(history) => assert!(!history.items.is_empty(), "the history of a run that cannot be read"),
+        Err(error) => is_reason(&error),
+    }
+    match store.load(&log.key, At::Latest).await {
+        Ok(loaded) => assert_eq!(loaded, Some(log.loaded(8)), "what can be read is right"),
+        Err(error) => is_reason(&error),
+    }
+}
+
+/// A record whose body was changed is `Corrupt` wherever it is needed.
+pub(crate) async fn a_changed_body_is_corrupt(stage: Stage) {
+    let store = stage.store();
+    // The head, a record in the middle, and bases.
+    for (n, seq) in [8_u64, 6, 4, 0].into_iter().enumerate() {
+        let mut log = stage.log(&format!("r-{n}"));
+        log.write(&*store, 9).await;
+        stage.damage(&log, Damage::Body(Seq::new(seq))).await;
+        is_not_empty(&stage, &log, ErrorKind::Corrupt).await;
+        let last_that_needs_it = log
+            .records
+            .iter()
+            .map(|record| record.header.seq.get())
+            .filter(|at| log.loaded(*at).iter().any(|needed| needed.header.seq.get() == seq));
+        for at in last_that_needs_it {
+            let id = log.records[usize::try_from(at).expect("the log is short")].header.id;
+            for at in [At::Seq(Seq::new(at)), At::Record(id)] {
+                let what = format!("loading {at} with damage at {seq}");
+                is_refused(store.load(&log.key, at).await, ErrorKind::Corrupt, &log, seq, &what);
+            }
+        }
+    }
+}
+
+/// Damage to one run harms no other: they are read, written and listed.
+pub(crate) async fn a_changed_body_harms_no_other_run(stage: Stage) {
+    let [mut before, log, mut after] = three(&stage).await;
+    stage.damage(&log, Damage::Body(Seq::new(8))).await;
+    others_go_on(&stage, [&mut before, &mut after]).await;
+}
+
+/// A damaged run can be purged.
+pub(crate) async fn a_damaged_run_can_be_purged(stage: Stage) {
+    let [mut before, log, mut after] = three(&stage).await;
+    stage.damage(&log, Damage::Body(Seq::new(4))).await;
+    can_be_purged(&stage, &log).await;
+    others_go_on(&stage, [&mut before, &mut after]).await;
+}
+
+/// A record that is gone leaves a hole, which is `Corrupt`, not a shorter log.
+pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
+    let store = stage.store();
+    let [mut before, log, mut after] = three(&stage).await;
+    stage.damage(&log, Damage::Gone(Seq::new(6))).await;
+    is_not_empty(&stage, &log, ErrorKind::Corrupt).await;
+    for at in [6, 7] {
+        let loaded = store.load(&log.key, At::Seq(Seq::new(at))).await;
+        let error = expect_refusal(loaded, &[ErrorKind::Corrupt], "loading across a hole");
+        assert_eq!(error.run(), Some(&log.key), "the refusal names the run: {error:?}");
+    }
+    others_go_on(&stage, [&mut before, &mut after]).await;
+    can_be_purged(&stage, &log).await;
+}
+
+/// A run without the base it needs is `Corrupt`, never empty.
+pub(crate) async fn a_missing_base_is_corrupt(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.log("r-1");
+    log.write_with(&*store, 5, |header| header.base = header.seq.get() == 0).await;
+    stage.damage(&log, Damage::Gone(Seq::new(0))).await;
+    for at in [At::Latest, At::Seq(Seq::new(1)), At::Seq(Seq::new(4))] {
+        let loaded = store.load(&log.key, at).await;
+        let error = expect_refusal(loaded, &[ErrorKind::Corrupt], "loading a run without a base");
+        assert_eq!(error.run(), Some(&log.key), "the refusal names the run: {error:?}");
+    }
+    can_be_purged(&stage, &log).await;
+}
+
+/// A last record that was cut off is no record: the log ends before it, or is `Corrupt`.
+pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: Stage) {
+    let store = stage.store();
+    let [mut before, mut log, mut after] = three(&stage).await;
+    stage.damage(&log, Damage::Torn).await;
+    // A process that finds it so reads what a new one would.
+    let other = stage.reopen().await;
+    drop(store);
+    let store = other.store();
+    match store.load(&log.key, At::Latest).await {
+        Err(error) => {
+            assert_eq!((error.kind(), error.run()), (ErrorKind::Corrupt, Some(&log.key)), "{error:?}");
+            can_be_purged(&other, &log).await;
+        }
+        Ok(_) => {
+            log.records.pop();
+            is_kept(&*store, &log).await;
+            log.write(&*store, 2).await;
+            is_kept(&*store, &log).await;
+        }
+    }
+    others_go_on(&other, [&mut before, &mut after]).await;
+}
+
+/// A record of a newer format is `Unsupported`: neither read wrongly nor taken for damage.
+pub(crate) async fn a_newer_format_is_unsupported(stage: Stage) {
+    let store = stage.store();
+    for (run, seq) in [("r-1", 8), ("r-2", 6)] {
+        let mut log = stage.log(run);
+        log.write_with(&*store, 9, |header| header.base = [0, 4].contains(&header.seq.get())).await;
+        stage.damage(&log, Damage::NewerFormat(Seq::new(seq))).await;
+        is_not_empty(&stage, &log, ErrorKind::Unsupported).await;
+        for at in [At::Seq(Seq::new(seq)), At::Latest] {
+            let what = format!("loading {at} with a newer format at {seq}");
+            is_refused(store.load(&log.key, at).await, ErrorKind::Unsupported, &log, seq, &what);
+        }
+    }
+}
+
+/// A run of a newer format harms no other, and can be purged.
+pub(crate) async fn a_newer_format_harms_no_other_run(stage: Stage) {
+    let [mut before, log, mut after] = three(&stage).await;
+    stage.damage(&log, Damage::NewerFormat(Seq::new(8))).await;
+    others_go_on(&stage, [&mut before, &mut after]).await;
+    can_be_purged(&stage, &log).await;
+    others_go_on(&stage, [&mut before, &mut after]).await;
+}

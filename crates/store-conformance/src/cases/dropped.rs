@@ -1,0 +1,95 @@
+//! Calls that are dropped on the way: done or not done, never half, and settled by calling again.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use ferrata_core::Seq;
+use ferrata_core::store::PruneCut;
+
+use crate::stage::{Log, Stage, appended, is_kept, is_kept_at_head, ok};
+
+/// Polls a call this often, letting others go on in between, and drops it.
+async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
+    let mut call = pin!(call);
+    for _ in 0..polls {
+        let is_ready = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
+        if is_ready {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// How often a call is polled before it is dropped, at most: stores that wait more often wait for the same thing again.
+const POLLS: usize = 12;
+
+/// An append that was dropped is there whole or not at all, and the same records again settle it.
+pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 1).await;
+    for polls in 0..POLLS {
+        let append = log.next(3);
+        drop_after(polls, store.append(vec![append.clone()])).await;
+        let head = ok(store.head(&log.key).await, "reading the head").map(|head| head.head());
+        let ends = [log.head(), append.records.last().map(|record| record.header.head())];
+        assert!(ends.contains(&head), "a dropped append is there whole or not at all: {head:?}");
+        appended(&*store, &append).await;
+        log.took(&append);
+        is_kept_at_head(&*store, &log).await;
+    }
+    is_kept(&*store, &log).await;
+}
+
+/// The same for a start, and for a batch.
+pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: Stage) {
+    let store = stage.store();
+    for polls in 0..POLLS {
+        let mut logs: Vec<Log> = (0..3).map(|n| stage.log(&format!("r-{polls}-{n}"))).collect();
+        let batch: Vec<_> = logs.iter().map(|log| log.next(2)).collect();
+        drop_after(polls, store.append(batch.clone())).await;
+        for (log, entry) in logs.iter().zip(&batch) {
+            let head = ok(store.head(&log.key).await, "reading the head").map(|head| head.head());
+            let ends = [None, entry.records.last().map(|record| record.header.head())];
+            assert!(ends.contains(&head), "a dropped start is there whole or not at all: {head:?}");
+        }
+        for result in store.append(batch.clone()).await {
+            ok(result, "the same start again");
+        }
+        for (log, entry) in logs.iter_mut().zip(&batch) {
+            log.took(entry);
+            is_kept(&*store, log).await;
+        }
+    }
+}
+
+/// A prune that was dropped can be called again, and leaves the log as one that was not.
+pub(crate) async fn a_dropped_prune_can_be_called_again(stage: Stage) {
+    let store = stage.store();
+    for polls in 0..POLLS {
+        let mut log = stage.written(&format!("r-{polls}"), 11).await;
+        let (at, base) = if polls % 2 == 0 { (8, None) } else { (6, Some(log.as_base(6))) };
+        let cut = PruneCut { at: Seq::new(at), base: base.clone() };
+        drop_after(polls, store.prune(&log.key, cut.clone())).await;
+        ok(store.prune(&log.key, cut).await, "pruning again");
+        log.pruned(at, base);
+        is_kept(&*store, &log).await;
+        log.write(&*store, 1).await;
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// A purge that was dropped can be called again, and the id can be used again after it.
+pub(crate) async fn a_dropped_purge_can_be_called_again(stage: Stage) {
+    let store = stage.store();
+    for polls in 0..POLLS {
+        let run = format!("r-{polls}");
+        let mut log = stage.written(&run, 11).await;
+        drop_after(polls, store.purge(&log.key)).await;
+        ok(store.purge(&log.key).await, "purging again");
+        log.records.clear();
+        is_kept_at_head(&*store, &log).await;
+        log.write(&*store, 2).await;
+        is_kept(&*store, &log).await;
+    }
+}

@@ -1,0 +1,175 @@
+//! Heartbeats: whose owner is alive, and until when.
+
+use std::time::Duration;
+
+use ferrata_core::ExecutorId;
+use ferrata_core::store::CheckpointStore;
+
+use crate::stage::{Log, Stage, Store, key_in, ok};
+
+/// A time to live that no property outlasts.
+pub(super) const LONG: Duration = Duration::from_secs(3_600);
+
+/// A time to live that a property waits for, if the store's clock cannot be moved: longer than one call takes anywhere.
+pub(super) const SHORT: Duration = Duration::from_millis(300);
+
+/// Starts a run of this owner.
+pub(super) async fn owned(stage: &Stage, run: &str, owner: Option<ExecutorId>) -> Log {
+    let mut log = stage.log(run);
+    log.write_with(&*stage.store(), 1, |header| header.owner = owner).await;
+    log
+}
+
+async fn beat(store: &dyn CheckpointStore, executor: ExecutorId, ttl: Duration) {
+    ok(store.heartbeat(&executor, ttl).await, "a heartbeat");
+}
+
+/// Tells whether the store takes the owner of this run for alive.
+async fn is_alive(store: &Store, log: &Log) -> bool {
+    ok(store.head(&log.key).await, "reading the head").expect("the run exists").owner_alive
+}
+
+/// After its heartbeat an owner is alive, in the run's head and in listings.
+pub(crate) async fn an_owner_is_alive_after_its_heartbeat(stage: Stage) {
+    let store = stage.store();
+    let owner = stage.executor();
+    beat(&*store, owner, LONG).await;
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    assert!(is_alive(&store, &log).await, "the heartbeat came before the run");
+    let other = stage.executor();
+    let late = owned(&stage, "r-2", Some(other)).await;
+    beat(&*store, other, LONG).await;
+    assert!(is_alive(&store, &late).await, "the heartbeat came after the run");
+    let listed = crate::stage::every_run(&*store, &<_>::default(), <_>::default(), 10).await;
+    assert!(listed.iter().all(|head| head.owner_alive), "alive in a listing, too: {listed:?}");
+}
+
+/// An owner that never sent a heartbeat is not alive.
+pub(crate) async fn an_owner_without_heartbeat_is_not_alive(stage: Stage) {
+    let log = owned(&stage, "r-1", Some(stage.executor())).await;
+    assert!(!is_alive(&stage.store(), &log).await, "nobody sent a heartbeat");
+}
+
+/// A heartbeat is for its executor, not for another.
+pub(crate) async fn a_heartbeat_is_for_its_executor_alone(stage: Stage) {
+    let (owner, other) = (stage.executor(), stage.executor());
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    beat(&*stage.store(), other, LONG).await;
+    assert!(!is_alive(&stage.store(), &log).await, "another executor sent the heartbeat");
+}
+
+/// A run without an owner has none that is alive.
+pub(crate) async fn a_run_without_owner_has_none_alive(stage: Stage) {
+    let owner = stage.executor();
+    beat(&*stage.store(), owner, LONG).await;
+    let mut log = owned(&stage, "r-1", Some(owner)).await;
+    log.write(&*stage.store(), 1).await;
+    assert!(!is_alive(&stage.store(), &log).await, "the run was released");
+    let never = owned(&stage, "r-2", None).await;
+    assert!(!is_alive(&stage.store(), &never).await, "the run never had an owner");
+}
+
+/// A heartbeat counts for every run of its executor, whatever the tenant.
+pub(crate) async fn a_heartbeat_counts_for_every_run_of_its_executor(stage: Stage) {
+    let store = stage.store();
+    let owner = stage.executor();
+    let mut logs = Vec::new();
+    for (tenant, run) in [("a", "r-1"), ("a", "r-2"), ("b", "r-1")] {
+        let mut log = stage.log_of(key_in(tenant, run));
+        log.write_with(&*store, 1, |header| header.owner = Some(owner)).await;
+        logs.push(log);
+    }
+    beat(&*store, owner, LONG).await;
+    for log in &logs {
+        assert!(is_alive(&store, log).await, "the owner of {} is alive", log.key);
+    }
+}
+
+/// A heartbeat expires when its time is over, by the store's clock.
+pub(crate) async fn a_heartbeat_expires(stage: Stage) {
+    let store = stage.store();
+    let owner = stage.executor();
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    beat(&*store, owner, SHORT).await;
+    stage.until(SHORT, "the end of a heartbeat", async || !is_alive(&store, &log).await).await;
+}
+
+/// A later heartbeat counts from its own time: an owner that goes on sending them stays alive.
+pub(crate) async fn a_later_heartbeat_replaces_a_shorter_one(stage: Stage) {
+    let store = stage.store();
+    let (owner, witness) = (stage.executor(), stage.executor());
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    let short = owned(&stage, "r-2", Some(witness)).await;
+    beat(&*store, owner, SHORT).await;
+    beat(&*store, owner, LONG).await;
+    beat(&*store, witness, SHORT).await;
+    // When the witness has expired, the first heartbeat of the owner would have, too.
+    stage.until(SHORT, "the end of a heartbeat", async || !is_alive(&store, &short).await).await;
+    assert!(is_alive(&store, &log).await, "the second heartbeat counts");
+}
+
+/// A later heartbeat counts also if it ends earlier than the one before.
+pub(crate) async fn a_later_heartbeat_replaces_a_longer_one(stage: Stage) {
+    let store = stage.store();
+    let owner = stage.executor();
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    beat(&*store, owner, LONG).await;
+    beat(&*store, owner, SHORT).await;
+    stage.until(SHORT, "the end of the second heartbeat", async || !is_alive(&store, &log).await).await;
+}
+
+/// A time to live of zero says that the executor has ended, and a later heartbeat that it has not.
+pub(crate) async fn a_heartbeat_of_zero_ends_the_executor(stage: Stage) {
+    let store = stage.store();
+    let owner = stage.executor();
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    beat(&*store, owner, Duration::ZERO).await;
+    assert!(!is_alive(&store, &log).await, "ended before it began");
+    for _ in 0..2 {
+        beat(&*store, owner, LONG).await;
+        assert!(is_alive(&store, &log).await, "alive");
+        beat(&*store, owner, Duration::ZERO).await;
+        assert!(!is_alive(&store, &log).await, "ended at once");
+    }
+}
+
+/// A time to live may be as long as can be said.
+pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: Stage) {
+    let store = stage.store();
+    for (run, ttl) in [
+        ("r-1", Duration::MAX),
+        ("r-2", Duration::from_secs(u64::MAX)),
+        ("r-3", Duration::from_millis(60_001)),
+    ] {
+        let owner = stage.executor();
+        let log = owned(&stage, run, Some(owner)).await;
+        beat(&*store, owner, ttl).await;
+        assert!(is_alive(&store, &log).await, "alive for {ttl:?}");
+    }
+}
+
+/// Who is alive, and who has ended, is the same for every instance.
+pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: Stage) {
+    let (store, other) = (stage.store(), stage.another().await);
+    let owner = stage.executor();
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    beat(&*other, owner, LONG).await;
+    assert!(is_alive(&store, &log).await && is_alive(&other, &log).await, "alive for both");
+    beat(&*store, owner, Duration::ZERO).await;
+    assert!(!is_alive(&store, &log).await && !is_alive(&other, &log).await, "ended for both");
+}
+
+/// A heartbeat lasts to its end and no longer, to the millisecond of the store's clock.
+pub(crate) async fn a_heartbeat_lasts_exactly_as_long_as_said(stage: Stage) {
+    let store = stage.store();
+    let owner = stage.executor();
+    let log = owned(&stage, "r-1", Some(owner)).await;
+    let ttl = Duration::from_secs(30);
+    for _ in 0..2 {
+        beat(&*store, owner, ttl).await;
+        stage.advance(ttl - Duration::from_millis(1)).await;
+        assert!(is_alive(&store, &log).await, "alive a millisecond before the end");
+    }
+    stage.advance(Duration::from_millis(1)).await;
+    assert!(!is_alive(&store, &log).await, "not alive at the end");
+}

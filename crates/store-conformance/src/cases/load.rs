@@ -1,0 +1,116 @@
+//! Loading: the newest base at or before a position, and the records up to it.
+
+use ferrata_core::record::RecordHeader;
+use ferrata_core::store::At;
+use ferrata_core::{ErrorKind, RecordId, Seq};
+
+use crate::stage::{Log, Stage, expect_refusal, is_kept, is_kept_at_head, key, ok};
+
+/// Writes a log with bases at these positions, in appends of different lengths.
+async fn with_bases(stage: &Stage, run: &str, bases: &[u64]) -> Log {
+    let mut log = stage.log(run);
+    for count in [1, 2, 3, 1, 4] {
+        let shape = |header: &mut RecordHeader| header.base = bases.contains(&header.seq.get());
+        log.write_with(&*stage.store(), count, shape).await;
+    }
+    log
+}
+
+/// Base positions that differ in what lies between: none, all, neighbours, in the middle and at the end of an append.
+const BASES: [&[u64]; 6] =
+    [&[0], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[0, 5], &[0, 1, 9, 10], &[0, 2, 3, 6], &[0, 10]];
+
+/// A run that does not exist loads as `None`, at every position.
+pub(crate) async fn a_missing_run_loads_as_none(stage: Stage) {
+    let other = stage.written("other", 2).await;
+    let id = other.records[0].header.id;
+    for at in [At::Latest, At::Seq(Seq::new(0)), At::Seq(Seq::new(7)), At::Record(id)] {
+        let loaded = ok(stage.store().load(&key("missing"), at).await, "loading a run that does not exist");
+        assert_eq!(loaded, None, "a run that does not exist, at {at}");
+    }
+}
+
+/// A run that does not exist has no head.
+pub(crate) async fn a_missing_run_has_no_head(stage: Stage) {
+    stage.written("other", 2).await;
+    let head = ok(stage.store().head(&key("missing")).await, "reading the head of a missing run");
+    assert_eq!(head, None, "the head of a run that does not exist");
+}
+
+/// The head is the last record, after each append.
+pub(crate) async fn the_head_follows_each_append(stage: Stage) {
+    let mut log = stage.log("r-1");
+    for count in [1, 1, 3, 2, 1] {
+        log.write(&*stage.store(), count).await;
+        let head = ok(stage.store().head(&log.key).await, "reading the head");
+        assert_eq!(head, Some(log.run_head()), "the head after an append");
+    }
+}
+
+/// At the head: from the newest base on.
+pub(crate) async fn loading_the_latest_starts_at_the_newest_base(stage: Stage) {
+    for (n, bases) in BASES.into_iter().enumerate() {
+        let log = with_bases(&stage, &format!("r-{n}"), bases).await;
+        is_kept_at_head(&*stage.store(), &log).await;
+    }
+}
+
+/// At a number: from the newest base at or before it, up to and including it.
+pub(crate) async fn every_record_can_be_loaded_by_its_number(stage: Stage) {
+    for (n, bases) in BASES.into_iter().enumerate() {
+        let log = with_bases(&stage, &format!("r-{n}"), bases).await;
+        for seq in 0..log.records.len() as u64 {
+            let loaded = ok(stage.store().load(&log.key, At::Seq(Seq::new(seq))).await, "loading by number");
+            assert_eq!(loaded, Some(log.loaded(seq)), "record {seq} with bases at {bases:?}");
+        }
+    }
+}
+
+/// At an id: the same as at its number.
+pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: Stage) {
+    for (n, bases) in BASES.into_iter().enumerate() {
+        let log = with_bases(&stage, &format!("r-{n}"), bases).await;
+        for (seq, record) in log.records.iter().enumerate() {
+            let loaded =
+                ok(stage.store().load(&log.key, At::Record(record.header.id)).await, "loading by id");
+            assert_eq!(loaded, Some(log.loaded(seq as u64)), "record {seq} with bases at {bases:?}");
+        }
+    }
+}
+
+/// A number beyond the head is not found, which is not the same as a missing run.
+pub(crate) async fn a_number_beyond_the_head_is_not_found(stage: Stage) {
+    let log = stage.written("r-1", 3).await;
+    for seq in [3, 4, 1_000, u64::from(u32::MAX) + 1, i64::MAX as u64, u64::MAX] {
+        let loaded = stage.store().load(&log.key, At::Seq(Seq::new(seq))).await;
+        expect_refusal(loaded, &[ErrorKind::NotFound], "loading beyond the head");
+    }
+    is_kept(&*stage.store(), &log).await;
+}
+
+/// An id that no record of this run has is not found, also when a record of another run has it.
+pub(crate) async fn an_id_of_no_record_is_not_found(stage: Stage) {
+    let (log, other) = (stage.written("r-1", 3).await, stage.written("r-2", 3).await);
+    let never = RecordId::from_uuid(*stage.executor().as_uuid());
+    for id in [never, other.records[0].header.id, other.records[2].header.id] {
+        let loaded = stage.store().load(&log.key, At::Record(id)).await;
+        expect_refusal(loaded, &[ErrorKind::NotFound], "loading at an id of no record");
+    }
+}
+
+/// Reading changes nothing, however often.
+pub(crate) async fn reading_changes_nothing(stage: Stage) {
+    let log = stage.written("r-1", 6).await;
+    for _ in 0..3 {
+        is_kept(&*stage.store(), &log).await;
+    }
+}
+
+/// Three hundred records after a base are loaded whole.
+pub(crate) async fn a_long_way_from_the_base_is_loaded_whole(stage: Stage) {
+    let mut log = stage.log("r-1");
+    for count in [1, 100, 100, 100] {
+        log.write_with(&*stage.store(), count, |header| header.base = header.seq.get() == 0).await;
+    }
+    is_kept_at_head(&*stage.store(), &log).await;
+}

@@ -1,0 +1,52 @@
+//! The properties, one function for one sentence of the contract. `registry.rs` lists them; what is not listed there is dead
+//! code, which the compiler refuses.
+
+pub(crate) mod append;
+pub(crate) mod checks;
+pub(crate) mod concurrency;
+pub(crate) mod conflict;
+pub(crate) mod content;
+pub(crate) mod damage;
+pub(crate) mod dropped;
+pub(crate) mod due;
+pub(crate) mod durability;
+pub(crate) mod filters;
+pub(crate) mod heartbeat;
+pub(crate) mod history;
+pub(crate) mod load;
+pub(crate) mod model;
+pub(crate) mod names;
+pub(crate) mod prune;
+pub(crate) mod purge;
+pub(crate) mod readers;
+pub(crate) mod retry;
+pub(crate) mod runs;
+pub(crate) mod setup;
+
+/// Valid label texts that mean something to a query language, a pattern, a path or an encoding.
+const HOSTILE_TEXTS: [&str; 24] = [
+    "'",
+    "\"",
+    "''",
+    "\\",
+    "\\'",
+    "`",
+    "$.",
+    "$.*",
+    "|",
+    "{}",
+    "|{}",
+    "%",
+    "_",
+    "*",
+    "?",
+    "[a-z]",
+    "k=v",
+    ",",
+    "/../",
+    "'; drop table runs; --",
+    "null",
+    "é",
+    "e\u{301}",
+    "\u{1F980}\u{200D}\u{FFFD}",
+];

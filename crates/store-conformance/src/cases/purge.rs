@@ -1,0 +1,169 @@
+//! Purging: a run and every trace of it go, and nothing else.
+
+use ferrata_core::ErrorKind;
+use ferrata_core::record::Parent;
+use ferrata_core::store::{At, Order, Page, PruneCut, Purged, RunQuery};
+use ferrata_core::{RunKey, Seq};
+
+use super::conflict::is_a_conflict;
+use crate::stage::{
+    Log, Stage, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head, key, key_in, label, ok,
+};
+
+fn size(log: &Log) -> Purged {
+    Purged {
+        records: log.records.len() as u64,
+        bytes: log.records.iter().map(|record| record.body.len() as u64).sum(),
+    }
+}
+
+/// Purges what must succeed, and takes the log as empty.
+async fn purged(stage: &Stage, log: &mut Log) -> Purged {
+    let purged = ok(stage.store().purge(&log.key).await, "purging");
+    log.records.clear();
+    purged
+}
+
+async fn listed(stage: &Stage) -> Vec<RunKey> {
+    let heads = every_run(&*stage.store(), &RunQuery::default(), Order::OldestFirst, 10).await;
+    heads.into_iter().map(|head| head.run).collect()
+}
+
+/// After a purge no call knows the run.
+pub(crate) async fn purging_leaves_no_trace(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 6).await;
+    let records = log.records.clone();
+    purged(&stage, &mut log).await;
+    is_kept_at_head(&*store, &log).await;
+    for record in records {
+        for at in [At::Seq(record.header.seq), At::Record(record.header.id)] {
+            let loaded = ok(store.load(&log.key, at).await, "loading a purged run");
+            assert_eq!(loaded, None, "a purged run, at {at}");
+        }
+    }
+    let history = store.history(&log.key, Page::default()).await;
+    expect_refusal(history, &[ErrorKind::NotFound], "the history of a purged run");
+    let cut = PruneCut { at: Seq::new(4), base: None };
+    expect_refusal(store.prune(&log.key, cut).await, &[ErrorKind::NotFound], "pruning a purged run");
+    assert_eq!(listed(&stage).await, [], "a purged run is not listed");
+}
+
+/// The purge says what it removed: what was kept, no more.
+pub(crate) async fn purging_says_what_it_removed(stage: Stage) {
+    let mut whole = stage.written("r-1", 6).await;
+    let expected = size(&whole);
+    assert_eq!(purged(&stage, &mut whole).await, expected, "a whole log");
+    let mut pruned = stage.written("r-2", 11).await;
+    let cut = PruneCut { at: Seq::new(8), base: None };
+    ok(stage.store().prune(&pruned.key, cut).await, "pruning");
+    pruned.pruned(8, None);
+    let expected = size(&pruned);
+    assert_eq!(purged(&stage, &mut pruned).await, expected, "a log that was pruned");
+}
+
+/// Purging what does not exist is `Ok` and removes nothing.
+pub(crate) async fn purging_a_missing_run_removes_nothing(stage: Stage) {
+    let mut log = stage.written("r-1", 2).await;
+    let never = ok(stage.store().purge(&key("missing")).await, "purging a run that never was");
+    assert_eq!(never, Purged::default());
+    purged(&stage, &mut log).await;
+    assert_eq!(purged(&stage, &mut log).await, Purged::default(), "the second time nothing is left");
+}
+
+/// Other runs stay: of other tenants, with names that begin alike, forks of it, and those with the same labels.
+pub(crate) async fn purging_one_run_leaves_others(stage: Stage) {
+    let store = stage.store();
+    let said = || label(facts("w", 5), "k", "v");
+    let mut log = stage.log("r-1").with_facts(said());
+    log.write(&*store, 5).await;
+    let at = log.head().expect("the log was written");
+    let mut others: Vec<Log> =
+        [key("r-10"), key("r-1.x"), key("r-"), key("r-1:0"), key_in("other", "r-1"), key_in("defaul", "t")]
+            .map(|key| stage.log_of(key).with_facts(said()))
+            .into();
+    let fork = said().with_parent(Parent { run: log.key.clone(), at });
+    others.push(stage.log("fork").with_facts(fork));
+    for other in &mut others {
+        other.write(&*store, 5).await;
+    }
+    purged(&stage, &mut log).await;
+    for other in &others {
+        is_kept(&*store, other).await;
+    }
+    let mut expected: Vec<_> = others.iter().map(|other| other.key.clone()).collect();
+    expected.sort();
+    assert_eq!(listed(&stage).await, expected, "all others are listed");
+}
+
+/// The id can be used again, for a run that has nothing of the old one.
+pub(crate) async fn a_purged_id_can_be_used_again(stage: Stage) {
+    let store = stage.store();
+    for (round, workflow) in (0..).zip(["first", "second", "third"]) {
+        let said = label(facts(workflow, 100 - round), workflow, "yes");
+        let mut log = stage.log("r-1").with_facts(said);
+        log.write(&*store, 5).await;
+        if round == 1 {
+            let cut = PruneCut { at: Seq::new(4), base: None };
+            ok(store.prune(&log.key, cut).await, "pruning");
+            log.pruned(4, None);
+        }
+        is_kept(&*store, &log).await;
+        let heads = every_run(&*store, &RunQuery::default(), Order::OldestFirst, 10).await;
+        assert_eq!(heads, [log.run_head()], "one run is listed, the new one");
+        purged(&stage, &mut log).await;
+        is_kept_at_head(&*store, &log).await;
+    }
+}
+
+/// A writer of the old life is refused, before and after the new life begins, because it expects a record that is not there.
+pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: Stage) {
+    let store = stage.store();
+    let mut old = stage.written("r-1", 3).await;
+    let late = old.next(1);
+    purged(&stage, &mut old).await;
+    is_a_conflict(&*store, &late, None, "a late append to a purged run").await;
+    is_kept_at_head(&*store, &old).await;
+
+    let mut new = stage.log("r-1");
+    for count in [1, 1, 1, 2] {
+        new.write(&*store, count).await;
+        is_a_conflict(&*store, &late, new.head(), "a late append to another life").await;
+        is_kept(&*store, &new).await;
+    }
+}
+
+/// A late start of the old life is refused in the new one; so is a repeat of what was acknowledged in the old one.
+pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: Stage) {
+    let store = stage.store();
+    let mut old = stage.log("r-1");
+    let start = old.next(1);
+    appended(&*store, &start).await;
+    old.took(&start);
+    let more = old.next(1);
+    appended(&*store, &more).await;
+    old.took(&more);
+    purged(&stage, &mut old).await;
+    let mut new = stage.log("r-1");
+    new.write(&*store, 2).await;
+    is_a_conflict(&*store, &start, new.head(), "a late start").await;
+    is_a_conflict(&*store, &more, new.head(), "a late repeat").await;
+    is_kept(&*store, &new).await;
+}
+
+/// What one instance purged is gone for the others, and what it starts anew is new for them.
+pub(crate) async fn a_purge_counts_for_every_instance(stage: Stage) {
+    let (store, other) = (stage.store(), stage.another().await);
+    let mut old = stage.written("r-1", 5).await;
+    is_kept(&*other, &old).await;
+    let late = old.next(1);
+    purged(&stage, &mut old).await;
+    is_kept_at_head(&*other, &old).await;
+    is_a_conflict(&*other, &late, None, "a late append of another instance").await;
+    let mut new = stage.log("r-1").with_facts(facts("another", 3));
+    new.write(&*store, 5).await;
+    is_kept(&*other, &new).await;
+    is_a_conflict(&*other, &late, new.head(), "a late append of another instance").await;
+    new.write(&*other, 1).await;
+    is_kept(&*store, &new).await;
+}

@@ -1,0 +1,141 @@
+//! Readers while others write: what they see is whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferrata_core::Seq;
+use ferrata_core::store::{At, Order as Listed, RunQuery};
+
+use super::concurrency::instances;
+use crate::stage::{Stage, Store, every_header, every_run, ok, together};
+
+/// Runs a writer, and readers until it is done.
+async fn while_writing<F: Future<Output = ()> + Send + 'static>(
+    stores: &[Store],
+    writer: impl Future<Output = ()> + Send + 'static,
+    read: impl Fn(Store) -> F + Clone + Send + 'static,
+) {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let mut tasks: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    for store in stores {
+        let (store, read, is_done) = (Arc::clone(store), read.clone(), Arc::clone(&is_done));
+        tasks.push(Box::pin(async move {
+            // At least once, also when the writer was faster.
+            loop {
+                let was_done = is_done.load(Ordering::SeqCst);
+                read(Arc::clone(&store)).await;
+                if was_done {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+    tasks.push(Box::pin(async move {
+        writer.await;
+        is_done.store(true, Ordering::SeqCst);
+    }));
+    together(tasks).await;
+}
+
+/// Whoever sees a head can load everything up to it, while the log grows in appends of several records.
+pub(crate) async fn what_a_head_names_can_be_loaded(stage: Stage) {
+    let stores = instances(&stage, 3).await;
+    let mut log = stage.written("r-1", 1).await;
+    let (key, writer) = (log.key.clone(), stage.store());
+    let write = async move {
+        for count in (1..=4).cycle().take(60) {
+            log.write(&*writer, count).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    while_writing(&stores, write, move |store| {
+        let key = key.clone();
+        async move {
+            let head = ok(store.head(&key).await, "reading the head").expect("the run exists");
+            let loaded = ok(store.load(&key, At::Seq(head.seq)).await, "loading what the head names");
+            let loaded = loaded.expect("the run exists");
+            let (first, last) = (&loaded[0].header, &loaded[loaded.len() - 1].header);
+            assert!(first.base, "a load begins with a base");
+            assert_eq!(last.head(), head.head(), "the record that the head names");
+            for (before, after) in loaded.iter().zip(&loaded[1..]) {
+                assert_eq!(after.header.prev, Some(before.header.id), "what is loaded is one line");
+            }
+            let history = every_header(&*store, &key, Listed::OldestFirst, 1_000).await;
+            assert!(history.len() as u64 > head.seq.get(), "the history reaches the head");
+            for (place, header) in (0..).zip(&history) {
+                assert_eq!(header.seq, Seq::new(place), "the history has no hole");
+            }
+        }
+    })
+    .await;
+}
+
+/// An append of several records is seen whole or not at all.
+pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: Stage) {
+    const EACH: usize = 5;
+    let stores = instances(&stage, 3).await;
+    let mut log = stage.log("r-1");
+    log.write(&*stage.store(), EACH).await;
+    let (key, writer) = (log.key.clone(), stage.store());
+    let write = async move {
+        for _ in 0..40 {
+            log.write(&*writer, EACH).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    while_writing(&stores, write, move |store| {
+        let key = key.clone();
+        async move {
+            let head = ok(store.head(&key).await, "reading the head").expect("the run exists");
+            let seen = usize::try_from(head.seq.get()).expect("the log is short") + 1;
+            assert!(seen.is_multiple_of(EACH), "a head after {seen} records, written {EACH} at a time");
+            let loaded = ok(store.load(&key, At::Latest).await, "loading").expect("the run exists");
+            let seen = loaded.last().map_or(0, |record| record.header.seq.get() + 1);
+            assert!(seen.is_multiple_of(EACH as u64), "{seen} records loaded, written {EACH} at a time");
+        }
+    })
+    .await;
+}
+
+/// A listing during writes has every run that is there throughout.
+pub(crate) async fn a_listing_during_writes_has_every_run(stage: Stage) {
+    let stores = instances(&stage, 3).await;
+    let mut logs = Vec::new();
+    for n in 0..20 {
+        logs.push(stage.written(&format!("there-{n}"), 1).await);
+    }
+    let there: Vec<_> = logs.iter().map(|log| log.key.clone()).collect();
+    // Before and after the others in every order, so that whoever counts places comes out wrong.
+    let passing: Vec<_> =
+        (0..20).map(|n| stage.log(&format!("{}-{n}", ["passing", "thereby"][n % 2]))).collect();
+    let writer = stage.store();
+    let write = async move {
+        let mut passed = Vec::new();
+        for (mut log, mut passing) in logs.into_iter().zip(passing) {
+            passing.write(&*writer, 1).await;
+            log.write(&*writer, 2).await;
+            tokio::task::yield_now().await;
+            passed.push(passing.key);
+            // They come one by one and go several at once, so that their number is never the same for long.
+            if passed.len() == 5 {
+                for key in passed.drain(..) {
+                    ok(writer.purge(&key).await, "purging");
+                }
+            }
+        }
+    };
+    while_writing(&stores, write, move |store| {
+        let there = there.clone();
+        async move {
+            let listed = every_run(&*store, &RunQuery::default(), Listed::NewestFirst, 7).await;
+            let mut seen: Vec<_> =
+                listed.into_iter().map(|head| head.run).filter(|run| there.contains(run)).collect();
+            seen.sort();
+            let mut expected = there;
+            expected.sort();
+            assert_eq!(seen, expected, "every run that is there throughout, once");
+        }
+    })
+    .await;
+}

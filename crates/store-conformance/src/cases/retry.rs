@@ -1,0 +1,207 @@
+//! Lost replies: the same records again are `Ok` and written once; anything else is refused.
+
+use ferrata_core::record::{Record, RunStatus};
+use ferrata_core::store::{PruneCut, RunAppend};
+use ferrata_core::{ErrorKind, Seq};
+
+use super::conflict::is_a_conflict;
+use crate::stage::{Stage, append_one, appended, expect_refusal, is_kept, ok, together};
+
+/// What was appended and is the end of the log is `Ok` again, and nothing is doubled.
+pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 2).await;
+    for count in [1, 3, 6] {
+        let append = log.next(count);
+        appended(&*store, &append).await;
+        log.took(&append);
+        for _ in 0..3 {
+            appended(&*store, &append).await;
+            is_kept(&*store, &log).await;
+        }
+    }
+    log.write(&*store, 1).await;
+    is_kept(&*store, &log).await;
+}
+
+/// The same holds for the first append of a run.
+pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: Stage) {
+    let store = stage.store();
+    for (run, count) in [("r-1", 1), ("r-2", 4)] {
+        let mut log = stage.log(run);
+        let append = log.next(count);
+        appended(&*store, &append).await;
+        log.took(&append);
+        for _ in 0..2 {
+            appended(&*store, &append).await;
+            is_kept(&*store, &log).await;
+        }
+    }
+}
+
+/// The last records of an append are the end of the log, too, whatever came with them.
+pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 2).await;
+    let append = log.next(4);
+    appended(&*store, &append).await;
+    let before = log.clone();
+    log.took(&append);
+    for skipped in 1..4 {
+        let mut part = before.clone();
+        part.records.extend(append.records[..skipped].iter().cloned());
+        let rest = RunAppend {
+            expected: part.head(),
+            records: append.records[skipped..].to_vec(),
+            ..append.clone()
+        };
+        appended(&*store, &rest).await;
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// Once somebody else has written, the same records are no longer the end of the log.
+pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.log("r-1");
+    for count in [2, 3] {
+        let append = log.next(count);
+        appended(&*store, &append).await;
+        log.took(&append);
+        log.write(&*store, 1).await;
+        is_a_conflict(&*store, &append, log.head(), "a repeat after a later append").await;
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// An id names one record; the same id with another body is not that record.
+pub(crate) async fn a_repeat_with_another_body_is_refused(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 1).await;
+    let append = log.next(3);
+    appended(&*store, &append).await;
+    log.took(&append);
+    for place in 0..3 {
+        let mut changed = append.clone();
+        let record = &mut changed.records[place];
+        let mut body = record.body.to_vec();
+        body[0] ^= 1;
+        *record = Record::seal(record.header.clone(), body.into()).expect("the body is small");
+        let kinds = [ErrorKind::Conflict, ErrorKind::AlreadyExists];
+        expect_refusal(append_one(&*store, &changed).await, &kinds, "a repeat with another body");
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// The same id with another header is not that record either.
+pub(crate) async fn a_repeat_with_another_header_is_refused(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 1).await;
+    let append = log.next(2);
+    appended(&*store, &append).await;
+    log.took(&append);
+    for place in 0..2 {
+        let mut changed = append.clone();
+        changed.records[place].header.status = RunStatus::Completed;
+        let kinds = [ErrorKind::Conflict, ErrorKind::AlreadyExists];
+        expect_refusal(append_one(&*store, &changed).await, &kinds, "a repeat with another status");
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// A repeat that adds a record is another append, and its head is not the expected one.
+pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 1).await;
+    let append = log.next(2);
+    appended(&*store, &append).await;
+    log.took(&append);
+    let mut longer = append.clone();
+    longer.records.extend(log.next(1).records);
+    is_a_conflict(&*store, &longer, log.head(), "a repeat that adds a record").await;
+    is_kept(&*store, &log).await;
+}
+
+/// Pruning between the lost reply and the retry does not make the retry another append.
+pub(crate) async fn a_repeat_after_pruning_is_ok(stage: Stage) {
+    let store = stage.store();
+    // The cut goes through the middle of the append, at a base that was one already.
+    let mut log = stage.written("r-1", 2).await;
+    let append = log.next(4);
+    appended(&*store, &append).await;
+    log.took(&append);
+    ok(store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await, "pruning at a base");
+    log.pruned(4, None);
+    appended(&*store, &append).await;
+    is_kept(&*store, &log).await;
+
+    // The head itself has become a base.
+    let mut log = stage.written("r-2", 1).await;
+    let append = log.next(2);
+    appended(&*store, &append).await;
+    log.took(&append);
+    let base = log.as_base(2);
+    ok(
+        store.prune(&log.key, PruneCut { at: Seq::new(2), base: Some(base.clone()) }).await,
+        "pruning at the head",
+    );
+    log.pruned(2, Some(base));
+    appended(&*store, &append).await;
+    is_kept(&*store, &log).await;
+}
+
+/// A batch whose reply was lost can be sent again as it is: what was written is settled, what was not is written.
+pub(crate) async fn a_repeated_batch_settles_each_entry(stage: Stage) {
+    let store = stage.store();
+    let mut logs = [stage.written("r-1", 1).await, stage.log("r-2"), stage.written("r-3", 2).await];
+    let batch: Vec<_> = logs.iter().map(|log| log.next(2)).collect();
+    for entry in &batch[..2] {
+        appended(&*store, entry).await;
+    }
+    for _ in 0..2 {
+        let results = store.append(batch.clone()).await;
+        assert_eq!(results.len(), 3, "one result for each entry: {results:?}");
+        for (result, entry) in results.into_iter().zip(&batch) {
+            let head = ok(result, "an entry of a repeated batch");
+            assert_eq!(Some(head), entry.records.last().map(|record| record.header.head()));
+        }
+    }
+    for (log, entry) in logs.iter_mut().zip(&batch) {
+        log.took(entry);
+        is_kept(&*store, log).await;
+    }
+}
+
+/// A retry may come from another instance.
+pub(crate) async fn a_repeat_from_another_instance_is_ok(stage: Stage) {
+    let (store, other) = (stage.store(), stage.another().await);
+    let mut log = stage.log("r-1");
+    for count in [1, 3] {
+        let append = log.next(count);
+        appended(&*store, &append).await;
+        log.took(&append);
+        appended(&*other, &append).await;
+        is_kept(&*store, &log).await;
+        is_kept(&*other, &log).await;
+    }
+}
+
+/// The same records sent at the same time, by several instances, are written once and `Ok` for all.
+pub(crate) async fn repeats_at_the_same_time_are_written_once(stage: Stage) {
+    let mut log = stage.log("r-1");
+    let mut stores = vec![stage.store()];
+    for _ in 0..3 {
+        stores.push(stage.another().await);
+    }
+    for count in [1, 2, 1, 3, 1, 1] {
+        let append = log.next(count);
+        let tasks: Vec<_> = stores.iter().chain(&stores).cloned().collect();
+        together(tasks.into_iter().map(|store| {
+            let append = append.clone();
+            async move { appended(&*store, &append).await }
+        }))
+        .await;
+        log.took(&append);
+        is_kept(&*stores[0], &log).await;
+    }
+}

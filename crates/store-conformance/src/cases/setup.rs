@@ -1,0 +1,88 @@
+//! Setting up, and what a store says of itself.
+
+use ferrata_core::store::{Order, RunQuery};
+use ferrata_core::{Clock, SystemClock};
+
+use crate::stage::{Stage, every_run, is_kept, ok, together};
+
+/// Setting up again is `Ok` and leaves what is stored as it is.
+pub(crate) async fn setup_can_be_repeated(stage: Stage) {
+    let mut log = stage.written("r-1", 6).await;
+    for _ in 0..3 {
+        ok(stage.store().setup().await, "setting up again");
+        is_kept(&*stage.store(), &log).await;
+        log.write(&*stage.store(), 1).await;
+    }
+    let listed = every_run(&*stage.store(), &RunQuery::default(), Order::OldestFirst, 10).await;
+    assert_eq!(listed, [log.run_head()]);
+}
+
+/// Setting up is safe from many instances at once, also while runs are written.
+pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: Stage) {
+    let mut stores = Vec::new();
+    for _ in 0..10 {
+        stores.push(stage.unprepared().await);
+    }
+    let mut log = stage.written("r-1", 1).await;
+    let writer = {
+        let (store, mut log) = (stage.store(), log.clone());
+        async move {
+            for _ in 0..20 {
+                log.write(&*store, 1).await;
+            }
+            log
+        }
+    };
+    let setups = stores.iter().cloned().map(|store| async move { store.setup().await });
+    let (written, results) = tokio::join!(together([writer]), together(setups));
+    for result in results {
+        ok(result, "setting up at the same time as others");
+    }
+    log = written.into_iter().next().unwrap_or(log);
+    for store in stores {
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// What a store says of itself does not change while it lives.
+pub(crate) async fn capabilities_are_constant(stage: Stage) {
+    let store = stage.store();
+    let before = store.capabilities();
+    assert!(!before.name.is_empty(), "a store has a name");
+    ok(store.setup().await, "setting up");
+    stage.written("r-1", 2).await;
+    for _ in 0..3 {
+        assert_eq!(store.capabilities(), before, "capabilities do not change");
+    }
+}
+
+/// A store sends notices exactly if it says so.
+pub(crate) async fn notices_are_sent_as_announced(stage: Stage) {
+    for _ in 0..2 {
+        let announced = stage.store().capabilities().notices;
+        assert_eq!(stage.store().subscribe().is_some(), announced, "notices are as announced");
+    }
+}
+
+/// Notices come when runs change. Single ones may be lost, so the runs are changed until one is noticed.
+pub(crate) async fn changes_are_noticed(stage: Stage) {
+    let mut notices = stage
+        .store()
+        .subscribe()
+        .expect("the store sends no notices; leave the group `notices` out of the suite with the reason");
+    let clock = SystemClock::new();
+    let mut log = stage.log("r-1");
+    loop {
+        log.write(&*stage.store(), 1).await;
+        tokio::select! {
+            notice = notices.next() => match ok(notice, "waiting for a notice") {
+                Some(run) => break assert_eq!(run, log.key, "only one run has changed"),
+                // Some were missed, so any run may have changed: a notice, too.
+                None => break,
+            },
+            () = clock.sleep(std::time::Duration::from_millis(100)) => {
+                assert!(log.records.len() < 50, "no notice of fifty changes");
+            }
+        }
+    }
+}

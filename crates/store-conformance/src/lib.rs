@@ -1,0 +1,144 @@
+//! The contract of a Ferrata store as a test suite, for anyone's store.
+//!
+//! Each sentence of [`CheckpointStore`](ferrata_core::store::CheckpointStore) that says what implementors must do is a
+//! [`Property`] here, and [`suite!`] makes one test of each. Nothing can be left out quietly: the list of properties is in one
+//! place, and groups that do not apply are named with the reason and show as *ignored*.
+//!
+//! # How to run it on your store
+//!
+//! Add this crate to the `dev-dependencies`, and write `tests/conformance.rs`: a factory of fresh places, how to open your
+//! store on one of them, and what can be done to a place behind the store's back.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use async_trait::async_trait;
+//! use ferrata_core::RunKey;
+//! use ferrata_core::store::CheckpointStore;
+//! use ferrata_store_conformance::{Damage, Space, StoreFactory, suite};
+//! # use ferrata_core::store::MemoryStore as MyStore;
+//!
+//! struct MyFactory;
+//!
+//! /// A place of its own for one test: a schema, a prefix, a temporary folder.
+//! struct MySpace {
+//!     store: MyStore,
+//! }
+//!
+//! #[async_trait]
+//! impl StoreFactory for MyFactory {
+//!     async fn fresh(&self) -> Box<dyn Space> {
+//!         Box::new(MySpace { store: MyStore::new() })
+//!     }
+//! }
+//!
+//! #[async_trait]
+//! impl Space for MySpace {
+//!     // Called more than once: for a second process, and to find again what the first one left.
+//!     async fn open(&self) -> Arc<dyn CheckpointStore> {
+//!         Arc::new(self.store.clone())
+//!     }
+//!
+//!     async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+//!         match damage {
+//!             Damage::Gone(seq) => {
+//!                 self.store.tamper(run, |records| records.retain(|record| record.header.seq != seq))
+//!             }
+//!             // Others: see the groups left out.
+//!             _ => false,
+//!         }
+//!     }
+//! }
+//!
+//! suite!(MyFactory, without: [
+//!     durable = "nothing survives the process",
+//!     clock = "time is the machine's",
+//!     damage = "there is no disk to change a byte on",
+//!     torn = "a record is never half in memory",
+//!     newer = "no other version ever writes to it",
+//! ]);
+//! # // What the tests would do, for one property.
+//! # let properties = ferrata_store_conformance::PROPERTIES;
+//! # let property = properties.iter().find(|property| property.topic() == "conflict").unwrap();
+//! # ferrata_store_conformance::check(&MyFactory, property);
+//! ```
+//!
+//! Each property runs on a fresh [`Space`], on several threads, with [`setup`] already called; where the contract speaks of two
+//! writers it opens two instances. A failure stops only its own test and says what was tried. Nothing waits for time to pass but
+//! the expiry of heartbeats, and that only if the space cannot move the store's clock.
+//!
+//! [`setup`]: ferrata_core::store::CheckpointStore::setup
+//!
+//! # Groups
+//!
+//! | group | what the store or its space must be able to do | may be left out |
+//! |---|---|---|
+//! | `core` | nothing | never |
+//! | `instances` | several instances on one space | if `shared` is false |
+//! | `durable` | find again what was acknowledged | if `durable` is false |
+//! | `notices` | send notices | if `notices` is false |
+//! | `clock` | [`Space::advance_clock`] | yes |
+//! | `damage` | [`Damage::Body`] | yes |
+//! | `gap` | [`Damage::Gone`] | yes |
+//! | `torn` | [`Damage::Torn`] | yes |
+//! | `newer` | [`Damage::NewerFormat`] | yes |
+//!
+//! `shared`, `durable` and `notices` are the store's own [`Capabilities`](ferrata_core::store::Capabilities); one test checks
+//! that what is left out is not promised.
+//!
+//! # A store that needs a server
+//!
+//! Whether a test is ignored is decided when it is compiled, so a build script tells whether there is a server:
+//!
+//! ```
+//! // build.rs
+//! println!("cargo::rustc-check-cfg=cfg(store_test_server)");
+//! for variable in ["STORE_TEST_SERVER_URL", "REQUIRE_SERVICES"] {
+//!     println!("cargo::rerun-if-env-changed={variable}");
+//!     if std::env::var_os(variable).is_some() {
+//!         println!("cargo::rustc-cfg=store_test_server");
+//!     }
+//! }
+//! ```
+//!
+//! With `needs: store_test_server = "set STORE_TEST_SERVER_URL"` in [`suite!`], every test is ignored with that reason when the
+//! variable is not set. With `REQUIRE_SERVICES` it runs all the same, and the factory fails for want of an address.
+//!
+//! # Random calls
+//!
+//! Among the properties are some seeds of the differential test; [`ModelTest`] runs any other:
+//!
+//! ```
+//! use ferrata_store_conformance::{MemoryFactory, ModelTest};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! ModelTest::default().with_seed(42).with_calls(1_000).with_instances(2).run(&MemoryFactory).await;
+//! # });
+//! ```
+//!
+//! A failure says its seed; with that in [`SEED_VARIABLE`], the properties of the topic `model` run it and no other.
+//!
+//! # Why a passed suite means something
+//!
+//! The tests of this crate keep more than a hundred broken stores: one ignores the expected head, one forgets record ids, one
+//! writes a batch record by record, one counts pages by offset, and so on. A table says for each property which of them it
+//! notices, and a property without one fails the build. It is no proof that a store is right: it cannot pull the plug of a
+//! machine or cut a network, which is what the tests of each store beside the suite are for.
+
+mod cases;
+mod factory;
+mod group;
+mod memory;
+mod model;
+mod registry;
+mod stage;
+mod suite;
+
+pub use factory::{Damage, Space, StoreFactory};
+pub use group::Group;
+pub use memory::{MemoryFactory, MemorySpace};
+pub use model::{ModelTest, SEED_VARIABLE};
+pub use registry::{PROPERTIES, Property};
+pub use suite::{check, check_on};
+#[doc(hidden)]
+pub use suite::{check_groups, check_named};

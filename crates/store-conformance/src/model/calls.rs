@@ -1,0 +1,321 @@
+//! The calls of the differential test: how they are drawn, made, and what is compared of their answers.
+
+use std::time::Duration;
+
+use ferrata_core::record::{Labels, Parent, Record, RecordHeader, RunFacts, RunStatus};
+use ferrata_core::store::{At, CheckpointStore, Order, PruneCut, RunAppend, RunFilter, RunHead, RunQuery};
+use ferrata_core::{Error, ErrorKind, ExecutorId, HeadRef, RecordId, RunKey, Seq, Timestamp};
+
+use super::chance::Chance;
+use super::oracle::{Life, Oracle};
+use crate::stage::{Log, Stage, Walk, facts, key_in};
+
+/// One call.
+#[derive(Debug)]
+pub(super) enum Call {
+    Setup,
+    Append(Vec<RunAppend>),
+    Load(RunKey, At),
+    /// All pages, this many entries each.
+    History(RunKey, Order, u32),
+    Head(RunKey),
+    /// All pages, this many entries each.
+    Runs(RunQuery, Order, u32),
+    Prune(RunKey, PruneCut),
+    Purge(RunKey),
+    Heartbeat(ExecutorId, Duration),
+}
+
+/// What is compared of an answer.
+#[expect(clippy::large_enum_variant, reason = "one is made for each call of a test and looked at once")]
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    Heads(Vec<Result<HeadRef, Refusal>>),
+    Records(Result<Option<Vec<Record>>, Refusal>),
+    Headers(Result<Vec<RecordHeader>, Refusal>),
+    Head(Result<Option<RunHead>, Refusal>),
+    Runs(Result<Vec<RunHead>, Refusal>),
+    /// How many records, and how many bytes where that is said.
+    Removed(Result<(u64, Option<u64>), Refusal>),
+    Done(Result<(), Refusal>),
+}
+
+/// What is compared of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) kind: ErrorKind,
+    /// The head that a conflict names.
+    pub(super) actual: Option<Option<HeadRef>>,
+}
+
+impl Refusal {
+    pub(super) fn of(kind: ErrorKind) -> Self {
+        Self { kind, actual: None }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            // A record that is not sealed: the contract gives the one kind for the call and the other for the record.
+            ErrorKind::Corrupt => ErrorKind::Invalid,
+            // An id with other bytes: the contract names neither.
+            ErrorKind::AlreadyExists => ErrorKind::Conflict,
+            kind => kind,
+        };
+        Self { kind, actual: error.actual_head() }
+    }
+}
+
+/// The runs of the test: few, so that calls meet.
+pub(super) fn runs() -> Vec<RunKey> {
+    [("a", "r-1"), ("a", "r-2"), ("b", "r-1"), ("b", "r-10")].map(|(t, r)| key_in(t, r)).into()
+}
+
+/// The executors of the test.
+pub(super) fn executors() -> Vec<ExecutorId> {
+    let ids = ["018f3a4e-0000-7000-8000-000000000001", "018f3a4e-0000-7000-8000-000000000002"];
+    ids.map(|id| id.parse().expect("it is a UUID")).into()
+}
+
+/// Times of creation: two runs may have the same.
+const CREATED: [i64; 3] = [-7, 10, 1_600_000_000_000];
+
+impl Call {
+    /// The name of each call.
+    pub(super) const NAMES: [&str; 9] =
+        ["setup", "append", "load", "history", "head", "runs", "prune", "purge", "heartbeat"];
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Setup => "setup",
+            Self::Append(_) => "append",
+            Self::Load(..) => "load",
+            Self::History(..) => "history",
+            Self::Head(_) => "head",
+            Self::Runs(..) => "runs",
+            Self::Prune(..) => "prune",
+            Self::Purge(_) => "purge",
+            Self::Heartbeat(..) => "heartbeat",
+        }
+    }
+
+    /// Draws a call that the state of things makes interesting.
+    pub(super) fn draw(chance: &mut Chance, oracle: &Oracle, stage: &Stage) -> Self {
+        let run = chance.pick(&runs()).clone();
+        let life = oracle.life(&run);
+        let order = *chance.pick(&[Order::NewestFirst, Order::OldestFirst]);
+        let limit = *chance.pick(&[1, 2, 3, 50, 5_000]);
+        match chance.below(100) {
+            0..=2 => Self::Setup,
+            3..=44 => {
+                let count = *chance.pick(&[1, 1, 1, 2, 3, 5]);
+                Self::Append((0..count).map(|_| entry(chance, oracle, stage)).collect())
+            }
+            45..=59 => Self::Load(run, position(chance, life)),
+            60..=67 => Self::History(run, order, limit),
+            68..=70 => Self::Head(run),
+            71..=81 => Self::Runs(query(chance), order, limit),
+            82..=91 => {
+                let cut = cut(chance, life);
+                Self::Prune(run, cut)
+            }
+            92..=94 => Self::Purge(run),
+            _ => {
+                let ttl = *chance.pick(&[Duration::ZERO, Duration::from_secs(3_600)]);
+                Self::Heartbeat(*chance.pick(&executors()), ttl)
+            }
+        }
+    }
+
+    /// Makes the call.
+    pub(super) async fn make(&self, store: &dyn CheckpointStore) -> Answer {
+        match self {
+            Self::Setup => Answer::Done(store.setup().await.map_err(Refusal::from)),
+            Self::Append(batch) => {
+                let results = store.append(batch.clone()).await;
+                Answer::Heads(results.into_iter().map(|result| result.map_err(Refusal::from)).collect())
+            }
+            Self::Load(run, at) => Answer::Records(store.load(run, *at).await.map_err(Refusal::from)),
+            Self::History(run, order, limit) => {
+                let (mut all, mut walk) = (Vec::new(), Walk::new(*order, *limit));
+                while let Some(page) = walk.next() {
+                    match store.history(run, page).await {
+                        Ok(page) => all.extend(walk.took(page)),
+                        Err(error) => return Answer::Headers(Err(error.into())),
+                    }
+                }
+                Answer::Headers(Ok(all))
+            }
+            Self::Head(run) => Answer::Head(store.head(run).await.map_err(Refusal::from)),
+            Self::Runs(query, order, limit) => {
+                let (mut all, mut walk) = (Vec::new(), Walk::new(*order, *limit));
+                while let Some(page) = walk.next() {
+                    match store.runs(query, page).await {
+                        Ok(page) => all.extend(walk.took(page)),
+                        Err(error) => return Answer::Runs(Err(error.into())),
+                    }
+                }
+                Answer::Runs(Ok(all))
+            }
+            Self::Prune(run, cut) => {
+                let removed = store.prune(run, cut.clone()).await;
+                // A base given may have replaced a body; whether that counts is not said.
+                let is_said = cut.base.is_none();
+                let removed = removed.map(|removed| (removed.records, is_said.then_some(removed.bytes)));
+                Answer::Removed(removed.map_err(Refusal::from))
+            }
+            Self::Purge(run) => {
+                let removed = store.purge(run).await;
+                Answer::Removed(
+                    removed.map(|removed| (removed.records, Some(removed.bytes))).map_err(Refusal::from),
+                )
+            }
+            Self::Heartbeat(executor, ttl) => {
+                Answer::Done(store.heartbeat(executor, *ttl).await.map_err(Refusal::from))
+            }
+        }
+    }
+}
+
+/// Draws an entry of a batch: mostly one that succeeds, and each way in which it may not.
+fn entry(chance: &mut Chance, oracle: &Oracle, stage: &Stage) -> RunAppend {
+    let run = chance.pick(&runs()).clone();
+    let life = oracle.life(&run);
+    let mut log = stage.log_of(run).with_facts(said(chance));
+    if let Some(life) = life {
+        log.records.clone_from(&life.written);
+    }
+    let count = *chance.pick(&[1, 1, 2, 4]);
+    let kind = chance.below(100);
+    if let Some(life) = life.filter(|_| kind < 12) {
+        return repeat(chance, life, &log, count);
+    }
+    if (12..20).contains(&kind) {
+        // A start of a run that exists, or an append behind the head of one that does.
+        let kept = chance.index(log.records.len() + 1);
+        log.records.truncate(kept);
+    }
+    let (status, owner) = (*chance.pick(&RunStatus::ALL), chance.maybe(&executors()));
+    let wake = chance.maybe(&[0, 253_370_764_800_000]).map(Timestamp::from_unix_ms);
+    let every = 1 + chance.below(5);
+    let mut entry = log.next_with(count, |header| {
+        (header.status, header.owner, header.wake_at) = (status, owner, wake);
+        header.base = header.seq.get().is_multiple_of(every);
+    });
+    if (20..28).contains(&kind) {
+        spoil(chance, &mut entry);
+    }
+    entry
+}
+
+/// Makes an append again that ends where the log ends, sometimes with a difference.
+fn repeat(chance: &mut Chance, life: &Life, log: &Log, count: usize) -> RunAppend {
+    let from = log.records.len().saturating_sub(count);
+    let mut before = log.clone();
+    before.records.truncate(from);
+    let mut again = before.next(0);
+    // A start is repeated with what was said then, which the log no longer knows; a part of it never is.
+    again.records = log.records[from..].to_vec();
+    if again.expected.is_none() {
+        return log.next(1);
+    }
+    match chance.below(4) {
+        0 => again.records.extend(log.next(1).records),
+        // Of a record that pruning turned into a base, nobody knows any more what its body was.
+        1 if log.records.last() == Some(life.record(life.written.len() - 1)) => {
+            let record = again.records.last_mut().expect("at least one record is repeated");
+            let body = [record.body.as_ref(), b" "].concat();
+            *record = Record::seal(record.header.clone(), body.into()).expect("the body is small");
+        }
+        _ => {}
+    }
+    again
+}
+
+/// Breaks one of the rules that are checked before the head is.
+fn spoil(chance: &mut Chance, entry: &mut RunAppend) {
+    let last = entry.records.len() - 1;
+    let header = &mut entry.records[last].header;
+    match chance.below(5) {
+        0 => entry.records.clear(),
+        1 => header.seq = header.seq.next(),
+        2 => header.prev = Some(header.id),
+        3 => header.body_crc ^= 1,
+        _ => entry.facts = if entry.facts.is_some() { None } else { Some(facts("w", 0)) },
+    }
+}
+
+/// Draws what is said of a new run.
+fn said(chance: &mut Chance) -> RunFacts {
+    let workflow = chance.pick(&["review", "publish"]);
+    let said = facts(workflow, *chance.pick(&CREATED));
+    let mut labels = Labels::default();
+    for (key, value) in label_pool() {
+        if chance.happens(40) {
+            labels.insert(key, value).expect("the labels are valid");
+        }
+    }
+    let said = said.with_labels(labels);
+    match chance.maybe(&runs()) {
+        Some(run) => {
+            let id = RecordId::from_uuid(*executors()[0].as_uuid());
+            said.with_parent(Parent { run, at: HeadRef { seq: Seq::new(3), id } })
+        }
+        None => said,
+    }
+}
+
+fn label_pool() -> Vec<(String, String)> {
+    [("k", "v"), ("k", "w"), ("%", "'"), ("é", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+}
+
+fn position(chance: &mut Chance, life: Option<&Life>) -> At {
+    let length = life.map_or(3, |life| life.written.len() + 2);
+    let seq = chance.index(length);
+    let id = life.and_then(|life| life.written.get(seq)).map(|record| record.header.id);
+    match (chance.below(3), id) {
+        (0, _) => At::Latest,
+        (1, Some(id)) => At::Record(id),
+        (2, None) => At::Record(RecordId::from_uuid(*executors()[0].as_uuid())),
+        _ => At::Seq(Seq::new(seq as u64)),
+    }
+}
+
+fn query(chance: &mut Chance) -> RunQuery {
+    let mut query = RunQuery::default();
+    query.tenant = chance.maybe(&runs()).map(|run| run.tenant);
+    query.workflow = chance.maybe(&["review", "publish"]).map(|name| facts(name, 0).workflow);
+    query.statuses = (0..chance.below(3)).map(|_| *chance.pick(&RunStatus::ALL)).collect();
+    query.labels = chance.maybe(&label_pool()).into_iter().collect();
+    query.created_from = chance.maybe(&CREATED).map(Timestamp::from_unix_ms);
+    query.created_before = chance.maybe(&CREATED).map(Timestamp::from_unix_ms);
+    query.parent = chance.maybe(&runs());
+    query.owner = chance.maybe(&executors());
+    query.filter = *chance.pick(&[RunFilter::Any, RunFilter::Orphaned, RunFilter::Due]);
+    if chance.happens(30) {
+        query = RunQuery::default();
+    }
+    query
+}
+
+/// Draws a cut: at a base, at another record with or without a base, with a wrong one, beyond the head.
+fn cut(chance: &mut Chance, life: Option<&Life>) -> PruneCut {
+    let Some(life) = life else { return PruneCut { at: Seq::new(0), base: None } };
+    let seq = chance.index(life.written.len() + 1);
+    let at = Seq::new(seq as u64);
+    if seq >= life.written.len() || chance.happens(40) {
+        return PruneCut { at, base: None };
+    }
+    // A record that was pruned cannot be compared any more, so only what is kept is given wrongly.
+    let is_kept = seq >= life.first;
+    let mut header = RecordHeader { base: true, ..life.written[seq].header.clone() };
+    match chance.below(12) {
+        0 if is_kept => header.base = false,
+        1 if is_kept => header.seq = header.seq.next(),
+        2 if is_kept => header.id = RecordId::from_uuid(*executors()[0].as_uuid()),
+        _ => {}
+    }
+    let base = Record::seal(header, format!("{{\"base\":{seq}}}").into()).expect("the body is small");
+    PruneCut { at, base: Some(base) }
+}

@@ -1,0 +1,44 @@
+//! Choices drawn from a seed.
+
+/// A stream of choices that is the same for the same seed: SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Debug)]
+pub(super) struct Chance(u64);
+
+impl Chance {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Draws a number below `end`; the numbers are few, so that the slight bias of the remainder does not matter.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.word() % end.max(1)
+    }
+
+    /// Draws a number below `end`.
+    pub(super) fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).expect("it is below a usize")
+    }
+
+    /// Tells whether something happens that happens `times` in a hundred.
+    pub(super) fn happens(&mut self, times: u64) -> bool {
+        self.below(100) < times
+    }
+
+    /// Draws one of some choices.
+    pub(super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.index(choices.len())]
+    }
+
+    /// Draws one of some choices, or none.
+    pub(super) fn maybe<T: Clone>(&mut self, choices: &[T]) -> Option<T> {
+        if self.happens(70) { None } else { Some(self.pick(choices).clone()) }
+    }
+}

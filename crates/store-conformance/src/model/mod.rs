@@ -1,0 +1,158 @@
+//! The differential test: random sequences of all calls, against a model so simple that it is plainly right.
+
+mod calls;
+mod chance;
+mod oracle;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::store::CheckpointStore;
+
+use self::calls::{Answer, Call, Refusal};
+use self::chance::Chance;
+use self::oracle::Oracle;
+use crate::factory::StoreFactory;
+use crate::stage::{Stage, ok};
+
+/// One run of the differential test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ModelTest {
+    /// What every choice is drawn from; the same seed makes the same calls. 1 by default.
+    pub seed: u64,
+    /// How many calls are made: 400 by default. Fewer may not be enough for each call to succeed once, which is checked.
+    pub calls: u32,
+    /// How many instances of the store take turns: 1 by default.
+    pub instances: u32,
+}
+
+impl Default for ModelTest {
+    fn default() -> Self {
+        Self { seed: 1, calls: 400, instances: 1 }
+    }
+}
+
+/// The variable that makes the differential test of a suite run with this seed and no other.
+pub const SEED_VARIABLE: &str = "STORE_SUITE_SEED";
+
+impl ModelTest {
+    /// Sets the seed.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets how many calls are made.
+    #[must_use]
+    pub fn with_calls(mut self, calls: u32) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// Sets how many instances take turns.
+    #[must_use]
+    pub fn with_instances(mut self, instances: u32) -> Self {
+        self.instances = instances;
+        self
+    }
+
+    /// Makes random calls in a fresh space, and compares each answer, and each run's head after it, with the model's.
+    ///
+    /// # Panics
+    ///
+    /// If an answer differs, or if one of the calls never succeeded. The message says the seed, the number of the call and
+    /// the call itself; the same seed fails again at the same place.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, but what the space holds outside the process may be left.
+    pub async fn run(self, factory: &dyn StoreFactory) {
+        let space: Arc<dyn crate::factory::Space> = factory.fresh().await.into();
+        self.run_on(Stage::open(Arc::clone(&space)).await).await;
+        space.remove().await;
+    }
+
+    pub(crate) async fn run_on(self, stage: Stage) {
+        let mut stores = vec![stage.store()];
+        for _ in 1..self.instances {
+            stores.push(stage.another().await);
+        }
+        let mut chance = Chance::new(self.seed);
+        let mut oracle = Oracle::default();
+        let mut succeeded = BTreeMap::new();
+        for number in 0..self.calls {
+            let store = chance.pick(&stores);
+            let call = Call::draw(&mut chance, &oracle, &stage);
+            let wanted = oracle.answer(&call);
+            let told = call.make(&**store).await;
+            let at = At { test: self, number, call: &call };
+            assert!(told == wanted, "{at}\n the store: {told:#?}\n the model: {wanted:#?}");
+            if told.is_success() {
+                *succeeded.entry(call.name()).or_insert(0_u32) += 1;
+            }
+            same_heads(&**store, &oracle, &at).await;
+        }
+        for name in Call::NAMES {
+            assert!(
+                succeeded.contains_key(name),
+                "seed {}: no {name} has succeeded in {} calls; make more of them",
+                self.seed,
+                self.calls
+            );
+        }
+    }
+}
+
+/// Removes what a test left, so that the next begins with nothing.
+pub(crate) async fn clear(stage: &Stage) {
+    for run in calls::runs() {
+        ok(stage.store().purge(&run).await, "purging what a test left");
+    }
+    for executor in calls::executors() {
+        ok(stage.store().heartbeat(&executor, Duration::ZERO).await, "ending an executor of a test");
+    }
+}
+
+async fn same_heads(store: &dyn CheckpointStore, oracle: &Oracle, at: &At<'_>) {
+    for run in calls::runs() {
+        let told = store.head(&run).await.map_err(Refusal::from);
+        let wanted = Ok(oracle.head(&run));
+        assert!(told == wanted, "{at}\n the head of {run} after it: {told:#?}\n in the model: {wanted:#?}");
+    }
+}
+
+/// Where the test is, for the message of a failure.
+struct At<'a> {
+    test: ModelTest,
+    number: u32,
+    call: &'a Call,
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { test, number, call } = self;
+        write!(
+            f,
+            "seed {}: the store and the model differ at call {number}; replay with {SEED_VARIABLE}={} cargo test random_calls\n{call:#?}",
+            test.seed, test.seed
+        )
+    }
+}
+
+impl Answer {
+    fn is_success(&self) -> bool {
+        match self {
+            Self::Heads(heads) => heads.iter().any(Result::is_ok),
+            Self::Records(records) => records.as_ref().is_ok_and(Option::is_some),
+            Self::Headers(headers) => headers.is_ok(),
+            Self::Head(head) => head.as_ref().is_ok_and(Option::is_some),
+            Self::Runs(runs) => runs.as_ref().is_ok_and(|runs| !runs.is_empty()),
+            Self::Removed(removed) => removed.as_ref().is_ok_and(|removed| removed.0 > 0),
+            Self::Done(done) => done.is_ok(),
+        }
+    }
+}

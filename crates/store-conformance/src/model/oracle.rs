@@ -1,0 +1,219 @@
+//! The model: what a store must answer, with no thought of speed and nothing of the memory store in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ferrata_core::record::{Record, RecordHeader, RunFacts, RunStatus};
+use ferrata_core::store::{At, Order, PruneCut, RunAppend, RunFilter, RunHead, RunQuery, check_append};
+use ferrata_core::{ErrorKind, ExecutorId, HeadRef, RunKey, Seq, Timestamp};
+
+use super::calls::{Answer, Call, Refusal};
+
+/// All runs, and who is alive. Heartbeats of the test last an hour or end at once, so that no time passes here.
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    runs: BTreeMap<RunKey, Life>,
+    alive: BTreeSet<ExecutorId>,
+}
+
+/// One life of a run: everything that was ever written in it, and what pruning did.
+#[derive(Debug)]
+pub(super) struct Life {
+    facts: RunFacts,
+    pub(super) written: Vec<Record>,
+    /// Records that pruning turned into bases, by number.
+    rebased: BTreeMap<usize, Record>,
+    pub(super) first: usize,
+}
+
+impl Life {
+    /// Returns the record as it is now.
+    pub(super) fn record(&self, seq: usize) -> &Record {
+        self.rebased.get(&seq).unwrap_or(&self.written[seq])
+    }
+
+    pub(super) fn head(&self) -> HeadRef {
+        self.record(self.written.len() - 1).header.head()
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Record> {
+        (self.first..self.written.len()).map(|seq| self.record(seq))
+    }
+}
+
+impl Oracle {
+    /// Answers a call, and remembers what it did.
+    pub(super) fn answer(&mut self, call: &Call) -> Answer {
+        match call {
+            Call::Setup => Answer::Done(Ok(())),
+            Call::Append(batch) => Answer::Heads(self.append(batch)),
+            Call::Load(run, at) => Answer::Records(self.load(run, *at)),
+            Call::History(run, order, _) => Answer::Headers(self.history(run, *order)),
+            Call::Head(run) => Answer::Head(Ok(self.head(run))),
+            Call::Runs(query, order, _) => Answer::Runs(Ok(self.list(query, *order))),
+            Call::Prune(run, cut) => Answer::Removed(self.prune(run, cut)),
+            Call::Purge(run) => Answer::Removed(Ok(self.purge(run))),
+            Call::Heartbeat(executor, ttl) => {
+                if ttl.is_zero() {
+                    self.alive.remove(executor);
+                } else {
+                    self.alive.insert(*executor);
+                }
+                Answer::Done(Ok(()))
+            }
+        }
+    }
+
+    pub(super) fn life(&self, run: &RunKey) -> Option<&Life> {
+        self.runs.get(run)
+    }
+
+    fn append(&mut self, batch: &[RunAppend]) -> Vec<Result<HeadRef, Refusal>> {
+        let mut named = BTreeSet::new();
+        batch
+            .iter()
+            .map(|entry| match named.insert(&entry.run) {
+                true => self.append_one(entry),
+                false => Err(Refusal::of(ErrorKind::Invalid)),
+            })
+            .collect()
+    }
+
+    fn append_one(&mut self, entry: &RunAppend) -> Result<HeadRef, Refusal> {
+        check_append(entry)?;
+        let actual = self.runs.get(&entry.run).map(Life::head);
+        let last = entry.records.last().map(|record| record.header.head());
+        if actual == entry.expected {
+            if let Some(life) = self.runs.get_mut(&entry.run) {
+                life.written.extend(entry.records.iter().cloned());
+            } else {
+                let life = Life {
+                    facts: entry.facts.clone().expect("a start has facts"),
+                    written: entry.records.clone(),
+                    rebased: BTreeMap::new(),
+                    first: 0,
+                };
+                self.runs.insert(entry.run.clone(), life);
+            }
+            return Ok(last.expect("an append has records"));
+        }
+        match self.runs.get(&entry.run) {
+            // What was written stays written, whatever has been pruned since.
+            Some(life) if life.written.ends_with(&entry.records) => Ok(life.head()),
+            _ => Err(Refusal { actual: Some(actual), ..Refusal::of(ErrorKind::Conflict) }),
+        }
+    }
+
+    fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Refusal> {
+        let Some(life) = self.runs.get(run) else { return Ok(None) };
+        let is_meant = |record: &&Record| match at {
+            At::Latest => record.header.head() == life.head(),
+            At::Seq(seq) => record.header.seq == seq,
+            At::Record(id) => record.header.id == id,
+        };
+        let Some(end) = life.kept().find(is_meant) else { return Err(Refusal::of(ErrorKind::NotFound)) };
+        let mut needed: Vec<Record> = Vec::new();
+        for record in life.kept().take_while(|record| record.header.seq <= end.header.seq) {
+            if record.header.base {
+                needed.clear();
+            }
+            needed.push(record.clone());
+        }
+        Ok(Some(needed))
+    }
+
+    fn history(&self, run: &RunKey, order: Order) -> Result<Vec<RecordHeader>, Refusal> {
+        let life = self.runs.get(run).ok_or(Refusal::of(ErrorKind::NotFound))?;
+        let mut headers: Vec<_> = life.kept().map(|record| record.header.clone()).collect();
+        if order == Order::NewestFirst {
+            headers.reverse();
+        }
+        Ok(headers)
+    }
+
+    pub(super) fn head(&self, run: &RunKey) -> Option<RunHead> {
+        let life = self.runs.get(run)?;
+        let last = &life.record(life.written.len() - 1).header;
+        let is_alive = last.owner.is_some_and(|owner| self.alive.contains(&owner));
+        Some(RunHead::after(run.clone(), Seq::new(life.first as u64), last, is_alive, life.facts.clone()))
+    }
+
+    fn list(&self, query: &RunQuery, order: Order) -> Vec<RunHead> {
+        let heads = self.runs.keys().filter_map(|run| self.head(run));
+        let mut heads: Vec<_> = heads.filter(|head| meets(head, query)).collect();
+        heads.sort_by_key(|head| (head.facts.created, head.run.tenant.clone(), head.run.run.clone()));
+        if order == Order::NewestFirst {
+            heads.reverse();
+        }
+        heads
+    }
+
+    fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<(u64, Option<u64>), Refusal> {
+        let invalid = Refusal::of(ErrorKind::Invalid);
+        let not_found = Refusal::of(ErrorKind::NotFound);
+        let life = self.runs.get_mut(run).ok_or(not_found.clone())?;
+        let at = usize::try_from(cut.at.get()).map_err(|_| not_found.clone())?;
+        if at >= life.written.len() {
+            return Err(not_found);
+        }
+        if at < life.first {
+            return Ok((0, cut.base.is_none().then_some(0)));
+        }
+        let kept = life.record(at).header.clone();
+        if let Some(base) = &cut.base {
+            let given = &base.header;
+            let wanted = RecordHeader {
+                base: true,
+                body_len: given.body_len,
+                body_crc: given.body_crc,
+                ..kept.clone()
+            };
+            if *given != wanted || base.verify(run).is_err() {
+                return Err(invalid);
+            }
+        } else if !kept.base {
+            return Err(invalid);
+        }
+        let gone: Vec<_> = (life.first..at).map(|seq| life.record(seq).body.len() as u64).collect();
+        life.first = at;
+        // Whether the body that a base replaced counts as removed is not said.
+        let bytes = cut.base.is_none().then(|| gone.iter().sum());
+        if let Some(base) = cut.base.clone().filter(|_| !kept.base) {
+            life.rebased.insert(at, base);
+        }
+        Ok((gone.len() as u64, bytes))
+    }
+
+    fn purge(&mut self, run: &RunKey) -> (u64, Option<u64>) {
+        let Some(life) = self.runs.remove(run) else { return (0, Some(0)) };
+        let bytes = life.kept().map(|record| record.body.len() as u64);
+        (life.kept().count() as u64, Some(bytes.sum()))
+    }
+}
+
+/// When it is, as far as wake-ups go: those of the test have come long ago, or will not come.
+const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000_000_000);
+
+/// The conditions of a query, said again.
+fn meets(head: &RunHead, query: &RunQuery) -> bool {
+    let facts = &head.facts;
+    let differs = |condition: Option<bool>| condition == Some(false);
+    if differs(query.tenant.as_ref().map(|tenant| head.run.tenant == *tenant))
+        || differs(query.workflow.as_ref().map(|workflow| facts.workflow == *workflow))
+        || differs(query.owner.map(|owner| head.owner == Some(owner)))
+        || differs(query.created_from.map(|from| facts.created >= from))
+        || differs(query.created_before.map(|before| facts.created < before))
+        || differs(query.parent.as_ref().map(|run| facts.parent.as_ref().is_some_and(|p| p.run == *run)))
+        || !query.statuses.is_empty() && !query.statuses.contains(&head.status)
+        || query.labels.iter().any(|(key, value)| facts.labels.get(key) != Some(value.as_str()))
+    {
+        return false;
+    }
+    let is_finished = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled].contains(&head.status);
+    match query.filter {
+        RunFilter::Orphaned => {
+            head.status == RunStatus::InProgress && head.wake_at.is_none() && !head.owner_alive
+        }
+        RunFilter::Due => !is_finished && head.wake_at.is_some_and(|at| at <= NOW) && !head.owner_alive,
+        _ => true,
+    }
+}

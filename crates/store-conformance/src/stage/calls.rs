@@ -1,0 +1,153 @@
+//! Calls with their expectations: each says what was tried when it fails.
+
+use std::fmt::Debug;
+
+use ferrata_core::record::RecordHeader;
+use ferrata_core::store::{At, CheckpointStore, Order, Page, Paged, RunAppend, RunHead, RunQuery};
+use ferrata_core::{ErrorKind, HeadRef, Result, RunKey, Seq};
+
+use super::Log;
+
+/// Returns the value of a call that must succeed.
+#[track_caller]
+pub(crate) fn ok<T>(result: Result<T>, what: &str) -> T {
+    result.unwrap_or_else(|error| panic!("{what} must succeed, and failed: {error:?}"))
+}
+
+/// Checks that a call was refused with this kind, and returns the error.
+#[track_caller]
+pub(crate) fn expect_refusal<T: Debug>(
+    result: Result<T>,
+    kinds: &[ErrorKind],
+    what: &str,
+) -> ferrata_core::Error {
+    match result {
+        Ok(value) => panic!("{what} must be refused with {kinds:?}, and returned {value:?}"),
+        Err(error) => {
+            assert!(kinds.contains(&error.kind()), "{what} must be refused with {kinds:?}, not: {error:?}");
+            error
+        }
+    }
+}
+
+/// Appends one entry and returns its result.
+pub(crate) async fn append_one(store: &dyn CheckpointStore, append: &RunAppend) -> Result<HeadRef> {
+    let mut results = store.append(vec![append.clone()]).await;
+    assert_eq!(results.len(), 1, "an append of one entry must have one result: {results:?}");
+    results.remove(0)
+}
+
+/// Appends one entry that must succeed.
+pub(crate) async fn appended(store: &dyn CheckpointStore, append: &RunAppend) -> HeadRef {
+    let what = format!("appending to {} after {:?}", append.run, append.expected);
+    let head = ok(append_one(store, append).await, &what);
+    let last = append.records.last().map(|record| record.header.head());
+    assert_eq!(Some(head), last, "{what} must return the new head");
+    head
+}
+
+/// Returns all headers of a run, fetched `limit` at a time.
+pub(crate) async fn every_header(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    order: Order,
+    limit: u32,
+) -> Vec<RecordHeader> {
+    let (mut all, mut walk) = (Vec::new(), Walk::new(order, limit));
+    while let Some(page) = walk.next() {
+        all.extend(walk.took(ok(store.history(run, page).await, "listing the history")));
+    }
+    all
+}
+
+/// Returns all runs that meet a query, fetched `limit` at a time.
+pub(crate) async fn every_run(
+    store: &dyn CheckpointStore,
+    query: &RunQuery,
+    order: Order,
+    limit: u32,
+) -> Vec<RunHead> {
+    let (mut all, mut walk) = (Vec::new(), Walk::new(order, limit));
+    while let Some(page) = walk.next() {
+        all.extend(walk.took(ok(store.runs(query, page).await, "listing runs")));
+    }
+    all
+}
+
+/// The most pages a listing of the suite has. More says that a cursor does not move on.
+const MOST_PAGES: u32 = 3_000;
+
+/// A walk through all pages of a listing.
+pub(crate) struct Walk {
+    next: Option<Page>,
+    pages: u32,
+}
+
+impl Walk {
+    pub(crate) fn new(order: Order, limit: u32) -> Self {
+        Self { next: Some(Page::first(limit).with_order(order)), pages: 0 }
+    }
+
+    /// Returns the page to fetch; `None` after the last.
+    pub(crate) fn next(&self) -> Option<Page> {
+        self.next.clone()
+    }
+
+    /// Takes a page that was fetched, and returns its entries.
+    pub(crate) fn took<T>(&mut self, Paged { items, next }: Paged<T>) -> Vec<T> {
+        self.pages += 1;
+        assert!(self.pages < MOST_PAGES, "a listing must come to its end; {MOST_PAGES} pages did not");
+        let page = self.next.take().expect("only a page that was asked for is taken");
+        let (most, found) = (page.limit, items.len());
+        assert!(found <= page.len(), "a page of at most {most} entries, or 1,000, must not hold {found}");
+        self.next = next.map(|cursor| page.with_cursor(cursor));
+        items
+    }
+}
+
+/// Checks that exactly this log is stored: head, history in both orders, and each kept position by number and by id.
+pub(crate) async fn is_kept(store: &dyn CheckpointStore, log: &Log) {
+    is_kept_at_head(store, log).await;
+    let run = &log.key;
+    if log.records.is_empty() {
+        let history = store.history(run, Page::default()).await;
+        expect_refusal(
+            history,
+            &[ErrorKind::NotFound],
+            &format!("the history of {run}, which does not exist"),
+        );
+        return;
+    }
+    let mut headers = every_header(store, run, Order::OldestFirst, 1_000).await;
+    assert_eq!(headers, log.headers(), "the history of {run}, oldest first");
+    headers = every_header(store, run, Order::NewestFirst, 1_000).await;
+    headers.reverse();
+    assert_eq!(headers, log.headers(), "the history of {run}, newest first");
+    for record in &log.records {
+        let seq = record.header.seq.get();
+        for at in [At::Seq(Seq::new(seq)), At::Record(record.header.id)] {
+            let loaded = ok(store.load(run, at).await, &format!("loading {run} at {at}"));
+            assert_eq!(loaded, Some(log.loaded(seq)), "what is loaded of {run} at {at}");
+        }
+    }
+}
+
+/// Checks that the head of this log is stored, and what is loaded there; if the log is empty, that there is no such run.
+pub(crate) async fn is_kept_at_head(store: &dyn CheckpointStore, log: &Log) {
+    let run = &log.key;
+    let head = ok(store.head(run).await, &format!("reading the head of {run}"));
+    let loaded = ok(store.load(run, At::Latest).await, &format!("loading {run}"));
+    if log.records.is_empty() {
+        assert_eq!(head, None, "the head of {run}, which does not exist");
+        assert_eq!(loaded, None, "what is loaded of {run}, which does not exist");
+        return;
+    }
+    // Whether the owner is alive is the subject of properties of its own.
+    let head = head.map(|mut head| {
+        head.owner_alive = false;
+        head
+    });
+    assert_eq!(head, Some(log.run_head()), "the head of {run}");
+    let last = log.records.last().map_or(0, |record| record.header.seq.get());
+    assert_eq!(loaded, Some(log.loaded(last)), "what is loaded of {run} at its head");
+}

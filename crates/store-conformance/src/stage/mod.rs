@@ -1,0 +1,151 @@
+//! What a property works with: instances of the store under test, fresh ids, and the logs that ought to be stored.
+
+mod calls;
+mod log;
+mod stories;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::testing::SeqIds;
+use ferrata_core::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, TenantId, Timestamp};
+use tokio::task::JoinSet;
+
+pub(crate) use self::calls::{
+    Walk, append_one, appended, every_header, every_run, expect_refusal, is_kept, is_kept_at_head, ok,
+};
+pub(crate) use self::log::Log;
+pub(crate) use self::stories::{facts, key, label, query, tenant};
+use crate::factory::{Damage, Space};
+
+/// A store under test, as it is handed to a property.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    space: Arc<dyn Space>,
+    store: Arc<dyn CheckpointStore>,
+    ids: Arc<SeqIds>,
+}
+
+/// The instance of a store that a property calls.
+pub(crate) type Store = Arc<dyn CheckpointStore>;
+
+/// How often a condition that time brings about is looked at: often enough to lose no time, seldom enough for a server.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How long a condition may take that time brings about, on a machine that is busy with the other properties.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Stage {
+    /// Opens a first instance on the space and prepares it.
+    pub(crate) async fn open(space: Arc<dyn Space>) -> Self {
+        let store = space.open().await;
+        ok(store.setup().await, "setting up an empty space");
+        Self { space, store, ids: Arc::new(SeqIds::new(1)) }
+    }
+
+    /// Returns the first instance.
+    pub(crate) fn store(&self) -> Store {
+        Arc::clone(&self.store)
+    }
+
+    /// Opens one more instance on the same space.
+    pub(crate) async fn another(&self) -> Store {
+        let store = self.space.open().await;
+        ok(store.setup().await, "setting up one more instance");
+        store
+    }
+
+    /// Opens one more instance without preparing it.
+    pub(crate) async fn unprepared(&self) -> Store {
+        self.space.open().await
+    }
+
+    /// Drops the first instance and opens the space again, as the next process would.
+    pub(crate) async fn reopen(self) -> Self {
+        let Self { space, store, ids } = self;
+        drop(store);
+        let store = space.open().await;
+        ok(store.setup().await, "setting up a space that holds runs");
+        Self { space, store, ids }
+    }
+
+    /// Begins a log in the default tenant; nothing is written yet.
+    pub(crate) fn log(&self, run: &str) -> Log {
+        self.log_of(key(run))
+    }
+
+    /// Begins a log; nothing is written yet.
+    pub(crate) fn log_of(&self, key: RunKey) -> Log {
+        Log::new(key, Arc::clone(&self.ids))
+    }
+
+    /// Begins a log and writes `count` records.
+    pub(crate) async fn written(&self, run: &str, count: usize) -> Log {
+        let mut log = self.log(run);
+        log.write(&*self.store, count).await;
+        log
+    }
+
+    /// Makes an executor that is like no other.
+    pub(crate) fn executor(&self) -> ExecutorId {
+        ExecutorId::from_uuid(self.ids.next(Timestamp::default()))
+    }
+
+    /// Damages a run; the group of this damage is not for spaces that cannot.
+    pub(crate) async fn damage(&self, log: &Log, damage: Damage) {
+        assert!(
+            self.space.damage(&log.key, damage).await,
+            "the space cannot do {damage:?}; leave its group out of the suite with the reason"
+        );
+    }
+
+    /// Moves the store's clock and returns what it says then; the group `clock` is not for spaces that cannot.
+    pub(crate) async fn advance(&self, by: Duration) -> Timestamp {
+        self.space.advance_clock(by).await.expect(
+            "the space has no clock to move; leave the group `clock` out of the suite with the reason",
+        )
+    }
+
+    /// Waits until `is_so`, which a time to live of `ttl` that began before this call will bring about.
+    pub(crate) async fn until(&self, ttl: Duration, what: &str, is_so: impl AsyncFn() -> bool) {
+        if self.space.advance_clock(ttl).await.is_some() {
+            assert!(is_so().await, "{what} did not happen when the store's clock had come to it");
+            return;
+        }
+        let clock = SystemClock::new();
+        let deadline = clock.monotonic() + PATIENCE;
+        while !is_so().await {
+            assert!(clock.monotonic() < deadline, "{what} did not happen within {PATIENCE:?}");
+            clock.sleep(POLL).await;
+        }
+    }
+}
+
+/// Runs tasks at the same time, on several threads if there are, and returns what they return in their order.
+pub(crate) async fn together<T, F>(tasks: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let mut running = JoinSet::new();
+    for (index, task) in tasks.into_iter().enumerate() {
+        running.spawn(async move { (index, task.await) });
+    }
+    let mut results: Vec<_> = std::iter::repeat_with(|| None).take(running.len()).collect();
+    while let Some(joined) = running.join_next().await {
+        match joined {
+            Ok((index, result)) => results[index] = Some(result),
+            // The panic of a task is the failure of its property.
+            Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+        }
+    }
+    results.into_iter().map(|result| result.expect("every task was joined")).collect()
+}
+
+/// Makes a key of any valid texts.
+pub(crate) fn key_in(tenant: &str, run: &str) -> RunKey {
+    let tenant = TenantId::new(tenant).expect("the suite's tenants are valid");
+    RunKey::new(tenant, RunId::new(run).expect("the suite's run ids are valid"))
+}

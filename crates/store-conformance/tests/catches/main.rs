@@ -1,0 +1,95 @@
+//! The suite can fail: every property notices at least one store that breaks the contract, and no honest one.
+
+#![expect(clippy::unwrap_used, reason = "all of this is one test")]
+
+mod appending;
+mod liar;
+mod lie;
+mod listing;
+mod reading;
+mod removing;
+mod space;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use ferrata_store_conformance::{PROPERTIES, Property, check, check_on};
+
+use self::lie::{Lie, NOTICED};
+use self::space::LiarFactory;
+
+fn name(property: &Property) -> String {
+    format!("{}::{}", property.topic(), property.name())
+}
+
+/// Where the panics since the last look came from.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Tells why a property finds no fault with a store that tells this lie; nothing if it does.
+///
+/// On one thread, so that who goes on when another waits is always the same.
+fn overlooks(property: &Property, lie: Lie) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    PANICS.lock().unwrap().clear();
+    let checked = catch_unwind(AssertUnwindSafe(|| check_on(&runtime, &LiarFactory(lie), property)));
+    if checked.is_ok() {
+        return Some(format!("{property:?} does not notice a store that {lie:?}"));
+    }
+    // What fails must be an expectation of the suite: not the broken store itself, and not the patience of the test.
+    let expectations = ["src/cases/", "src/stage/", "src/model/"];
+    let strange = std::mem::take(&mut *PANICS.lock().unwrap());
+    let strange = strange.into_iter().find(|at| !expectations.iter().any(|part| at.contains(part)));
+    strange.map(|at| format!("{property:?} with a store that {lie:?} fails at {at}, which is no expectation"))
+}
+
+#[test]
+fn every_property_notices_a_broken_store() {
+    // Hundreds of expected failures would hide the one that matters; those of other tests are shown as usual.
+    let usual = std::panic::take_hook();
+    let here = std::thread::current().id();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() == here {
+            PANICS.lock().unwrap().push(panic.location().unwrap().to_string());
+        } else {
+            usual(panic);
+        }
+    }));
+    let mut wrong = Vec::new();
+    for property in PROPERTIES {
+        let Some((_, lies)) = NOTICED.iter().find(|(noticed, _)| *noticed == name(property)) else {
+            wrong.push(format!("{property:?} is not in the table; give it a store that it catches"));
+            continue;
+        };
+        if lies.is_empty() {
+            wrong.push(format!("{property:?} is in the table with no store that it catches"));
+        }
+        wrong.extend(lies.iter().filter_map(|lie| overlooks(property, *lie)));
+    }
+    drop(std::panic::take_hook());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_table_names_properties_that_exist_and_each_once() {
+    let properties: BTreeSet<_> = PROPERTIES.iter().map(name).collect();
+    let named: BTreeSet<_> = NOTICED.iter().map(|(property, _)| (*property).to_owned()).collect();
+    assert_eq!(named, properties);
+    assert_eq!(NOTICED.len(), PROPERTIES.len(), "a property is in the table twice");
+}
+
+/// A lie that no property of the table notices tests nothing.
+#[test]
+fn every_lie_is_noticed_by_a_property() {
+    let told: BTreeSet<_> = NOTICED.iter().flat_map(|(_, lies)| *lies).copied().collect();
+    let unnoticed: Vec<_> = Lie::ALL.iter().filter(|lie| !told.contains(lie)).collect();
+    assert_eq!(unnoticed, [&Lie::Honest]);
+}
+
+/// Groups that the suite of the memory store leaves out are passed here, on memory that is torn and reopened.
+#[test]
+fn no_property_finds_fault_with_an_honest_store() {
+    for property in PROPERTIES {
+        check(&LiarFactory(Lie::Honest), property);
+    }
+}

@@ -1,0 +1,114 @@
+//! Lies about pruning and purging.
+
+use ferrata_core::store::{At, CheckpointStore, Order, Page, PruneCut, Pruned, Purged, RunQuery};
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq, Timestamp};
+
+use super::liar::Liar;
+use super::lie::Lie;
+
+impl Liar {
+    pub(super) async fn prune_falsely(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        let store = &self.shared.store;
+        let first = store.head(run).await.ok().flatten().map_or(0, |head| head.first.get());
+        let before =
+            store.load(run, At::Seq(cut.at)).await.ok().flatten().and_then(|mut loaded| loaded.pop());
+        match self.shared.lie {
+            Lie::NeverDrops => return Ok(Pruned::default()),
+            Lie::RefusesToPruneTwice if first > 0 && cut.at.get() <= first => {
+                return Err(Error::new(ErrorKind::NotFound, "it was pruned").with_run(run));
+            }
+            Lie::DropsBeforeItWrites if cut.at.get() > first => {
+                // The old records go, and the cut with them, before the base is there.
+                let mut all = Vec::new();
+                store.tamper(run, |records| {
+                    all.clone_from(records);
+                    records.retain(|record| record.header.seq > cut.at);
+                });
+                self.pause().await;
+                store.tamper(run, |records| *records = all);
+            }
+            _ => {}
+        }
+        let pruned = store.prune(run, cut.clone()).await;
+        match (self.shared.lie, pruned) {
+            (Lie::PrunesNothingGladly, Err(error)) if error.kind() == ErrorKind::NotFound => {
+                Ok(Pruned::default())
+            }
+            (Lie::PrunesAnything, Err(error)) if error.kind() == ErrorKind::Invalid => Ok(Pruned::default()),
+            (Lie::CountsNothing, Ok(_)) => Ok(Pruned::default()),
+            (Lie::ForgetsTheBase, Ok(pruned)) if cut.base.is_some() => {
+                store.tamper(run, |records| records[0] = before.unwrap());
+                Ok(pruned)
+            }
+            (Lie::RewritesTheHead, Ok(pruned)) => {
+                store.tamper(run, |records| {
+                    records.last_mut().unwrap().header.at = Timestamp::from_unix_ms(0);
+                });
+                Ok(pruned)
+            }
+            (Lie::DropsTheCut, Ok(mut pruned)) => {
+                let next = cut.at.next();
+                let has_next = matches!(store.load(run, At::Seq(next)).await, Ok(Some(_)));
+                if has_next {
+                    store.tamper(run, |records| records[1].header.base = true);
+                    pruned.records += store.prune(run, PruneCut { at: next, base: None }).await?.records;
+                }
+                Ok(pruned)
+            }
+            (Lie::ReplacesBases, Ok(pruned)) => {
+                if let Some(base) = cut.base {
+                    store.tamper(run, |records| records[0] = base);
+                }
+                Ok(pruned)
+            }
+            (_, pruned) => pruned,
+        }
+    }
+
+    pub(super) async fn purge_falsely(&self, run: &RunKey) -> Result<Purged> {
+        let store = &self.shared.store;
+        if self.tells(Lie::KeepsTheDamaged) {
+            store.load(run, At::Latest).await?;
+            store.load(run, At::Seq(<_>::default())).await?;
+            for seq in 0..9 {
+                match store.load(run, At::Seq(Seq::new(seq))).await {
+                    Err(error) if error.kind() == ErrorKind::Corrupt => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        let exists = !matches!(store.head(run).await, Ok(None));
+        if exists {
+            let page = Page::first(1_000).with_order(Order::OldestFirst);
+            let history = store.history(run, page).await.map(|page| page.items).unwrap_or_default();
+            self.shared.notes().purged.insert(run.clone(), history);
+        }
+        match self.shared.lie {
+            Lie::MissesWhatIsMissing if !exists => {
+                return Err(Error::new(ErrorKind::NotFound, "there is no such run").with_run(run));
+            }
+            Lie::LocksWhilePurging => {
+                let is_free = self.shared.notes().locked.insert(run.clone());
+                if !is_free {
+                    return Err(Error::new(ErrorKind::Unavailable, "locked").with_run(run));
+                }
+                self.pause().await;
+                self.shared.notes().locked.remove(run);
+            }
+            Lie::PurgesByPrefix => {
+                let runs = store.runs(&RunQuery::default(), Page::first(1_000)).await?;
+                for head in runs.items.iter().filter(|head| head.run.tenant == run.tenant) {
+                    if head.run != *run && head.run.run.as_str().starts_with(run.run.as_str()) {
+                        store.purge(&head.run).await?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        let purged = store.purge(run).await?;
+        if !self.tells(Lie::RestoresOnReopening) {
+            self.shared.notes().written.remove(run);
+        }
+        Ok(if self.tells(Lie::CountsNothing) { Purged::default() } else { purged })
+    }
+}

@@ -1,0 +1,138 @@
+//! Spaces of broken stores: memory, damaged as asked, and what a lie makes of opening it again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use ferrata_core::record::{FORMAT, Record, RecordHeader, RunFacts};
+use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend, RunHead};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ExecutorId, RecordId, RunKey, Timestamp};
+use ferrata_store_conformance::{Damage, Space, StoreFactory};
+
+use super::liar::Liar;
+use super::lie::Lie;
+
+/// Makes spaces of stores that all tell one lie.
+pub(crate) struct LiarFactory(pub(crate) Lie);
+
+#[async_trait::async_trait]
+impl StoreFactory for LiarFactory {
+    async fn fresh(&self) -> Box<dyn Space> {
+        let clock = ManualClock::default();
+        let store = MemoryStore::with_clock(Arc::new(clock.clone()));
+        let shared = Shared { store, clock, lie: self.0, notes: Mutex::default() };
+        Box::new(LiarSpace { shared: Arc::new(shared), opened: AtomicUsize::new(0) })
+    }
+
+    fn deadline(&self) -> Duration {
+        // All is in memory; a lie that makes a property wait for something that never comes is to show soon.
+        Duration::from_secs(30)
+    }
+}
+
+/// What all instances on a space share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: ManualClock,
+    pub(crate) lie: Lie,
+    notes: Mutex<Notes>,
+}
+
+/// What liars remember.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// The facts and every record ever written of each run, as they were acknowledged.
+    pub(crate) written: HashMap<RunKey, (RunFacts, Vec<Record>)>,
+    /// Which runs were purged, and what their history was.
+    pub(crate) purged: HashMap<RunKey, Vec<RecordHeader>>,
+    /// Which records were acknowledged by which instance.
+    pub(crate) acknowledged: HashMap<RecordId, usize>,
+    /// What the last append of each run was.
+    pub(crate) last_append: HashMap<RunKey, RunAppend>,
+    /// Heads that are shown although the records are not there yet.
+    pub(crate) shown: HashMap<RunKey, RunHead>,
+    /// Heads as they were first listed.
+    pub(crate) listed: HashMap<RunKey, RunHead>,
+    /// The last time to live of each executor, and which instance it told.
+    pub(crate) beats: HashMap<ExecutorId, (Duration, usize)>,
+    /// Runs that were read, that are locked, and the one that an append is about to write.
+    pub(crate) read: HashSet<RunKey>,
+    pub(crate) locked: HashSet<RunKey>,
+    pub(crate) current: Option<RunKey>,
+    pub(crate) setups: usize,
+}
+
+impl Shared {
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+struct LiarSpace {
+    shared: Arc<Shared>,
+    opened: AtomicUsize,
+}
+
+impl LiarSpace {
+    /// What a lie makes of a space that nobody has open.
+    async fn reopened(&self) {
+        let store = &self.shared.store;
+        if self.shared.lie == Lie::LosesOnReopening {
+            let runs: Vec<_> = self.shared.notes().written.keys().cloned().collect();
+            for run in runs {
+                store.tamper(&run, |records| drop(records.pop()));
+            }
+        }
+        if self.shared.lie == Lie::RestoresOnReopening {
+            let runs: Vec<_> = self.shared.notes().written.clone().into_iter().collect();
+            for (run, (facts, records)) in runs {
+                store.append(vec![RunAppend { run, expected: None, records, facts: Some(facts) }]).await;
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Space for LiarSpace {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        let instance = self.opened.fetch_add(1, Ordering::SeqCst);
+        // The space itself holds one; if nobody else does, the place is opened anew.
+        if instance > 0 && Arc::strong_count(&self.shared) == 1 {
+            self.reopened().await;
+        }
+        Arc::new(Liar::new(Arc::clone(&self.shared), instance))
+    }
+
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        let store = &self.shared.store;
+        match damage {
+            Damage::Body(seq) => store.tamper(run, |records| {
+                for record in records.iter_mut().filter(|record| record.header.seq == seq) {
+                    record.body = record.body.iter().map(|byte| byte ^ 1).collect();
+                }
+            }),
+            Damage::NewerFormat(seq) => store.tamper(run, |records| {
+                for record in records.iter_mut().filter(|record| record.header.seq == seq) {
+                    record.header.format = FORMAT + 1;
+                }
+            }),
+            Damage::Gone(seq) => store.tamper(run, |records| records.retain(|r| r.header.seq != seq)),
+            Damage::Torn if self.shared.lie == Lie::ReadsTornTails => store.tamper(run, |records| {
+                let Some(last) = records.last_mut() else { return };
+                let half = last.body.slice(..last.body.len() / 2);
+                *last = Record::seal(last.header.clone(), half).unwrap();
+            }),
+            // What an honest store makes of a torn tail when it finds it.
+            Damage::Torn => store.tamper(run, |records| drop(records.pop())),
+            _ => false,
+        }
+    }
+
+    async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
+        self.shared.clock.advance(by);
+        Some(self.shared.clock.now())
+    }
+}

@@ -1,0 +1,48 @@
+//! The gate every change passes: a row of steps that read and never write.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::args::Tests;
+use crate::cargo::Cargo;
+use crate::steps::{self, Step};
+use crate::{testing, tidy};
+
+/// Runs the gate.
+///
+/// The quick steps come first, so that a slip costs seconds. Every call takes the lock file as it is committed.
+pub(crate) fn run(root: &Path, tests: Tests) -> Result<()> {
+    steps::run(root, &plan(root, tests))
+}
+
+fn plan(root: &Path, tests: Tests) -> Vec<Step> {
+    let clippy = Cargo::new("clippy --workspace --all-targets --all-features --locked -- -D warnings");
+    let docs = Cargo::new("doc --workspace --no-deps --all-features --document-private-items --locked")
+        .env("RUSTDOCFLAGS", "-Dwarnings");
+    vec![
+        Step::cargo("format", Cargo::new("fmt --all --check")),
+        Step::inside("tidy", "cargo xtask tidy", tidy::run),
+        deny(root),
+        Step::cargo("clippy", clippy),
+        match tests {
+            Tests::Run => Step::cargo("tests", testing::command(&[])),
+            Tests::Skip => Step::skipped("tests", "asked for by --skip-tests"),
+        },
+        Step::cargo("docs", docs),
+    ]
+}
+
+/// Licences, sources and banned crates.
+///
+/// Advisories are left to a daily job: one published overnight must not stop a change that has nothing to do with it.
+fn deny(root: &Path) -> Step {
+    if Cargo::new("deny --version").succeeds_quietly(root) {
+        Step::cargo(
+            "deny",
+            Cargo::new("deny --workspace --all-features --locked check bans licenses sources"),
+        )
+    } else {
+        Step::skipped("deny", "not installed (`cargo install --locked cargo-deny` adds it)")
+    }
+}

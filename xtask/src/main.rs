@@ -1,0 +1,53 @@
+//! Everything automated about Ferrata, behind `cargo xtask`: this file reads the command line, the modules do the work.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "talking to a person at a terminal is its purpose"
+)]
+
+mod args;
+mod cargo;
+mod fix;
+mod gate;
+mod steps;
+mod testing;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::args::Command;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let command = args::parse(std::env::args().skip(1))?;
+    let root = root()?;
+    match command {
+        Command::Help => {
+            print!("{}", args::USAGE);
+            Ok(())
+        }
+        Command::Test { filter } => testing::run(root, &filter),
+        Command::Ci { tests } => gate::run(root, tests),
+        Command::Fix => fix::run(root),
+        Command::Tidy => tidy::run(root),
+    }
+}
+
+/// Returns the root of the repository: the folder that holds this crate's folder.
+fn root() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask lies in no folder; restore it to `xtask/` of the repository")
+}

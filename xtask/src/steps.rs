@@ -1,0 +1,102 @@
+//! Named steps in a row: each prints its name and its time, and the first failure ends the row with the line that repeats it.
+#![expect(clippy::print_stdout, reason = "progress is what a person watches the gate for")]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+
+use crate::cargo::Cargo;
+
+/// One step.
+#[derive(Debug)]
+pub(crate) struct Step {
+    name: &'static str,
+    action: Action,
+}
+
+#[derive(Debug)]
+enum Action {
+    Cargo(Cargo),
+    Inside { repeat: &'static str, work: fn(&Path) -> Result<()> },
+    Skipped { why: &'static str },
+}
+
+impl Step {
+    /// A step that is a call of cargo.
+    pub(crate) fn cargo(name: &'static str, call: Cargo) -> Self {
+        Self { name, action: Action::Cargo(call) }
+    }
+
+    /// A step that is done in this process; `repeat` is the line that does it again.
+    pub(crate) fn inside(name: &'static str, repeat: &'static str, work: fn(&Path) -> Result<()>) -> Self {
+        Self { name, action: Action::Inside { repeat, work } }
+    }
+
+    /// A step that is not done, and says so by name: what did not run must never look as if it had passed.
+    pub(crate) fn skipped(name: &'static str, why: &'static str) -> Self {
+        Self { name, action: Action::Skipped { why } }
+    }
+
+    fn run(&self, root: &Path) -> Result<Outcome> {
+        let (repeat, result) = match &self.action {
+            Action::Skipped { why } => return Ok(Outcome::Skipped(why)),
+            Action::Cargo(call) => {
+                println!("\n==> {}: {call}", self.name);
+                (call.to_string(), time(|| call.run(root)))
+            }
+            Action::Inside { repeat, work } => {
+                println!("\n==> {}: {repeat}", self.name);
+                ((*repeat).to_owned(), time(|| work(root)))
+            }
+        };
+        let took = result
+            .map_err(|error| anyhow!("step `{}`: {error:#}\nRepeat it with:\n    {repeat}", self.name))?;
+        println!("==> {}: ok in {:.1} s", self.name, took.as_secs_f64());
+        Ok(Outcome::Passed(took))
+    }
+}
+
+enum Outcome {
+    Passed(Duration),
+    Skipped(&'static str),
+}
+
+/// Runs `steps` in order, and ends with a summary of them all.
+pub(crate) fn run(root: &Path, steps: &[Step]) -> Result<()> {
+    let mut summary = Vec::new();
+    for step in steps {
+        summary.push(match step.run(root)? {
+            Outcome::Passed(took) => format!("{:<10} ok in {:.1} s", step.name, took.as_secs_f64()),
+            Outcome::Skipped(why) => format!("{:<10} skipped: {why}", step.name),
+        });
+    }
+    println!("\n{}", summary.join("\n"));
+    Ok(())
+}
+
+/// Does `work` and returns how long it took.
+fn time(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    #[expect(clippy::disallowed_methods, reason = "the gate times itself for a person; no run depends on it")]
+    let start = Instant::now();
+    work().map(|()| start.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn the_first_failure_ends_the_row_and_says_how_to_repeat_it() {
+        let steps = [
+            Step::skipped("absent", "not installed"),
+            Step::inside("good", "cargo good", |_| Ok(())),
+            Step::inside("bad", "cargo bad", |_| bail!("this one is broken")),
+            Step::inside("never", "cargo never", |_| bail!("a step after a failure was run")),
+        ];
+        let failure = run(Path::new("."), &steps).unwrap_err();
+        assert_eq!(failure.to_string(), "step `bad`: this one is broken\nRepeat it with:\n    cargo bad");
+    }
+}

@@ -1,0 +1,228 @@
+//! How the crates of the workspace depend on each other, read from their manifests.
+
+use toml::{Table, Value};
+
+use super::Fault;
+use super::repo::Repo;
+
+/// What a crate may depend on inside the workspace, apart from its tests.
+///
+/// A new entry is a decision about the design; ARCHITECTURE.md gives the reason.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("ferrata-macros", &[]),
+    ("ferrata-core", &["ferrata-macros"]),
+    ("ferrata-store-conformance", &["ferrata-core"]),
+    ("ferrata-store-*", &["ferrata-core"]),
+    ("ferrata-dot", &["ferrata-core"]),
+    ("ferrata-inspector", &["ferrata-core"]),
+    ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot"]),
+    ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector"]),
+    ("xtask", &[]),
+];
+
+/// Where a dependency is declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Test,
+}
+
+/// The manifest of one member of the workspace.
+struct Manifest<'a> {
+    path: &'a str,
+    name: String,
+    table: Table,
+}
+
+impl Manifest<'_> {
+    /// Returns every declared dependency under the name of its package.
+    fn dependencies(&self) -> Vec<(String, &Value, Kind)> {
+        let targets = self.table.get("target").and_then(Value::as_table);
+        let conditional = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
+        std::iter::once(&self.table).chain(conditional).flat_map(dependencies_in).collect()
+    }
+}
+
+fn dependencies_in(table: &Table) -> Vec<(String, &Value, Kind)> {
+    let sections = [
+        ("dependencies", Kind::Normal),
+        ("build-dependencies", Kind::Normal),
+        ("dev-dependencies", Kind::Test),
+    ];
+    let mut found = Vec::new();
+    for (section, kind) in sections {
+        for (name, value) in table.get(section).and_then(Value::as_table).into_iter().flatten() {
+            let package = value.get("package").and_then(Value::as_str).unwrap_or(name);
+            found.push((package.to_owned(), value, kind));
+        }
+    }
+    found
+}
+
+/// Returns the members' manifests, and a fault for each manifest that cannot be read.
+fn members(repo: &Repo) -> (Vec<Manifest<'_>>, Vec<Fault>) {
+    let (mut members, mut faults) = (Vec::new(), Vec::new());
+    for (path, text) in repo.ending("/Cargo.toml") {
+        match text.parse::<Table>() {
+            Err(error) => faults.push(Fault::file(path, format!("is not TOML: {}", error.message()))),
+            // A workspace of its own, as `fuzz/` is: its rules are its own, too.
+            Ok(table) if table.contains_key("workspace") => {}
+            Ok(table) => {
+                let package = table.get("package").and_then(|package| package.get("name"));
+                match package.and_then(Value::as_str).map(str::to_owned) {
+                    Some(name) => members.push(Manifest { path, name, table }),
+                    None => faults.push(Fault::file(path, "names no package; add `[package] name`")),
+                }
+            }
+        }
+    }
+    (members, faults)
+}
+
+/// Every member takes its lints and versions from the workspace, and `crates/x` holds `ferrata-x`.
+pub(super) fn manifests(repo: &Repo) -> Vec<Fault> {
+    let (members, mut faults) = members(repo);
+    for member in &members {
+        let lints = member.table.get("lints").and_then(|lints| lints.get("workspace"));
+        if lints.and_then(Value::as_bool) != Some(true) {
+            faults.push(Fault::file(
+                member.path,
+                "does not take the workspace's lints; add `[lints] workspace = true`",
+            ));
+        }
+        for (name, value, kind) in member.dependencies() {
+            let inherits = value.get("workspace").and_then(Value::as_bool) == Some(true);
+            // The store suite and core's memory store test each other: by path alone, so that neither waits for the
+            // other to be published.
+            let sibling = kind == Kind::Test && value.get("path").is_some() && value.get("version").is_none();
+            if !inherits && !sibling {
+                let message =
+                    format!("sets the version of `{name}` itself; move it to [workspace.dependencies]");
+                faults.push(Fault::file(member.path, message));
+            }
+        }
+        let folder = member.path.strip_prefix("crates/").and_then(|path| path.strip_suffix("/Cargo.toml"));
+        if let Some(folder) = folder {
+            let wanted = if folder == "ferrata" { folder.to_owned() } else { format!("ferrata-{folder}") };
+            if member.name != wanted {
+                faults.push(Fault::file(
+                    member.path,
+                    format!("is named `{}`; the folder says `{wanted}`", member.name),
+                ));
+            }
+        }
+    }
+    faults
+}
+
+/// Dependencies inside the workspace follow [`ALLOWED`]. Tests may use more, but no store ever meets a sibling.
+pub(super) fn directions(repo: &Repo) -> Vec<Fault> {
+    let (members, _) = members(repo);
+    let mut faults = Vec::new();
+    for member in &members {
+        let rule = ALLOWED.iter().find(|(pattern, _)| matches(pattern, &member.name));
+        if rule.is_none() && member.path.starts_with("crates/") {
+            let message = format!("`{}` has no rule; say in ALLOWED what it may depend on", member.name);
+            faults.push(Fault::file(member.path, message));
+        }
+        let Some((_, allowed)) = rule else { continue };
+        for (name, _, kind) in member.dependencies() {
+            let inside = members.iter().any(|other| other.name == name);
+            let legal = match kind {
+                Kind::Normal => allowed.iter().any(|pattern| matches(pattern, &name)),
+                Kind::Test => !(is_store(&member.name) && is_store(&name)),
+            };
+            if inside && !legal {
+                let message =
+                    format!("`{}` may not depend on `{name}`; move what is shared to core", member.name);
+                faults.push(Fault::file(member.path, message));
+            }
+        }
+    }
+    faults
+}
+
+fn is_store(name: &str) -> bool {
+    matches("ferrata-store-*", name)
+}
+
+/// Tells whether `pattern` means `name`; a `*` at its end means any store, and the suite is not a store.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start) && name != "ferrata-store-conformance",
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A manifest with the workspace's lints and these lines.
+    fn manifest(name: &str, lines: &str) -> String {
+        format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{lines}")
+    }
+
+    fn messages(faults: Vec<Fault>) -> String {
+        faults.into_iter().map(|fault| format!("{fault}\n")).collect()
+    }
+
+    #[test]
+    fn a_manifest_that_leaves_the_workspace_is_found() {
+        let good = manifest(
+            "ferrata-core",
+            "[dependencies]\nserde.workspace = true\n[dev-dependencies]\nferrata-store-conformance = { path = \"../store-conformance\" }\n",
+        );
+        let own = manifest("ferrata-dot", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n");
+        let bare = "[package]\nname = \"ferrata\"\n";
+        let repo = Repo::of([
+            ("Cargo.toml", "[workspace]\n"),
+            ("crates/core/Cargo.toml", &good),
+            ("crates/graphs/Cargo.toml", &own),
+            ("crates/ferrata/Cargo.toml", bare),
+            ("fuzz/Cargo.toml", "[workspace]\n[dependencies]\na = \"1\"\n"),
+            ("xtask/Cargo.toml", "name = [\n"),
+        ]);
+        let found = messages(manifests(&repo));
+        assert!(found.contains("crates/graphs/Cargo.toml: sets the version of `libc` itself"), "{found}");
+        assert!(found.contains("crates/graphs/Cargo.toml: is named `ferrata-dot`"), "{found}");
+        assert!(found.contains("crates/ferrata/Cargo.toml: does not take the workspace's lints"), "{found}");
+        assert!(found.contains("xtask/Cargo.toml: is not TOML"), "{found}");
+        assert_eq!(found.lines().count(), 4, "{found}");
+    }
+
+    #[test]
+    fn a_dependency_against_the_direction_is_found() {
+        let core = manifest(
+            "ferrata-core",
+            "[dependencies]\nferrata-macros.workspace = true\n[build-dependencies]\nferrata-dot.workspace = true\n",
+        );
+        let macros = manifest("ferrata-macros", "");
+        let fs = manifest(
+            "ferrata-store-fs",
+            "[dependencies]\nferrata-core.workspace = true\n[dev-dependencies]\nferrata-store-conformance.workspace = true\nferrata-store-s3.workspace = true\n",
+        );
+        let s3 = manifest(
+            "ferrata-store-s3",
+            "[dependencies]\nshared = { package = \"ferrata-store-fs\", workspace = true }\n",
+        );
+        let suite = manifest("ferrata-store-conformance", "[dependencies]\nferrata-core.workspace = true\n");
+        let dot = manifest("ferrata-dot", "");
+        let new = manifest("ferrata-new", "");
+        let repo = Repo::of([
+            ("crates/core/Cargo.toml", &core),
+            ("crates/macros/Cargo.toml", &macros),
+            ("crates/store-fs/Cargo.toml", &fs),
+            ("crates/store-s3/Cargo.toml", &s3),
+            ("crates/store-conformance/Cargo.toml", &suite),
+            ("crates/dot/Cargo.toml", &dot),
+            ("crates/new/Cargo.toml", &new),
+        ]);
+        let found = messages(directions(&repo));
+        assert!(found.contains("`ferrata-core` may not depend on `ferrata-dot`"), "{found}");
+        assert!(found.contains("`ferrata-store-fs` may not depend on `ferrata-store-s3`"), "{found}");
+        assert!(found.contains("`ferrata-store-s3` may not depend on `ferrata-store-fs`"), "{found}");
+        assert!(found.contains("`ferrata-new` has no rule"), "{found}");
+        assert_eq!(found.lines().count(), 4, "{found}");
+    }
+}

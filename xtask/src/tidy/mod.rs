@@ -1,0 +1,109 @@
+//! Tidy: the rules of the house that no lint can hold, as small checks with names.
+//!
+//! A check reads the repository from memory and returns what is wrong. It writes nothing and knows no other check.
+//! Each has a test that plants the fault it is there to find.
+#![expect(clippy::print_stdout, reason = "faults are shown to a person")]
+
+mod crates;
+mod layout;
+mod markdown;
+mod pages;
+mod repo;
+mod source;
+mod text;
+mod words;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use self::repo::Repo;
+
+/// One rule: its name, and the function that finds what breaks it.
+struct Check {
+    name: &'static str,
+    find: fn(&Repo) -> Vec<Fault>,
+}
+
+const CHECKS: &[Check] = &[
+    Check { name: "header", find: layout::headers },
+    Check { name: "size", find: layout::sizes },
+    Check { name: "space", find: text::space },
+    Check { name: "marker", find: text::markers },
+    Check { name: "machine-path", find: text::machine_paths },
+    Check { name: "ignored-example", find: text::ignored_examples },
+    Check { name: "word", find: words::banned },
+    Check { name: "manifest", find: crates::manifests },
+    Check { name: "direction", find: crates::directions },
+    Check { name: "error-page", find: pages::errors },
+    Check { name: "dependency-row", find: pages::dependencies },
+    Check { name: "link", find: markdown::links },
+    Check { name: "fragment", find: markdown::fragments },
+];
+
+/// What is wrong, where, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fault {
+    path: String,
+    line: Option<usize>,
+    message: String,
+}
+
+impl Fault {
+    /// A fault of a file as a whole.
+    fn file(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), line: None, message: message.into() }
+    }
+
+    /// A fault at a line, counted from 0 as slices count.
+    fn line(path: impl Into<String>, index: usize, message: impl Into<String>) -> Self {
+        Self { path: path.into(), line: Some(index + 1), message: message.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Runs every check on the repository at `root` and prints what each finds.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let repo = Repo::read(root)?;
+    let mut count = 0;
+    for check in CHECKS {
+        for fault in (check.find)(&repo) {
+            println!("{fault} [{}]", check.name);
+            count += 1;
+        }
+    }
+    if count > 0 {
+        bail!("tidy found {count} fault{}, listed above", if count == 1 { "" } else { "s" });
+    }
+    println!("tidy: {} checks on {} files, no fault", CHECKS.len(), repo.len());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_shown_the_way_editors_jump_to_it() {
+        assert_eq!(Fault::line("src/a.rs", 4, "is odd").to_string(), "src/a.rs:5: is odd");
+        assert_eq!(Fault::file("src/a.rs", "is odd").to_string(), "src/a.rs: is odd");
+    }
+
+    #[test]
+    fn each_check_has_its_own_name() {
+        let mut names: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CHECKS.len());
+    }
+}

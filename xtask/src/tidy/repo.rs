@@ -1,0 +1,134 @@
+//! The files of the repository, in memory: what the checks read, and what a test builds to plant a fault.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::source::Source;
+
+/// Folders that hold what was made, not what was written.
+const SKIPPED: [&str; 3] = ["target", "node_modules", "dist"];
+
+/// Hidden folders that are part of the repository all the same.
+const HIDDEN: [&str; 3] = [".cargo", ".ci", ".github"];
+
+/// Every file by its path from the root, separated by `/`. A file that is not text counts as an empty one.
+#[derive(Debug, Default)]
+pub(super) struct Repo {
+    files: BTreeMap<String, String>,
+}
+
+impl Repo {
+    /// Reads the files under `root`.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let mut repo = Self::default();
+        repo.read_folder(root, "")?;
+        Ok(repo)
+    }
+
+    fn read_folder(&mut self, folder: &Path, prefix: &str) -> Result<()> {
+        // Cargo marks its target folders so, wherever they are and whatever they are called.
+        if folder.join("CACHEDIR.TAG").exists() {
+            return Ok(());
+        }
+        let cannot_read = || format!("cannot read {}", folder.display());
+        for entry in fs::read_dir(folder).with_context(cannot_read)? {
+            let entry = entry.with_context(cannot_read)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = format!("{prefix}{name}");
+            let kind = entry.file_type().with_context(cannot_read)?;
+            if kind.is_dir() {
+                let wanted = !name.starts_with('.') || HIDDEN.contains(&name.as_str());
+                if wanted && !SKIPPED.contains(&name.as_str()) {
+                    self.read_folder(&entry.path(), &format!("{path}/"))?;
+                }
+            } else if kind.is_file() {
+                let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {path}"))?;
+                self.files.insert(path, String::from_utf8(bytes).unwrap_or_default());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a repository of these files.
+    #[cfg(test)]
+    pub(super) fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
+        Self { files: files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect() }
+    }
+
+    /// Returns how many files there are.
+    pub(super) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Returns the text of a file.
+    pub(super) fn text(&self, path: &str) -> Option<&str> {
+        self.files.get(path).map(String::as_str)
+    }
+
+    /// Tells whether `path` is a file, or a folder with a file in it.
+    pub(super) fn exists(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        path.is_empty()
+            || self.files.contains_key(path)
+            || self.files.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder))
+    }
+
+    /// Returns the files under a folder, given with its closing `/`; the empty text is the root.
+    pub(super) fn under(&self, folder: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.files
+            .iter()
+            .filter(move |(path, _)| path.starts_with(folder))
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// Returns the files whose name ends so.
+    pub(super) fn ending(&self, end: &str) -> impl Iterator<Item = (&str, &str)> {
+        self.files
+            .iter()
+            .filter(move |(path, _)| path.ends_with(end))
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
+    /// Returns the Rust files, taken apart.
+    pub(super) fn rust(&self) -> impl Iterator<Item = (&str, Source<'_>)> {
+        self.ending(".rs").map(|(path, text)| (path, Source::new(text)))
+    }
+}
+
+/// Tells whether a Rust file is a test as a whole, by where it is.
+pub(super) fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "benches"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_exists_if_a_file_is_in_it() {
+        let repo = Repo::of([("docs/errors/A.md", ""), ("docs-old/a.md", "")]);
+        assert!(repo.exists("docs"));
+        assert!(repo.exists("docs/errors/"));
+        assert!(repo.exists("docs/errors/A.md"));
+        assert!(!repo.exists("docs/err"));
+        assert!(!repo.exists("guide"));
+    }
+
+    #[test]
+    fn tests_are_known_by_their_place() {
+        assert!(is_test("tests/crash.rs"));
+        assert!(is_test("crates/core/src/store/tests.rs"));
+        assert!(!is_test("crates/core/src/testing.rs"));
+    }
+
+    #[test]
+    fn this_repository_can_be_read() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let repo = Repo::read(root).unwrap();
+        assert!(repo.text("xtask/src/tidy/repo.rs").unwrap().contains("this_repository_can_be_read"));
+        assert!(repo.under("target/").next().is_none());
+    }
+}
