@@ -81,10 +81,6 @@ pub(crate) enum Fault {
     NoRun,
     #[error("the run has no {at}: it keeps records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
-    #[error("the record is no base, so nothing can be cut before it; give the base that replaces it")]
-    NoBase { at: Seq },
-    #[error("the base given for the cut differs in its {what} from the record it is to replace")]
-    OtherBase { at: Seq, what: &'static str },
     #[error(
         "the body has {len} bytes, a line holds at most {max}; store the value elsewhere and refer to it"
     )]
@@ -188,7 +184,7 @@ impl Fault {
             | Self::NoLocks { .. } => ErrorKind::Unsupported,
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::NoRun | Self::NoRecord { .. } => ErrorKind::NotFound,
-            Self::NoBase { .. } | Self::OtherBase { .. } | Self::Cursor => ErrorKind::Invalid,
+            Self::Cursor => ErrorKind::Invalid,
             Self::LargeBody { .. } => ErrorKind::TooLarge,
             Self::Refused(error) => error.kind(),
         }
@@ -197,7 +193,6 @@ impl Fault {
     fn seq(&self) -> Option<Seq> {
         match self {
             Self::Damaged { seq, .. } | Self::NewerRecord { seq, .. } => *seq,
-            Self::NoBase { at } | Self::OtherBase { at, .. } => Some(*at),
             Self::LargeBody { seq, .. } => Some(*seq),
             Self::NoRecord { at: At::Seq(seq), .. } => Some(*seq),
             _ => None,

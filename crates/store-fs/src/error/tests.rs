@@ -89,8 +89,6 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
         (Fault::NoRun, ErrorKind::NotFound, None),
         (Fault::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
         (Fault::NoRecord { at: At::Record(head.id), first: seq, last: seq }, ErrorKind::NotFound, None),
-        (Fault::NoBase { at: seq }, ErrorKind::Invalid, Some(seq)),
-        (Fault::OtherBase { at: seq, what: "id" }, ErrorKind::Invalid, Some(seq)),
         (Fault::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
         (Fault::Cursor, ErrorKind::Invalid, None),
         (Fault::Refused(refused), ErrorKind::Invalid, Some(seq)),
