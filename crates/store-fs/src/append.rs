@@ -1,14 +1,15 @@
 //! Adding records to a run that exists: compare the head, write once, sync, and only then say so.
 
-use ferrata_core::record::Record;
-use ferrata_core::store::{RunAppend, check_append};
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{RunAppend, check_append, is_repeat};
 use ferrata_core::{HeadRef, RunKey, Seq};
 
 use crate::error::{Doing, Fault};
 use crate::folder::{Folder, MOVES, Writer};
 use crate::line::{self, MAX_BODY, Part};
 use crate::slots::Slot;
-use crate::tail::{Tail, flawed};
+use crate::tail::Tail;
+use crate::walk::{Walk, complete};
 
 /// What is written for one append.
 pub(crate) struct Lines {
@@ -52,7 +53,7 @@ impl Folder {
         if entry.expected == Some(head) {
             return self.extend(slot, writer, entry, &lines.bytes);
         }
-        if self.ends_with(&writer, &entry.records)? {
+        if self.ends_with(&writer, entry)? {
             // Whoever wrote them may have died before they, or the file's name, were on stable storage.
             self.sync_all(slot, &writer, &entry.run)?;
             return Ok(head);
@@ -112,25 +113,24 @@ impl Folder {
         }
     }
 
-    /// Tells whether the log ends with these records, as far as they were not pruned away since.
-    fn ends_with(&self, writer: &Writer, records: &[Record]) -> Result<bool, Fault> {
+    /// Tells whether the log ends with what is to be appended, as far as it was not pruned away since.
+    fn ends_with(&self, writer: &Writer, entry: &RunAppend) -> Result<bool, Fault> {
         let log = &writer.log;
         // Most appends that come here lost a race, and need no reading to be told so.
-        if records.last().is_none_or(|record| record.header.head() != log.head()) {
+        if last(entry).header.id != log.head().id {
             return Ok(false);
         }
-        let path = self.layout.log(&log.opening.run);
-        let mut lines = log.backward(&*self.disk, &path);
-        for record in records.iter().rev() {
-            let Some((at, bytes)) = lines.previous()? else {
-                return Ok(true);
-            };
-            let found = line::read_record(bytes).map_err(|flaw| flawed(&path, at, flaw))?;
-            if found.header.head() != record.header.head() {
-                return Ok(false);
-            }
+        let path = self.layout.log(&entry.run);
+        let mut walk = Walk::new(&*self.disk, log, &path);
+        let mut headers: Vec<RecordHeader> = Vec::with_capacity(entry.records.len() + 1);
+        // And the one before, as the oldest may have left to it to say its id.
+        while headers.len() <= entry.records.len()
+            && let Some((_, line)) = walk.previous()?
+        {
+            complete(headers.last_mut(), line.header.id);
+            headers.push(line.header);
         }
-        Ok(true)
+        Ok(is_repeat(&headers, entry) && entry.facts.as_ref().is_none_or(|facts| *facts == log.opening.facts))
     }
 }
 

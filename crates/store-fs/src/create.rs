@@ -1,7 +1,5 @@
-//! Making a run's log: written and synced under another name, then named, so that no half-made run is ever seen.
+//! Making a run's log: written and synced under another name, then renamed, so that no half-made run is ever seen.
 
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,11 +38,14 @@ impl Folder {
         self.disk.make_dir(&tenant).map_err(|e| Fault::io(Doing::MakeDir, &tenant, e))?;
         let (path, unborn_path) = (self.layout.log(run), self.layout.unborn(run));
         let unborn = self.hold_unborn(&unborn_path)?;
-        let named = self.name(&unborn, &unborn_path, &path, &lines.bytes);
-        // Whether it became a log or not. Should it stay, the next who makes or purges the run finds it.
-        let _removed = self.remove(&unborn_path);
-        if !named? {
+        if self.stat(&path)?.is_some() {
+            self.remove(&unborn_path)?;
             return Ok(None);
+        }
+        if let Err(fault) = self.name(&unborn, &unborn_path, &path, &lines.bytes) {
+            // Should it stay, the next who makes or purges the run finds it.
+            let _removed = self.remove(&unborn_path);
+            return Err(fault);
         }
         // The run can be seen from here on, so a failure leaves it in doubt.
         self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))?;
@@ -61,20 +62,15 @@ impl Folder {
         Ok(Some(head.header.head()))
     }
 
-    /// Writes and syncs the file and gives it its name; returns whether the name was free.
-    fn name(&self, unborn: &Unborn, from: &Path, to: &Path, bytes: &[u8]) -> Result<bool, Fault> {
-        if self.stat(to)?.is_some() {
-            return Ok(false);
-        }
-        self.disk.set_len(&unborn.file, 0).map_err(|e| Fault::io(Doing::Cut, from, e))?;
-        self.disk.write_at(&unborn.file, bytes, 0).map_err(|e| Fault::io(Doing::Write, from, e))?;
-        // A failure here is plain: what did not become a log was not appended.
-        self.disk.sync(&unborn.file).map_err(|e| Fault::io(Doing::Sync, from, e))?;
-        match self.disk.link(from, to) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(Fault::io(Doing::Link, to, error)),
-        }
+    /// Writes and syncs the file and gives it its name. A failure is plain: what did not become a log was not appended.
+    ///
+    /// The name is free: all who make the run hold the same file first, and then look.
+    fn name(&self, unborn: &Unborn, from: &Path, to: &Path, bytes: &[u8]) -> Result<(), Fault> {
+        let failed = |doing| move |e| Fault::io(doing, from, e);
+        self.disk.set_len(&unborn.file, 0).map_err(failed(Doing::Cut))?;
+        self.disk.write_at(&unborn.file, bytes, 0).map_err(failed(Doing::Write))?;
+        self.disk.sync(&unborn.file).map_err(failed(Doing::Sync))?;
+        self.disk.rename(from, to).map_err(failed(Doing::Rename))
     }
 
     /// Opens the file in which the run's log is made, and locks it against others who make or purge the same run.
@@ -86,11 +82,6 @@ impl Folder {
             let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
             let ident = Ident::of(&metadata);
             if self.stat(path)?.map(|named| Ident::of(&named)) != Some(ident) {
-                continue;
-            }
-            if metadata.nlink() > 1 {
-                // Who made it died between naming it and removing this name: it is a run's log, not to be written over.
-                self.remove(path)?;
                 continue;
             }
             return Ok(Unborn { file, ident, _lock: lock });

@@ -54,9 +54,6 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Makes a directory; `Ok` also if it is there.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file a second name; fails if that name is taken.
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
-
     /// Renames a file over whatever has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -121,10 +118,6 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             result => result,
         }
-    }
-
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::hard_link(from, to)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -17,7 +17,6 @@ pub(crate) enum Doing {
     Sync,
     Lock,
     MakeDir,
-    Link,
     Rename,
     Remove,
     List,
@@ -35,8 +34,7 @@ impl Doing {
             Self::Sync => "sync",
             Self::Lock => "lock",
             Self::MakeDir => "make the directory",
-            Self::Link => "give its name to",
-            Self::Rename => "replace",
+            Self::Rename => "give its name to",
             Self::Remove => "remove",
             Self::List => "list",
             Self::SetUp => "set up",
@@ -72,16 +70,17 @@ pub(crate) enum Fault {
         path.display()
     )]
     FoldsCase { path: PathBuf },
+    #[error(
+        "a lock on {} does not keep others out, as on many network file systems; use a local one",
+        path.display()
+    )]
+    NoLocks { path: PathBuf },
     #[error("{}; load the run, see who wrote, and decide again", conflict(expected.as_ref(), actual.as_ref()))]
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
     #[error("there is no such run")]
     NoRun,
     #[error("the run has no {at}: it keeps records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
-    #[error("the record is no base, so nothing can be cut before it; give the base that replaces it")]
-    NoBase { at: Seq },
-    #[error("the base given for the cut differs in its {what} from the record it is to replace")]
-    OtherBase { at: Seq, what: &'static str },
     #[error(
         "the body has {len} bytes, a line holds at most {max}; store the value elsewhere and refer to it"
     )]
@@ -103,9 +102,6 @@ fn conflict(expected: Option<&HeadRef>, actual: Option<&HeadRef>) -> String {
     }
 }
 
-/// The error number of "operation not permitted", the same on every Unix.
-const EPERM: i32 = 1;
-
 /// What the system's refusal means for the caller, and what to do about it.
 fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Io;
@@ -117,10 +113,6 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
             ErrorKind::TooLarge,
             "the file may not grow further; raise the limit on file sizes, or prune the run",
         ),
-        // Some file systems have no hard links, and say it like this.
-        Io::PermissionDenied if doing == Doing::Link && source.raw_os_error() == Some(EPERM) => {
-            (ErrorKind::Unsupported, "the file system has no hard links; use one that has")
-        }
         Io::Unsupported => {
             (ErrorKind::Unsupported, "the file system cannot do it; use a local one with locks")
         }
@@ -186,12 +178,13 @@ impl Fault {
             Self::Unsure { .. } | Self::GivenUp => ErrorKind::Indeterminate,
             Self::Locked { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
             Self::Damaged { .. } => ErrorKind::Corrupt,
-            Self::NewerLayout { .. } | Self::NewerRecord { .. } | Self::FoldsCase { .. } => {
-                ErrorKind::Unsupported
-            }
+            Self::NewerLayout { .. }
+            | Self::NewerRecord { .. }
+            | Self::FoldsCase { .. }
+            | Self::NoLocks { .. } => ErrorKind::Unsupported,
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::NoRun | Self::NoRecord { .. } => ErrorKind::NotFound,
-            Self::NoBase { .. } | Self::OtherBase { .. } | Self::Cursor => ErrorKind::Invalid,
+            Self::Cursor => ErrorKind::Invalid,
             Self::LargeBody { .. } => ErrorKind::TooLarge,
             Self::Refused(error) => error.kind(),
         }
@@ -200,7 +193,6 @@ impl Fault {
     fn seq(&self) -> Option<Seq> {
         match self {
             Self::Damaged { seq, .. } | Self::NewerRecord { seq, .. } => *seq,
-            Self::NoBase { at } | Self::OtherBase { at, .. } => Some(*at),
             Self::LargeBody { seq, .. } => Some(*seq),
             Self::NoRecord { at: At::Seq(seq), .. } => Some(*seq),
             _ => None,

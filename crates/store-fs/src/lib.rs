@@ -33,7 +33,7 @@
 //!
 //! # Limits
 //!
-//! - Local file systems on Unix, with hard links, `flock` and names that tell upper from lower case: ext4, XFS, Btrfs, ZFS,
+//! - Local file systems on Unix, with `flock` and names that tell upper from lower case: ext4, XFS, Btrfs, ZFS,
 //!   tmpfs. Not on a network: locks there hold on one machine, or for one process, or not at all.
 //! - A listing of runs reads every log's first and last lines: fit for tens of thousands of runs, not for millions.
 //! - A reader may see an append a moment before it is on stable storage. Whatever is appended on top of it brings it there.

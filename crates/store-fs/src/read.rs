@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ferrata_core::RunKey;
 use ferrata_core::record::{Record, RecordHeader};
 use ferrata_core::store::{At, Order, Page, Paged, RunHead};
-use ferrata_core::{RecordId, RunKey};
 
 use crate::cursor::{Listing, RecordPlace};
 use crate::error::Fault;
@@ -13,7 +13,7 @@ use crate::folder::Folder;
 use crate::line;
 use crate::log::Log;
 use crate::tail::flawed;
-use crate::walk::{Onward, Walk};
+use crate::walk::{Onward, Walk, complete};
 
 /// A page of headers, and the place after which the next goes on.
 type Headers = (Vec<RecordHeader>, Option<RecordPlace>);
@@ -155,12 +155,5 @@ impl Folder {
         };
         let alive = head.owner.is_some_and(|owner| self.is_alive(&owner));
         Ok(Some(RunHead::after(run.clone(), opening.first, &head, alive, opening.facts.clone())))
-    }
-}
-
-/// Gives a header whose line left out the record before it that record's id.
-fn complete(newer: Option<&mut RecordHeader>, before: RecordId) {
-    if let Some(header) = newer {
-        header.prev.get_or_insert(before);
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, PruneCut, Pruned};
+use ferrata_core::store::{At, PruneCut, Pruned, check_prune};
 use ferrata_core::{RunKey, Seq};
 
 use crate::backward::Source;
@@ -33,9 +33,6 @@ struct Kept<'a> {
 impl Folder {
     /// Drops the records before the cut.
     pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned, Fault> {
-        if let Some(base) = &cut.base {
-            base.verify(run).map_err(Fault::Refused)?;
-        }
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         let writer = self.writer(&slot, run)?.ok_or(Fault::NoRun)?;
@@ -43,8 +40,11 @@ impl Folder {
         // What a crash left of pruning before.
         self.remove(&self.layout.copy(run))?;
         let log = &writer.log;
+        if cut.at < log.opening.first {
+            return Ok(Pruned::default());
+        }
         let (at, end, header) = self.find(log, &path, cut.at)?;
-        let base = replacement(cut, &header)?;
+        let base = check_prune(run, &header, cut).map_err(Fault::Refused)?;
         let (records, bytes) = tally(log.source(&*self.disk, &path), log.floor, at);
         if at > log.floor || base.is_some() {
             let kept = Kept { first: cut.at, from: if base.is_some() { end } else { at }, base };
@@ -169,31 +169,4 @@ pub(crate) fn tally(source: Source<'_>, from: u64, to: u64) -> (u64, u64) {
         }
     }
     (records, bytes)
-}
-
-/// The record to put in place of the one at the cut, if that is no base already.
-fn replacement<'a>(cut: &'a PruneCut, found: &RecordHeader) -> Result<Option<&'a Record>, Fault> {
-    let Some(base) = &cut.base else {
-        return if found.base { Ok(None) } else { Err(Fault::NoBase { at: cut.at }) };
-    };
-    let other = |what| Err(Fault::OtherBase { at: cut.at, what });
-    let given = &base.header;
-    if !given.base {
-        return other("mark as a base");
-    }
-    if given.head() != found.head() {
-        return other("number or id");
-    }
-    // `found` has its `prev` from the line or the line before it.
-    let same = RecordHeader {
-        base: found.base,
-        body_len: found.body_len,
-        body_crc: found.body_crc,
-        format: found.format,
-        ..given.clone()
-    };
-    if same != *found {
-        return other("header");
-    }
-    Ok(if found.base { None } else { Some(base) })
 }

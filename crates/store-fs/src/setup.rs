@@ -10,7 +10,7 @@ use crate::disk::Access;
 use crate::error::{Doing, Fault};
 use crate::folder::Folder;
 use crate::layout::LAYOUT;
-use crate::lock::Mode;
+use crate::lock::{Locked, Mode};
 
 /// Longer than any marker, so that a wrong file of any length is read no further.
 const MARKER: usize = 4_096;
@@ -34,6 +34,7 @@ impl Folder {
         if self.find_marker(&path)?.is_none() {
             self.write_marker(&path)?;
         }
+        self.check_locks(&path)?;
         if self.stat(&self.layout.marker_in_capitals())?.is_some() {
             // Two runs whose ids differ in nothing else would share a file.
             return Err(Fault::FoldsCase { path });
@@ -48,6 +49,18 @@ impl Folder {
         self.disk.sync_dir(root).map_err(|e| Fault::io(Doing::SetUp, root, e))?;
         self.ready.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Checks that a lock excludes another open file, as everything here rests on it. Where locks belong to a process or
+    /// mean nothing, as on many network file systems, the second is granted as well.
+    fn check_locks(&self, path: &Path) -> Result<(), Fault> {
+        let open = || self.disk.open(path, Access::Read).map_err(|e| Fault::io(Doing::Open, path, e));
+        let (first, second) = (Arc::new(open()?), Arc::new(open()?));
+        let _lock = self.lock(&first, path, Mode::Exclusive)?;
+        match Locked::try_now(second, path, Mode::Exclusive)? {
+            Some(_) => Err(Fault::NoLocks { path: path.into() }),
+            None => Ok(()),
+        }
     }
 
     /// Makes the root ready before the first write.

@@ -118,3 +118,10 @@ impl<'a> Onward<'a> {
         Ok(Some((at, header)))
     }
 }
+
+/// Gives a header whose line left out the record before it that record's id.
+pub(crate) fn complete(newer: Option<&mut RecordHeader>, before: RecordId) {
+    if let Some(header) = newer {
+        header.prev.get_or_insert(before);
+    }
+}

@@ -224,12 +224,13 @@ async fn history_pages_in_both_directions_see_every_header_once() {
 #[tokio::test]
 async fn a_cursor_made_before_a_prune_goes_on_after_it() {
     let place = place().await;
-    for (name, order, rest) in [("n", Order::NewestFirst, &[][..]), ("o", Order::OldestFirst, &[5, 6])] {
+    for (name, order, rest) in [("n", Order::NewestFirst, [4, 3]), ("o", Order::OldestFirst, [3, 4])] {
         let mut author = Author::new(name);
         append(&place.store, author.write(&["0", "1", "2"])).await.unwrap();
         append(&place.store, author.write_base("3")).await.unwrap();
-        append(&place.store, author.write(&["4", "5", "6"])).await.unwrap();
-        let page = Page::first(5).with_order(order);
+        let long = format!("\"{}\"", "x".repeat(1_000));
+        append(&place.store, author.write(&[&long, &long, &long])).await.unwrap();
+        let page = Page::first(2).with_order(order);
         let first = place.store.history(&author.run, page.clone()).await.unwrap();
         place.store.prune(&author.run, PruneCut { at: Seq::new(3), base: None }).await.unwrap();
         let page = page.with_cursor(first.next.unwrap());
@@ -335,6 +336,27 @@ async fn purging_leaves_no_trace_and_refuses_the_old_writer() {
     let mut zombie = author.clone();
     let error = append(&place.store, zombie.write(&["3"])).await.unwrap_err();
     assert_eq!((error.kind(), error.actual_head()), (ErrorKind::Conflict, Some(anew.head)));
+}
+
+#[tokio::test]
+async fn a_writer_that_holds_a_file_open_notices_that_it_was_replaced() {
+    let place = place().await;
+    let other = place.reopen();
+    let mut author = Author::new("r");
+    append(&place.store, author.write(&["0", "1"])).await.unwrap();
+    append(&place.store, author.write_base("2")).await.unwrap();
+    // Pruned: the same run in another file.
+    other.prune(&author.run, PruneCut { at: Seq::new(2), base: None }).await.unwrap();
+    append(&place.store, author.write(&["3"])).await.unwrap();
+    assert_eq!(seqs(&latest(&other, &author.run).await), [2, 3]);
+    // Purged and made anew: another run in another file.
+    other.purge(&author.run).await.unwrap();
+    let mut anew = Author::new("r");
+    append(&other, anew.write(&["0"])).await.unwrap();
+    let error = append(&place.store, author.write(&["4"])).await.unwrap_err();
+    assert_eq!((error.kind(), error.actual_head()), (ErrorKind::Conflict, Some(anew.head)));
+    append(&place.store, anew.write(&["1"])).await.unwrap();
+    assert_eq!(seqs(&latest(&other, &author.run).await), [0, 1]);
 }
 
 #[tokio::test]

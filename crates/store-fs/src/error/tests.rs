@@ -24,8 +24,6 @@ fn what_the_system_says_has_its_kind_and_its_remedy() {
         (Doing::Open, eacces, Unavailable, "permission denied"),
         (Doing::Remove, eperm, Unavailable, "permission denied"),
         (Doing::SetUp, eacces, Invalid, "may not be written"),
-        (Doing::Link, eperm, Unsupported, "no hard links"),
-        (Doing::Link, eacces, Unavailable, "permission denied"),
         (Doing::SetUp, eexist, Unavailable, "look at the disk"),
         (Doing::MakeDir, enotdir, Corrupt, "a file is where"),
     ];
@@ -59,7 +57,7 @@ fn what_the_system_says_has_its_kind_and_its_remedy() {
         assert_eq!(Error::from(io(Doing::Lock, source.into())).kind(), kind, "{source:?}");
     }
     assert_eq!(Error::from(io(Doing::SetUp, io::ErrorKind::NotFound.into())).kind(), Invalid);
-    for doing in [Doing::Cut, Doing::Sync, Doing::Rename, Doing::MakeDir, Doing::Link] {
+    for doing in [Doing::Cut, Doing::Sync, Doing::Rename, Doing::MakeDir] {
         let shown = io(doing, io::ErrorKind::TimedOut.into()).to_string();
         assert!(shown.starts_with(&format!("cannot {} /r", doing.words())), "{shown}");
     }
@@ -86,12 +84,11 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
             Some(seq),
         ),
         (Fault::FoldsCase { path: path() }, ErrorKind::Unsupported, None),
+        (Fault::NoLocks { path: path() }, ErrorKind::Unsupported, None),
         (Fault::Conflict { expected: None, actual: Some(head) }, ErrorKind::Conflict, None),
         (Fault::NoRun, ErrorKind::NotFound, None),
         (Fault::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
         (Fault::NoRecord { at: At::Record(head.id), first: seq, last: seq }, ErrorKind::NotFound, None),
-        (Fault::NoBase { at: seq }, ErrorKind::Invalid, Some(seq)),
-        (Fault::OtherBase { at: seq, what: "id" }, ErrorKind::Invalid, Some(seq)),
         (Fault::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
         (Fault::Cursor, ErrorKind::Invalid, None),
         (Fault::Refused(refused), ErrorKind::Invalid, Some(seq)),

@@ -1,6 +1,6 @@
 //! Faults that come together, locks that are not let go of, and writers, pruners and purgers in each other's way.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,7 +13,7 @@ use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{folder, ids, reopened};
 use crate::config::FsOptions;
-use crate::disk::RealDisk;
+use crate::disk::{Access, Disk, RealDisk};
 use crate::error::Fault;
 use crate::folder::Folder;
 use crate::layout::Layout;
@@ -125,26 +125,84 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     folder.append(&entry).unwrap();
 }
 
+/// A disk on which the first look at a log catches a writer in the middle of cutting and writing anew.
+#[derive(Debug)]
+struct Shifting(AtomicBool);
+
+impl Disk for Shifting {
+    fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+        let read = RealDisk.read_at(file, buffer, at)?;
+        if !self.0.swap(true, Ordering::Relaxed) {
+            buffer[read / 2] ^= 1;
+        }
+        Ok(read)
+    }
+
+    fn open(&self, path: &Path, access: Access) -> std::io::Result<File> {
+        RealDisk.open(path, access)
+    }
+
+    fn stat(&self, path: &Path) -> std::io::Result<Metadata> {
+        RealDisk.stat(path)
+    }
+
+    fn write_at(&self, _file: &File, _bytes: &[u8], _at: u64) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn set_len(&self, _file: &File, _len: u64) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn sync(&self, _file: &File) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn sync_dir(&self, _path: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn make_dir(&self, _path: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn rename(&self, _from: &Path, _to: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+
+    fn remove(&self, _path: &Path) -> std::io::Result<()> {
+        unreachable!("readers change nothing")
+    }
+}
+
 #[test]
-fn what_a_dead_process_left_of_making_a_run_is_not_written_over() {
+fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
+    let place = place();
+    let root = place.directory.path().join("store");
+    let look = || folder(&root, Arc::new(Shifting(AtomicBool::new(false))));
+    let run = &place.author.run;
+    assert_eq!(look().load(run, At::Latest).unwrap().unwrap().len(), 1);
+    assert_eq!(look().history(run, &Page::default()).unwrap().items.len(), 1);
+    assert_eq!(look().head(run).unwrap().map(|head| head.head()), place.author.head);
+}
+
+#[test]
+fn what_a_dead_process_left_of_making_a_run_is_written_over() {
     let directory = tempfile::tempdir().unwrap();
     let folder = reopened(directory.path());
     folder.set_up().unwrap();
     let mut author = Author::new("r");
-    let start = author.write(&["0"]);
-    folder.append(&start).unwrap();
-    // It died between giving the log its name and removing the other one, and the log was lost with its name.
-    let (log, unborn) = (folder.layout.log(&author.run), folder.layout.unborn(&author.run));
-    std::fs::hard_link(&log, &unborn).unwrap();
-    let kept = directory.path().join("kept");
-    std::fs::rename(&log, &kept).unwrap();
-    let before = std::fs::read(&kept).unwrap();
-    let other = reopened(directory.path());
-    let mut anew = Author::new("r");
-    other.append(&anew.write(&["0", "1"])).unwrap();
-    assert_eq!(std::fs::read(&kept).unwrap(), before);
+    let unborn = folder.layout.unborn(&author.run);
+    std::fs::create_dir(unborn.parent().unwrap()).unwrap();
+    std::fs::write(&unborn, "half a line that is longer than what will be written".repeat(100)).unwrap();
+    folder.append(&author.write(&["0", "1"])).unwrap();
     assert!(!unborn.exists());
-    assert_eq!(ids(&other, &author.run).unwrap().unwrap().len(), 2);
+    assert_eq!(ids(&reopened(directory.path()), &author.run).unwrap().unwrap().len(), 2);
+    // Left beside a run that there is, it goes when the run goes.
+    std::fs::write(&unborn, "half").unwrap();
+    folder.append(&author.write(&["2"])).unwrap();
+    folder.purge(&author.run).unwrap();
+    assert!(!unborn.exists());
 }
 
 /// Runs `work` on as many threads, each with an instance of its own, which begin together.
@@ -193,6 +251,20 @@ fn of_many_instances_that_append_after_one_head_one_wins() {
         let found = ids(&reopened(directory.path()), &author.run).unwrap().unwrap();
         assert_eq!(found.len(), 2 * (round + 1));
         assert!(found.iter().skip(1).step_by(2).eq(&written));
+    }
+}
+
+#[test]
+fn of_many_instances_that_make_one_run_one_does() {
+    let directory = tempfile::tempdir().unwrap();
+    reopened(directory.path()).set_up().unwrap();
+    for round in 0..60 {
+        let author = Author::new(&format!("r{round}"));
+        let results =
+            at_once(directory.path(), 6, |_, folder| folder.append(&author.clone().write(&["1", "2"])));
+        let head = winner(&results);
+        let found = ids(&reopened(directory.path()), &author.run).unwrap().unwrap();
+        assert_eq!((found.len(), found.last()), (2, Some(&head.id)));
     }
 }
 

@@ -289,15 +289,6 @@ impl Disk for FaultyDisk {
         })
     }
 
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.whole("link", to, || {
-            if !to.exists() {
-                self.rename_pending(to);
-            }
-            RealDisk.link(from, to)
-        })
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.whole("rename", to, || {
             self.rename_pending(to);

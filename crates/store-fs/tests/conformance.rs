@@ -1,0 +1,98 @@
+//! The store keeps the contract, as the suite for every store states it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, RunKey, Seq, Timestamp};
+use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
+use ferrata_store_fs::FsStore;
+use tempfile::TempDir;
+
+struct Folders;
+
+/// A folder of its own for each test, and the clock that its instances live by.
+struct Folder {
+    directory: TempDir,
+    clock: ManualClock,
+}
+
+#[async_trait]
+impl StoreFactory for Folders {
+    async fn fresh(&self) -> Box<dyn Space> {
+        let directory = tempfile::tempdir().expect("a folder for the test");
+        Box::new(Folder { directory, clock: ManualClock::default() })
+    }
+}
+
+impl Folder {
+    fn log(&self, run: &RunKey) -> PathBuf {
+        self.directory.path().join(format!("runs/{}/{}.jsonl", run.tenant, run.run))
+    }
+}
+
+fn line_of(lines: &mut [String], seq: Seq) -> &mut String {
+    let mark = format!("\"seq\":{seq},");
+    lines.iter_mut().find(|line| line.contains(&mark)).expect("a record that there is")
+}
+
+/// Where the checksum of a line begins.
+fn inside(line: &str) -> usize {
+    line.rfind(",\"sum\"").expect("a checksum")
+}
+
+#[async_trait]
+impl Space for Folder {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        let store = FsStore::open(self.directory.path()).expect("a store");
+        Arc::new(store.with_clock(Arc::new(self.clock.clone())))
+    }
+
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        let log = std::fs::read_to_string(self.log(run)).expect("the log of a run");
+        let mut lines: Vec<String> = log.split_inclusive('\n').map(str::to_owned).collect();
+        match damage {
+            Damage::Body(seq) => {
+                let line = line_of(&mut lines, seq);
+                // The last byte of the body, or the one before the quote that ends it.
+                let end = line[..inside(line)].trim_end_matches('"').len() - 1;
+                let changed = if line[end..].starts_with('x') { "y" } else { "x" };
+                line.replace_range(end..=end, changed);
+            }
+            Damage::Gone(seq) => line_of(&mut lines, seq).clear(),
+            Damage::Torn => {
+                let last = lines.last_mut().expect("a record");
+                last.truncate(last.len() / 2);
+            }
+            Damage::NewerFormat(seq) => {
+                let line = line_of(&mut lines, seq);
+                let newer = line[..inside(line)].replacen("\"v\":1", "\"v\":2", 1);
+                *line = format!("{newer},\"sum\":\"{:08x}\"}}\n", crc32c::crc32c(newer.as_bytes()));
+            }
+            _ => return false,
+        }
+        std::fs::write(self.log(run), lines.concat()).expect("the log of a run");
+        true
+    }
+
+    async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
+        self.clock.advance(by);
+        Some(self.clock.now())
+    }
+}
+
+suite!(Folders, without: [
+    notices = "no other process is told when a file changes",
+]);
+
+/// More seeds than the suite tries on every store.
+#[test]
+fn many_seeds_are_answered_like_the_model() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for seed in 100..120 {
+        runtime.block_on(ModelTest::default().with_seed(seed).with_instances(2).run(&Folders));
+    }
+}
