@@ -262,10 +262,10 @@ macro_rules! number {
                 self.0
             }
 
-            /// Returns the number that follows.
+            /// Returns the number that follows; the last one follows itself.
             #[must_use]
             pub const fn next(self) -> Self {
-                Self(self.0 + 1)
+                Self(self.0.saturating_add(1))
             }
         }
 

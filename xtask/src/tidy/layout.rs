@@ -17,8 +17,11 @@ struct Exception {
 const EXCEPTIONS: &[Exception] = &[];
 
 /// Every Rust file opens with `//!`: what it holds. Only inner attributes may stand before it.
+///
+/// Not so the mistakes under `tests/ui`: they are shown to the compiler as a user would make them, named by their file.
 pub(super) fn headers(repo: &Repo) -> Vec<Fault> {
     repo.ending(".rs")
+        .filter(|(path, _)| !path.contains("/tests/ui/"))
         .filter(|(_, text)| {
             let first = text.lines().find(|line| !line.starts_with("#!"));
             !first.is_some_and(|line| line.starts_with("//!"))
@@ -69,6 +72,9 @@ mod tests {
         let good = "//! What it holds.\n";
         let attribute = "#![expect(clippy::print_stdout, reason = \"a tool\")]\n//! What it holds.\n";
         let repo = Repo::of([("good.rs", good), ("attribute.rs", attribute)]);
+        assert_eq!(headers(&repo), []);
+        let repo =
+            Repo::of([("crates/a/tests/ui/mistake.rs", "struct A;\n"), ("crates/a/tests/not_ui.rs", good)]);
         assert_eq!(headers(&repo), []);
         let repo = Repo::of([
             ("late.rs", "use a;\n//! What it holds.\n"),
