@@ -12,13 +12,20 @@ use super::Driver;
 use super::facts::{Fact, What};
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, RouteContext};
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, PatchWriter, State, Update, Write, Written};
+
+/// An activation whose update went wrong after it had changed the live state.
+pub(super) struct Spoilt {
+    key: ActivationKey,
+    failure: Failure,
+    took: Duration,
+}
 
 /// What an update and the routes after it came to.
 struct Applied {
@@ -56,6 +63,9 @@ impl<S: State> Driver<S> {
             }
         };
         self.take_in(Fact { key, what })?;
+        if let Some(spoilt) = self.spoilt.take() {
+            self.mend(spoilt).await?;
+        }
         if self.log.head.is_some_and(|head| !self.outbox.is_durable(head.seq)) {
             return Ok(());
         }
@@ -102,7 +112,8 @@ impl<S: State> Driver<S> {
         took: Duration,
     ) -> Result<()> {
         let index = NodeIx::new(key.0);
-        let before = self.may_fail_after_apply(index).then(|| Arc::clone(&self.state));
+        let keep = !self.keeps_facts() && self.may_fail_after_apply(index);
+        let before = keep.then(|| Arc::clone(&self.state));
         let applied = match &result {
             Ok(update) => self.apply(key, update).and_then(|applied| {
                 let overwrites: Vec<&str> = applied.overwrites.iter().map(String::as_str).collect();
@@ -122,11 +133,14 @@ impl<S: State> Driver<S> {
         let (ending, patch, overwrites) = match applied {
             Ok(Applied { patch, overwrites, fired }) => (Ok(fired), patch, overwrites),
             Err(failure) => {
-                if let Some(before) = before {
-                    self.state = before;
-                }
                 let name = &self.plan.node(index).name;
                 let failure = if failure.node.is_none() { failure.with_node(name) } else { failure };
+                if let Some(before) = before {
+                    self.state = before;
+                } else if result.is_ok() {
+                    self.spoilt = Some(Spoilt { key, failure, took });
+                    return Ok(());
+                }
                 (Err(failure), Patch::default(), Vec::new())
             }
         };
@@ -157,6 +171,33 @@ impl<S: State> Driver<S> {
         let node = plan.node(index);
         self.hold(done, patch, node.checkpoint, node.effect == Effect::External)?;
         self.announce(status);
+        Ok(())
+    }
+
+    /// Makes the live state anew from the log, without the update that went wrong, and takes in the failure.
+    ///
+    /// No copy of the state is kept for this rare case: that would cost every node what the whole state weighs.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, if checkpoints are held back without a bound: then the log does not hold what it takes.
+    async fn mend(&mut self, spoilt: Spoilt) -> Result<()> {
+        let Spoilt { key, failure, took } = spoilt;
+        if !self.keeps_facts() {
+            let message = format!(
+                "{failure}; checkpoints are held back, so the run stops: resume it from the last one"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.log.run));
+        }
+        while !self.outbox.is_empty() {
+            let answer = self.outbox.acknowledged().await;
+            self.acknowledge(answer).await?;
+        }
+        self.rebase().await?;
+        if self.machine.in_flight.contains_key(&key) {
+            self.ready.retain(|ready| *ready != key);
+            self.take_in(Fact { key, what: What::Ended { result: Err(failure), took } })?;
+        }
         Ok(())
     }
 

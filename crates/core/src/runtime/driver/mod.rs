@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+use self::end::Spoilt;
 pub(crate) use self::end::check_input;
 use self::facts::Facts;
 pub(crate) use self::outbox::Outbox;
@@ -91,6 +92,8 @@ pub(crate) struct Driver<S: State> {
     replies: VecDeque<(Seq, tokio::sync::oneshot::Sender<Result<()>>)>,
     /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
     grace: Option<Duration>,
+    /// An update that went wrong after it had changed the live state.
+    spoilt: Option<Spoilt>,
     turn: u32,
 }
 
@@ -144,6 +147,7 @@ impl<S: State> Driver<S> {
             tasks: JoinSet::new(),
             replies: VecDeque::new(),
             grace: None,
+            spoilt: None,
             turn: 0,
         };
         driver.schedule_all();

@@ -54,6 +54,11 @@ impl<S: State> Driver<S> {
                 self.take_in(fact)?;
             }
         }
+        if self.spoilt.is_some() {
+            let message =
+                "what the nodes returned cannot be applied after what somebody else wrote; resume the run";
+            return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
+        }
         self.flush(false)?;
         let machine = &self.machine;
         self.running.retain(|key, running| {

@@ -1,0 +1,132 @@
+//! What is refused where it enters: ids, inputs and updates that cannot be stored, graphs that do not fit a run.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::BTreeMap;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::record::FailureKind;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::MemoryStore;
+use ferrata_core::{ErrorKind, RunKey};
+
+fn one(
+    work: impl Fn(Context) -> Result<Context, ferrata_core::Error> + Send + Sync + Copy + 'static,
+) -> Graph<Context> {
+    Graph::<Context>::builder("one")
+        .node("only", move |_cx, s: ferrata_core::state::Draft<Context>| async move {
+            let mut s = s;
+            *s = work((*s).clone())?;
+            Ok(s)
+        })
+        .entry("only")
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn ids_that_are_not_safe_everywhere_are_refused() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = one(Ok);
+    let long = "x".repeat(10_000);
+    for id in ["", "a/b", "..", ".hidden", "nul\0", "new\nline", "é", &long] {
+        let error = runtime.start(&graph, Context::new()).id(id).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{id:?}");
+        assert!(error.to_string().contains("run id"), "{error}");
+        assert!(error.to_string().len() < 300, "the error repeats too much of the id: {error}");
+        let error = runtime.start(&graph, Context::new()).tenant(id).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{id:?}");
+        assert_eq!(runtime.resume(&graph, id).await.unwrap_err().kind(), ErrorKind::Invalid, "{id:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_input_that_cannot_be_stored_is_refused_at_the_start() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = one(Ok);
+    let mut large = Context::new();
+    large.set("small", 1).unwrap();
+    large.set("blob", "x".repeat(20 * 1024 * 1024)).unwrap();
+    let error = runtime.start(&graph, large).id("large").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.to_string().contains("`blob`"), "{error}");
+    assert_eq!(runtime.head(&RunKey::try_from("large").unwrap()).await.unwrap(), None);
+    // What a `Context` cannot hold is refused before there is an input at all.
+    assert_eq!(Context::new().set("x", f64::NAN).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        Context::new().set("x", BTreeMap::from([(vec![1], 2)])).unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+}
+
+#[tokio::test]
+async fn an_update_that_cannot_be_stored_fails_the_activation_and_names_the_channel() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = one(|mut s| {
+        s.set("blob", "x".repeat(20 * 1024 * 1024))?;
+        Ok(s)
+    });
+    let run = runtime.start(&graph, Context::new()).await.unwrap();
+    let Outcome::Failed { failure, state } = run.wait().await.unwrap() else { panic!("not failed") };
+    assert_eq!(failure.kind, FailureKind::Update);
+    assert!(failure.message.contains("`blob`"), "{failure}");
+    // What was refused must not have touched the state; routes and bases rest on it.
+    assert!(!state.contains_key("blob"));
+
+    let graph = one(|mut s| {
+        s.set("x", f64::INFINITY)?;
+        Ok(s)
+    });
+    let run = runtime.start(&graph, Context::new()).await.unwrap();
+    let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
+    assert!(failure.message.contains('x'), "{failure}");
+}
+
+/// Two nodes; the second waits for ever unless the runtime lends it a unit.
+fn two(second: &str, revision: &str, extra: bool) -> Graph<Context> {
+    let mut builder = Graph::<Context>::builder("two")
+        .node("first", async |_cx, s| Ok(s))
+        .effect(Effect::Pure)
+        .node(second, async |cx, s| {
+            if cx.try_resource::<()>().is_none() {
+                std::future::pending::<()>().await;
+            }
+            Ok(s)
+        })
+        .revision(revision)
+        .entry("first")
+        .edge("first", second);
+    if extra {
+        builder =
+            builder.node("third", async |_cx, s| Ok(s)).route("first", ["third"], |_s, _cx| None::<&str>);
+    }
+    builder.build().unwrap()
+}
+
+#[tokio::test]
+async fn a_changed_graph_is_refused_only_where_the_run_is() {
+    let store = MemoryStore::new();
+    let first = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = first.start(&two("second", "1", false), Context::new()).id("r").await.unwrap();
+    let mut events = run.events();
+    while first.head(run.run()).await.unwrap().unwrap().seq.get() < 1 {
+        let _ = events.next().await.unwrap();
+    }
+    first.shutdown(std::time::Duration::ZERO).await.unwrap();
+
+    let second = Runtime::builder(store.clone()).resource(()).build().await.unwrap();
+    let before = second.head(run.run()).await.unwrap();
+    for (graph, why) in [
+        (two("second", "2", false), "`second` differs"),
+        (two("other", "1", false), "`second` is not in the graph any more"),
+    ] {
+        let error = second.resume(&graph, "r").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::GraphChanged);
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(second.head(run.run()).await.unwrap(), before, "a refused resume changes nothing");
+    }
+    // The node in flight is as it was; what changed lies elsewhere.
+    let run = second.resume(&two("second", "1", true), "r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+}
