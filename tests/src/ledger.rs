@@ -1,0 +1,128 @@
+//! A program to be killed: drives one run on the store in files, and writes every effect to a ledger outside of the store.
+//!
+//! `ledger FOLDER LEDGER RUN` starts the run or goes on with it, answers from the ledger what became of work that must not be
+//! repeated, and prints `completed` and the final state when the run has completed, or `held` when another process has it.
+
+use std::error::Error;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+
+use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::Resolution;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Reducer};
+use ferrata_core::{ErrorKind, RunKey};
+use ferrata_store_fs::FsStore;
+
+/// Where effects are written: one line each, in one write, on the disk before the node returns.
+struct Ledger(PathBuf);
+
+impl Ledger {
+    fn write(&self, cx: &NodeContext) -> std::io::Result<()> {
+        let mut file: File = OpenOptions::new().append(true).create(true).open(&self.0)?;
+        file.write_all(format!("{} {} {}\n", cx.node(), cx.visit(), cx.idempotency_key()).as_bytes())?;
+        file.sync_data()
+    }
+
+    fn has(&self, node: &str, visit: &str) -> std::io::Result<bool> {
+        let text = std::fs::read_to_string(&self.0)?;
+        Ok(text.lines().any(|line| line.starts_with(&format!("{node} {visit} "))))
+    }
+}
+
+async fn work(
+    cx: NodeContext,
+    _s: ferrata_core::state::Draft<Context>,
+) -> Result<ferrata_core::state::ContextUpdate, ferrata_core::node::NodeError> {
+    cx.resource::<Ledger>().write(&cx)?;
+    tokio::task::yield_now().await;
+    Ok(Context::update().reduce("path", vec![format!("{}@{}", cx.node(), cx.visit())]))
+}
+
+async fn flaky(
+    cx: NodeContext,
+    s: ferrata_core::state::Draft<Context>,
+) -> Result<ferrata_core::state::ContextUpdate, ferrata_core::node::NodeError> {
+    if cx.attempt() < 3 {
+        return Err("not yet".into());
+    }
+    work(cx, s).await
+}
+
+fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
+    let retry = RetryPolicy::none().with_attempts(3).with_delay(std::time::Duration::from_millis(1));
+    Ok(Graph::<Context>::builder("ledger")
+        .channel("path", Reducer::Append)
+        .node("read", work)
+        .effect(Effect::Read)
+        .node("write", work)
+        .node("pay", work)
+        .effect(Effect::External)
+        .node("flaky", flaky)
+        .retry(retry)
+        .node("each", work)
+        .effect(Effect::Pure)
+        .node("join", work)
+        .node("again", work)
+        .node("last", work)
+        .effect(Effect::External)
+        .entry("read")
+        .edge("read", ["write", "flaky"])
+        .edge("write", "pay")
+        .route("flaky", ["each"], |_s, _cx| Route::each("each", 0..8))
+        .edge(["each", "pay"], "join")
+        .edge("join", "again")
+        .route("again", ["read", "last"], |s, _cx| {
+            let path: Vec<String> = s.get("path").ok().flatten().unwrap_or_default();
+            if path.iter().filter(|at| at.starts_with("again@")).count() < 3 { "read" } else { "last" }
+        })
+        .build()?)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, ledger, run] = &*arguments else {
+        return Err("usage: ledger FOLDER LEDGER RUN".into());
+    };
+    let runtime = Runtime::builder(FsStore::open(folder)?).resource(Ledger(ledger.into())).build().await?;
+    let graph = graph()?;
+    let ledger = Ledger(ledger.into());
+    let key = RunKey::try_from(run.as_str())?;
+    loop {
+        let handle = runtime.start(&graph, Context::new()).id(run).await?;
+        if !handle.is_driven_here() && runtime.head(&key).await?.is_some_and(|head| head.owner_alive) {
+            return say("held");
+        }
+        match handle.wait().await {
+            Ok(Outcome::Completed(state)) => {
+                let mut path: Vec<String> = state.get("path")?.unwrap_or_default();
+                path.sort();
+                return say(&format!("completed {}", path.join(" ")));
+            }
+            Ok(Outcome::Interrupted(questions)) => {
+                for question in questions {
+                    let (node, visit) = (question.node.to_string(), question.visit.to_string());
+                    let resolution = if ledger.has(&node, &visit)? {
+                        let patch = format!(r#"[{{"append":["path",["{node}@{visit}"]]}}]"#);
+                        Resolution::Supply(ferrata_core::state::Patch::from_json(&patch)?)
+                    } else {
+                        Resolution::Retry
+                    };
+                    runtime.respond(&key, &question.id, resolution).await?;
+                }
+            }
+            Ok(outcome) => return Err(format!("unexpected: {outcome:?}").into()),
+            Err(error) if error.kind() == ErrorKind::Fenced => return say("held"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn say(line: &str) -> Result<(), Box<dyn Error>> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
