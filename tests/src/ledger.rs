@@ -13,7 +13,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::Resolution;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer};
-use ferrata_core::{ErrorKind, RunKey};
+use ferrata_core::{Clock, ErrorKind, RunKey, SystemClock};
 use ferrata_store_fs::FsStore;
 
 /// Where effects are written: one line each, in one write, on the disk before the node returns.
@@ -37,7 +37,8 @@ async fn work(
     _s: ferrata_core::state::Draft<Context>,
 ) -> Result<ferrata_core::state::ContextUpdate, ferrata_core::node::NodeError> {
     cx.resource::<Ledger>().write(&cx)?;
-    tokio::task::yield_now().await;
+    // Between an effect and its record lies the moment that matters: make it long enough to be killed in.
+    SystemClock::new().sleep(std::time::Duration::from_millis(2)).await;
     Ok(Context::update().reduce("path", vec![format!("{}@{}", cx.node(), cx.visit())]))
 }
 

@@ -93,7 +93,7 @@ async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise
             if kills >= KILLS {
                 break finish(child);
             }
-            std::thread::park_timeout(Duration::from_micros(500 + next(&mut random) % 30_000));
+            std::thread::park_timeout(Duration::from_micros(500 + next(&mut random) % 60_000));
             if child.try_wait().unwrap().is_some() {
                 break finish(child);
             }
