@@ -1,0 +1,101 @@
+//! Crash at every write: whatever a process dies at, the next one goes on, and nothing recorded is done again.
+
+mod graphs;
+mod world;
+
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
+use ferrata_core::store::Fault;
+
+use self::graphs::Case;
+use self::world::World;
+
+/// How a process ends: dead before a write, dead after it, stopped by a write that failed or whose reply was lost.
+const ENDS: [Fault; 4] = Fault::ALL;
+
+fn policies() -> [CheckpointPolicy; 3] {
+    let frequencies = [
+        CheckpointFrequency::EveryNode,
+        CheckpointFrequency::EveryNth(3.try_into().unwrap()),
+        CheckpointFrequency::StatusChangeOnly,
+    ];
+    frequencies.map(|frequency| CheckpointPolicy::default().with_frequency(frequency))
+}
+
+/// Runs without faults; returns the final state and how many writes it took.
+async fn calm(case: &Case, policy: CheckpointPolicy) -> (serde_json::Value, u64) {
+    let world = World::new(case, policy, "calm");
+    let state = world.live(&[]).await;
+    world.check();
+    (state, world.operations())
+}
+
+async fn crash_once(case: &Case) {
+    for policy in policies() {
+        let (wanted, writes) = calm(case, policy).await;
+        assert!(writes >= 2, "{}: only {writes} writes", case.name);
+        for at in 0..writes {
+            for fault in ENDS {
+                let label = format!("{} {:?} {fault:?} at {at}", case.name, policy.frequency);
+                let world = World::new(case, policy, &label);
+                let state = world.live(&[(at, fault)]).await;
+                world.check();
+                assert_eq!(state, wanted, "{label}");
+            }
+        }
+    }
+}
+
+async fn crash_twice(case: &Case) {
+    let policy = CheckpointPolicy::default();
+    let (wanted, writes) = calm(case, policy).await;
+    for first in 0..writes {
+        // The second life writes a claim and the answers beside what is left.
+        for second in 0..writes + 4 {
+            let faults = [Fault::CrashBefore, Fault::CrashAfter];
+            let pick = |n: u64| faults[usize::from(n.is_multiple_of(2))];
+            let crashes = [(first, pick(first + second)), (second, pick(second / 2))];
+            let label = format!("{} twice {crashes:?}", case.name);
+            let world = World::new(case, policy, &label);
+            let state = world.live(&crashes).await;
+            world.check();
+            assert_eq!(state, wanted, "{label}");
+        }
+    }
+}
+
+macro_rules! cases {
+    ($($case:ident),*) => {$(
+        mod $case {
+            #[tokio::test]
+            async fn goes_on_after_a_crash_at_every_write() {
+                super::crash_once(&crate::graphs::$case()).await;
+            }
+
+            #[tokio::test]
+            async fn goes_on_after_two_crashes() {
+                super::crash_twice(&crate::graphs::$case()).await;
+            }
+        }
+    )*};
+}
+
+cases!(chain, diamond, rounds, fan_out, flaky, external);
+
+/// A lost reply or a short outage costs no restart: the same append is made again.
+#[tokio::test]
+async fn a_lost_reply_is_answered_by_the_same_append() {
+    for case in graphs::all() {
+        let policy = CheckpointPolicy::default();
+        let (wanted, writes) = calm(&case, policy).await;
+        for at in 0..writes {
+            for fault in [Fault::Before, Fault::After] {
+                let label = format!("{} {fault:?} at {at}, tried again", case.name);
+                let world = World::new(&case, policy, &label).patient();
+                let state = world.live(&[(at, fault)]).await;
+                world.check();
+                assert_eq!(world.lives(), 1, "{label}");
+                assert_eq!(state, wanted, "{label}");
+            }
+        }
+    }
+}
