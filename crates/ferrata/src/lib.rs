@@ -1,5 +1,27 @@
 //! Durable graphs of async code, checkpointed as append-only run logs.
 //!
+//! ```
+//! use ferrata::prelude::*;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let graph = Graph::<Context>::builder("greet")
+//!     .node("hello", async |_cx, mut s| {
+//!         s.set("text", "hello")?;
+//!         Ok(s)
+//!     })
+//!     .entry("hello")
+//!     .build()?;
+//! let runtime = Runtime::builder_with(ferrata::connect("memory:")?).build().await?;
+//! let run = runtime.start(&graph, Context::new()).id("first").await?;
+//! let Outcome::Completed(state) = run.wait().await? else { panic!("not completed") };
+//! assert_eq!(state.get::<String>("text")?.as_deref(), Some("hello"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # State
+//!
 //! A run's state is a struct with `#[derive(State)]`; each field is a *channel*, and says how an update joins it.
 //!
 //! ```
@@ -32,7 +54,33 @@
 //! );
 //! # Ok::<(), ferrata::Error>(())
 //! ```
+//!
+//! # Stores
+//!
+//! [`connect`] opens a store by its URL; each kind but `memory:` is a feature of this crate.
+//!
+//! | URL | store | feature |
+//! |---|---|---|
+//! | `memory:` | [`MemoryStore`](store::MemoryStore), gone with the process | |
+//! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
 
+mod connect;
+pub mod prelude;
+
+pub use connect::connect;
+pub use ferrata_core::graph::{
+    self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, RetryPolicy, Route,
+};
+pub use ferrata_core::node::{self, Fatal, Node, NodeContext, NodeError, NodeResult};
+pub use ferrata_core::record::{self, RunStatus};
+pub use ferrata_core::runtime::{self, Event, Outcome, RunHandle, Runtime};
 pub use ferrata_core::state::{self, Context, Draft, State, Update};
-pub use ferrata_core::{Error, ErrorKind, Result};
+pub use ferrata_core::store::{self, CheckpointStore, MemoryStore};
+pub use ferrata_core::testing;
+pub use ferrata_core::{
+    Clock, Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds,
+    RecordId, Result, RunId, RunKey, Seq, SystemClock, TenantId, Timestamp, Visit, WorkflowName,
+};
 pub use ferrata_macros::State;
+#[cfg(feature = "fs")]
+pub use ferrata_store_fs::{FsOptions, FsStore};

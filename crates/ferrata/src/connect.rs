@@ -1,0 +1,96 @@
+//! Opening a store by its URL.
+
+use std::sync::Arc;
+
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+use ferrata_core::{Error, ErrorKind, Result};
+
+/// Opens a store by its URL; nothing is read or written before it is used.
+///
+/// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
+/// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
+///
+/// # Errors
+///
+/// - [`ErrorKind::Unsupported`]: there is no such kind of store, or its feature is off; the message names it.
+/// - [`ErrorKind::Invalid`]: it is not a URL, or not one of that kind of store.
+///
+/// # Examples
+///
+/// ```
+/// let store = ferrata::connect("memory:")?;
+/// assert_eq!(store.capabilities().name, "memory");
+///
+/// let error = ferrata::connect("carrier-pigeon:loft").unwrap_err();
+/// assert_eq!(error.kind(), ferrata::ErrorKind::Unsupported);
+/// # Ok::<(), ferrata::Error>(())
+/// ```
+pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    // The rest of a URL may hold a password, so no error shows more than the scheme.
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
+        let message = "what names the store is no URL; use `memory:`, `file:///path` or `file:relative/path`";
+        return Err(Error::new(ErrorKind::Invalid, message));
+    };
+    match scheme.to_ascii_lowercase().as_str() {
+        "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
+        "memory" => Err(Error::new(ErrorKind::Invalid, "a memory store has no name; use `memory:`")),
+        "file" => file(url),
+        _ => {
+            let message = format!("there is no store for `{scheme}:` URLs; use `memory:` or `file:`");
+            Err(Error::new(ErrorKind::Unsupported, message))
+        }
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+#[cfg(feature = "fs")]
+fn file(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let store = ferrata_store_fs::FsStore::from_url(url, ferrata_store_fs::FsOptions::default())?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "fs"))]
+fn file(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "`file:` URLs need the feature `fs` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_error_shows_more_than_the_scheme() {
+        for (url, kind) in [
+            ("postgres://me:secret@host/db", ErrorKind::Unsupported),
+            ("memory:secret", ErrorKind::Invalid),
+            ("secret", ErrorKind::Invalid),
+            ("/secret:/x", ErrorKind::Invalid),
+            ("", ErrorKind::Invalid),
+        ] {
+            let error = connect(url).unwrap_err();
+            assert_eq!(error.kind(), kind, "{url}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+
+    #[cfg(feature = "fs")]
+    #[test]
+    fn a_file_url_is_a_store_of_files() {
+        for url in ["file:///nowhere/runs", "file:runs"] {
+            assert_eq!(connect(url).unwrap().capabilities().name, "file", "{url}");
+        }
+    }
+
+    #[cfg(not(feature = "fs"))]
+    #[test]
+    fn a_feature_that_is_off_is_named() {
+        let error = connect("file:runs").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `fs`"), "{error}");
+    }
+}

@@ -1,0 +1,110 @@
+//! How the run goes on: a bar on a terminal, plain lines elsewhere; and how much of it was there before.
+
+use std::fmt;
+use std::io::{IsTerminal, stderr};
+use std::sync::Arc;
+
+use ferrata::Event;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::graph::{Files, MEASURE};
+
+/// A plain line is written each time so many per cent more are done.
+const STEP: u64 = 10;
+
+pub(crate) struct Progress {
+    files: Arc<Files>,
+    /// Activations that were recorded before, those that this process ran, and those of them that measured a file.
+    recorded: u64,
+    ran: u64,
+    measured: u64,
+    /// Whether events were missed, so that there were more than was counted.
+    missed: bool,
+    face: Face,
+}
+
+enum Face {
+    Bar(ProgressBar),
+    /// How many per cent the last line told of.
+    Lines(u64),
+}
+
+impl Progress {
+    pub(crate) fn new(files: Arc<Files>) -> Self {
+        let face = if stderr().is_terminal() {
+            let bar = ProgressBar::no_length();
+            // Without the style it is a plainer bar.
+            if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} files {elapsed}") {
+                bar.set_style(style);
+            }
+            Face::Bar(bar)
+        } else {
+            Face::Lines(0)
+        };
+        Self { files, recorded: 0, ran: 0, measured: 0, missed: false, face }
+    }
+
+    /// Takes an event in; `None` if some were missed.
+    pub(crate) fn see(&mut self, event: Option<Event>) {
+        match event {
+            None => self.missed = true,
+            Some(Event::Resumed { recorded, .. }) => {
+                self.recorded = recorded;
+                self.say(&format!("going on: {recorded} activations are recorded and are not run again"));
+            }
+            Some(Event::NodeCompleted { node, .. }) => {
+                self.ran += 1;
+                self.measured += u64::from(node.as_str() == MEASURE);
+                self.show();
+            }
+            Some(Event::NodeFailed { node, visit, failure, .. }) => {
+                self.say(&format!("{node}@{visit} failed: {failure}"));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Returns how many files were measured before: all that is recorded but the list.
+    fn before(&self) -> u64 {
+        self.recorded.saturating_sub(1).min(self.files.count())
+    }
+
+    fn show(&mut self) {
+        let (done, all) = (self.before() + self.measured, self.files.count());
+        match &mut self.face {
+            Face::Bar(bar) => {
+                bar.set_length(all);
+                bar.set_position(done);
+            }
+            Face::Lines(told) => {
+                let percent = (done * 100).checked_div(all).unwrap_or_default();
+                if percent >= *told + STEP {
+                    *told = percent - percent % STEP;
+                    self.say(&format!("{done} of {all} files ({percent} %)"));
+                }
+            }
+        }
+    }
+
+    fn say(&self, line: &str) {
+        match &self.face {
+            Face::Bar(bar) => bar.println(line),
+            Face::Lines(_) => eprintln!("{line}"),
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Face::Bar(bar) = &self.face {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = if self.missed { "at least " } else { "" };
+        writeln!(f, "measured now: {least}{}", self.measured)?;
+        writeln!(f, "skipped, already recorded: {}", self.before())?;
+        write!(f, "activations: {} skipped, {least}{} ran", self.recorded, self.ran)
+    }
+}

@@ -1,0 +1,237 @@
+//! The survey is killed at random moments, again and again, and comes to the same report, with nothing measured twice.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use ferrata::record::RecordKind;
+use ferrata::store::At;
+use ferrata::{CheckpointStore, FsStore, RunKey, Seq};
+
+const FILES: usize = 300;
+const KILLS: usize = 12;
+
+/// xorshift64*: moments need no better chance.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % limit.max(1)
+    }
+}
+
+/// The program, which `cargo test` builds beside its tests.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().parent().unwrap().join("examples/survey");
+    assert!(program.exists(), "build it first: cargo build -p ferrata-examples --examples");
+    program
+}
+
+/// Makes the files and returns what a report of them must say.
+fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
+    let (mut bytes, mut lines, mut words) = (0, 0, 0);
+    let mut longest = (0, String::new());
+    let mut sizes = Vec::new();
+    let mut same = BTreeMap::<String, Vec<String>>::new();
+    for number in 0..FILES {
+        let path = format!("{:02}/{number:03}.txt", number % 7);
+        // Few contents, so that there are duplicates; no line feed at the end of some.
+        let kind = chance.below(200);
+        let mut text = String::new();
+        for line in 0..kind % 9 {
+            writeln!(text, "{} line {line}", "wörd ".repeat(usize::try_from(kind / 9).unwrap())).unwrap();
+        }
+        if kind % 2 == 1 {
+            write!(text, "file of kind {kind}").unwrap();
+        }
+        let full = dir.join(&path);
+        fs::create_dir_all(full.parent().unwrap()).unwrap();
+        fs::write(full, &text).unwrap();
+        bytes += text.len();
+        lines += text.lines().count();
+        words += text.split_whitespace().count();
+        sizes.push((text.len(), path.clone()));
+        let longest_here = text.lines().map(|line| line.chars().count()).max().unwrap_or_default();
+        // The first in the order of paths counts.
+        if longest_here > longest.0 || longest_here == longest.0 && path < longest.1 {
+            longest = (longest_here, path.clone());
+        }
+        if !text.is_empty() {
+            same.entry(text).or_default().push(path);
+        }
+    }
+    let mut wanted = Vec::new();
+    let groups: Vec<_> = same.into_iter().filter(|(_, paths)| paths.len() > 1).collect();
+    let wasted: usize = groups.iter().map(|(text, paths)| text.len() * (paths.len() - 1)).sum();
+    wanted.push(format!("- files: {FILES} (0 binary, 0 unreadable)"));
+    wanted.push(format!("- bytes: {bytes}"));
+    wanted.push(format!("- lines: {lines}"));
+    wanted.push(format!("- words: {words}"));
+    wanted.push(format!("- duplicates: {} groups, {wasted} bytes to save", groups.len()));
+    wanted.push(format!("- longest line: {} characters in `{}`", longest.0, longest.1));
+    for (text, mut paths) in groups {
+        paths.sort();
+        let paths: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
+        wanted.push(format!("- {} bytes each: {}", text.len(), paths.join(", ")));
+    }
+    sizes.sort_by_key(|(bytes, path)| (std::cmp::Reverse(*bytes), path.clone()));
+    wanted.extend(sizes.iter().take(10).map(|(bytes, path)| format!("| {bytes} | `{path}` |")));
+    wanted.sort();
+    wanted
+}
+
+/// What a report says, line by line, in the order of [`make_files`].
+fn said(report: &Path) -> Vec<String> {
+    let text = fs::read_to_string(report).unwrap();
+    let mut lines: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("- ") || line.starts_with("| ") && !line.contains("bytes"))
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
+
+struct Survey<'a> {
+    program: PathBuf,
+    dir: &'a Path,
+    store: &'a Path,
+    out: PathBuf,
+    id: String,
+}
+
+impl Survey<'_> {
+    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
+    fn run(&self, limit: Option<Duration>) -> Option<String> {
+        let mut child = Command::new(&self.program)
+            .arg(self.dir)
+            .args(["--id", &self.id, "--store"])
+            .arg(self.store)
+            .arg("--out")
+            .arg(&self.out)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (ended, end) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).unwrap();
+            // Nobody listens any more if the limit was first.
+            let _ = ended.send(());
+            text
+        });
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
+        });
+        let limit = limit.unwrap_or(Duration::from_secs(20));
+        let killed = end.recv_timeout(limit).is_err();
+        if killed {
+            // SIGKILL: nothing of the program runs after it.
+            child.kill().unwrap();
+        }
+        let status = child.wait().unwrap();
+        let (text, errors) = (reader.join().unwrap(), errors.join().unwrap());
+        assert!(status.success() || killed, "{status}: {errors}");
+        status.success().then_some(text)
+    }
+
+    /// Returns how often each activation ended, by the log.
+    async fn log(&self) -> HashMap<(String, u64), u32> {
+        let store = FsStore::open(self.store).unwrap();
+        let run = RunKey::try_from(self.id.as_str()).unwrap();
+        let mut ended = HashMap::new();
+        let mut at = At::Latest;
+        // The log from its end: each time back to a base, and on from the record before that.
+        while let Some(records) = store.load(&run, at).await.unwrap() {
+            for record in records.iter().filter(|record| record.header.kind == RecordKind::Node) {
+                let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();
+                for done in body["done"].as_array().unwrap() {
+                    let activation =
+                        (done["node"].as_str().unwrap().to_owned(), done["visit"].as_u64().unwrap());
+                    *ended.entry(activation).or_default() += 1;
+                }
+            }
+            let Some(before) = records[0].header.seq.get().checked_sub(1) else { break };
+            at = At::Seq(Seq::new(before));
+        }
+        ended
+    }
+}
+
+#[tokio::test]
+async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
+    let seed = std::env::var("KILL_SEED")
+        .map_or_else(|_| RandomState::new().hash_one(0), |seed| seed.parse().unwrap());
+    println!("KILL_SEED={seed}");
+    let mut chance = Chance(seed.max(1));
+    let temp = tempfile::tempdir().unwrap();
+    let (dir, store) = (temp.path().join("files"), temp.path().join("store"));
+    let wanted = make_files(&dir, &mut chance);
+    let survey = |round: usize| Survey {
+        program: program(),
+        dir: &dir,
+        store: &store,
+        out: temp.path().join(format!("report-{round}.md")),
+        id: format!("round-{round}"),
+    };
+
+    // How long it takes when nobody kills it says within which time to kill.
+    let whole = survey(0);
+    let start = now();
+    whole.run(None).unwrap();
+    let takes = u64::try_from((now() - start).as_micros()).unwrap();
+    assert_eq!(said(&whole.out), wanted);
+
+    let (mut kills, mut in_the_middle, mut round) = (0, 0, 0);
+    while kills < KILLS {
+        round += 1;
+        let survey = survey(round);
+        let summary = loop {
+            let recorded = survey.log().await;
+            in_the_middle += usize::from(!recorded.is_empty());
+            let limit = (kills < KILLS).then(|| Duration::from_micros(chance.below(takes)));
+            if let Some(summary) = survey.run(limit) {
+                break (summary, recorded.len());
+            }
+            kills += 1;
+            // Killed after the end of the run, and before it could say so.
+            if survey.log().await.len() == FILES + 3 {
+                break (String::new(), FILES + 3);
+            }
+        };
+        let (summary, recorded) = summary;
+        if !summary.is_empty() {
+            let line = format!("activations: {recorded} skipped, {} ran", FILES + 3 - recorded);
+            assert!(summary.contains(&line), "no \"{line}\" in:\n{summary}");
+        }
+        assert_eq!(said(&survey.out), wanted, "round {round}");
+        let ended = survey.log().await;
+        let measured = ended.keys().filter(|(node, _)| node == "measure").count();
+        assert_eq!((measured, ended.len()), (FILES, FILES + 3), "round {round}");
+        let twice: Vec<_> = ended.iter().filter(|(_, times)| **times != 1).collect();
+        assert!(twice.is_empty(), "round {round}: ended more than once: {twice:?}");
+    }
+    println!("{kills} kills in {round} rounds; {in_the_middle} starts found something recorded");
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the time that a process takes is no clock's but the machine's"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
