@@ -222,3 +222,34 @@ async fn a_shutdown_lets_runs_go_and_another_runtime_goes_on() {
     let run = second.resume(&graph, "r").await.unwrap();
     assert!(run.wait().await.unwrap().completed().is_some());
 }
+
+#[tokio::test]
+async fn a_deadline_counts_from_the_start_also_after_a_resume() {
+    let store = MemoryStore::new();
+    let clock =
+        Arc::new(ferrata_core::testing::ManualClock::new(ferrata_core::Timestamp::from_unix_ms(1_000)));
+    let graph = Graph::<Context>::builder("slow")
+        .node("wait", async |_cx, s| {
+            std::future::pending::<()>().await;
+            Ok(s)
+        })
+        .entry("wait")
+        .deadline(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let first = Runtime::builder(store.clone()).clock(clock.clone()).build().await.unwrap();
+    let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+    first.shutdown(Duration::ZERO).await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Released));
+    clock.advance(Duration::from_secs(61));
+    let second = Runtime::builder(store.clone()).clock(clock.clone()).build().await.unwrap();
+    let run = second.resume(&graph, "r").await.unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the test drives the clock beside the run")]
+    let driving = tokio::spawn(async move { run.wait().await });
+    while !driving.is_finished() {
+        clock.advance(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
+    let Outcome::Failed { failure, .. } = driving.await.unwrap().unwrap() else { panic!("not failed") };
+    assert_eq!(failure.kind, ferrata_core::record::FailureKind::Deadline);
+}

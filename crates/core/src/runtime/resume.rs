@@ -146,7 +146,7 @@ pub(crate) async fn resume<S: State>(
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
-    let parts = Parts { machine, state, log, outbox, first: None };
+    let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
     Ok(drive(Arc::clone(shared), graph.clone(), policy, driven, parts))
 }
 

@@ -15,6 +15,7 @@ use super::outcome::Outcome;
 use super::resume::resume;
 use super::shared::{Driven, Shared};
 use super::tasks::spawn;
+use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
@@ -145,7 +146,8 @@ impl<S: State> StartRequest<S> {
         let durable = (!disabled).then(|| first.header.head());
         let outbox = Outbox::new(run.clone(), shared.committer.clone(), disabled.then_some(facts), durable);
         shared.emit(&run, || RunEventKind::Started);
-        let parts = Parts { machine, state: input, log, outbox, first: disabled.then_some(first) };
+        let parts =
+            Parts { machine, state: input, log, outbox, first: disabled.then_some(first), created: now };
         Ok(drive(shared, graph, policy, driven, parts))
     }
 }
@@ -158,6 +160,8 @@ pub(crate) struct Parts<S> {
     pub(crate) outbox: Outbox,
     /// The first record, if it is held back.
     pub(crate) first: Option<Record>,
+    /// When the run was started: what its deadline counts from.
+    pub(crate) created: Timestamp,
 }
 
 /// Drives a run in a task of its own.
@@ -168,7 +172,7 @@ pub(crate) fn drive<S: State>(
     driven: Driven,
     parts: Parts<S>,
 ) -> RunHandle<S> {
-    let Parts { machine, state, log, outbox, first } = parts;
+    let Parts { machine, state, log, outbox, first, created } = parts;
     let run = log.run.clone();
     let (cancel, cancelled) = watch::channel(false);
     let (commands, receiver) = mpsc::unbounded_channel();
@@ -194,6 +198,7 @@ pub(crate) fn drive<S: State>(
         outbox,
     );
     driver.first = first;
+    driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let task = async move {
         let result = driver.run().await;
@@ -227,7 +232,8 @@ async fn again<S: State>(
         let message = format!("the run was started before with {what}; use another id");
         return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
     }
-    if head.status != RunStatus::InProgress || head.owner_alive {
+    let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
+    if head.status != RunStatus::InProgress || elsewhere {
         return Ok(watching());
     }
     match resume(shared, graph, run, policy, &super::resume::Terms::default()).await {

@@ -122,7 +122,7 @@ impl<S: State> Driver<S> {
         let now = shared.clock.monotonic();
         let (scope, commands, cancelled) = parts;
         let mut driver = Self {
-            deadline: plan.deadline.map(|after| now + after),
+            deadline: None,
             shared,
             graph,
             plan,
@@ -152,6 +152,13 @@ impl<S: State> Driver<S> {
         };
         driver.schedule_all();
         driver
+    }
+
+    /// Sets the deadline, which counts from the start of the run, whoever drove it since.
+    pub(crate) fn count_from(&mut self, created: Timestamp) {
+        let clock = &self.shared.clock;
+        let left = self.plan.deadline.map(|after| after.saturating_sub(clock.now().since(created)));
+        self.deadline = left.map(|left| clock.monotonic() + left);
     }
 
     /// Whether what was held back can be made anew after another writer came first.
