@@ -10,6 +10,7 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, RunKey};
 
 async fn runtime(store: &MemoryStore) -> Runtime {
@@ -226,8 +227,7 @@ async fn a_shutdown_lets_runs_go_and_another_runtime_goes_on() {
 #[tokio::test]
 async fn a_deadline_counts_from_the_start_also_after_a_resume() {
     let store = MemoryStore::new();
-    let clock =
-        Arc::new(ferrata_core::testing::ManualClock::new(ferrata_core::Timestamp::from_unix_ms(1_000)));
+    let clock = Arc::new(ManualClock::new(ferrata_core::Timestamp::from_unix_ms(1_000)));
     let graph = Graph::<Context>::builder("slow")
         .node("wait", async |_cx, s| {
             std::future::pending::<()>().await;
@@ -237,12 +237,14 @@ async fn a_deadline_counts_from_the_start_also_after_a_resume() {
         .deadline(Duration::from_secs(60))
         .build()
         .unwrap();
-    let first = Runtime::builder(store.clone()).clock(clock.clone()).build().await.unwrap();
+    let first =
+        Runtime::builder(store.clone()).clock(Arc::<ManualClock>::clone(&clock)).build().await.unwrap();
     let run = first.start(&graph, Context::new()).id("r").await.unwrap();
     first.shutdown(Duration::ZERO).await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::Released));
     clock.advance(Duration::from_secs(61));
-    let second = Runtime::builder(store.clone()).clock(clock.clone()).build().await.unwrap();
+    let second =
+        Runtime::builder(store.clone()).clock(Arc::<ManualClock>::clone(&clock)).build().await.unwrap();
     let run = second.resume(&graph, "r").await.unwrap();
     #[expect(clippy::disallowed_methods, reason = "the test drives the clock beside the run")]
     let driving = tokio::spawn(async move { run.wait().await });
