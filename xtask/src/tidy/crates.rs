@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-inspector", &["ferrata-core"]),
     ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot"]),
     ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector"]),
+    ("ferrata-benches", &["ferrata"]),
     ("ferrata-tests", &["ferrata", "ferrata-core", "ferrata-store-*"]),
     ("xtask", &[]),
 ];
