@@ -250,7 +250,8 @@ impl Machine {
             None => {}
             Some(End::Completed) => self.status = RunStatus::Completed,
             Some(End::Failed(failure)) => {
-                if !succeeded {
+                // A failure that an edge took is dealt with: what is left is the token it sent.
+                if !succeeded && done.fired.is_empty() {
                     self.stopped_at.push((key, Activation { retry_at: None, ..activation }));
                 }
                 self.fail(failure.clone());

@@ -9,3 +9,6 @@ pub(crate) mod frontier;
 pub(crate) mod history;
 pub(crate) mod machine;
 pub(crate) mod snapshot;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! One run of the machine, in a random order of completion, with every rule checked after every event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::graphs::Draw;
+use crate::clock::Timestamp;
+use crate::engine::decide::Ending;
+use crate::engine::frontier::{ActivationKey, Local};
+use crate::engine::machine::Machine;
+use crate::graph::EdgeKind;
+use crate::graph::Join;
+use crate::graph::fire::Fired;
+use crate::graph::node_set::NodeIx;
+use crate::graph::plan::Plan;
+use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
+use crate::record::body::{
+    AttemptFailed, Body, Claimed, Event, Failure, FailureKind, Intent, NodeDone, NodesDone, Settled, Signal,
+    SignalKind, StatusChange,
+};
+use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
+use crate::state::Patch;
+
+/// What happened, as read back from records, and the machine after each.
+pub(super) struct Life {
+    pub(super) events: Vec<Event>,
+    pub(super) moments: Vec<Machine>,
+    machine: Machine,
+    plan: Arc<Plan>,
+    /// Ends that are absorbed and in no record yet.
+    held: Vec<NodeDone>,
+    visits: BTreeMap<Local, u32>,
+    skipped: BTreeSet<Local>,
+    retried: usize,
+    /// Whether a failed run was tried again.
+    again: bool,
+}
+
+impl Life {
+    pub(super) fn live(plan: &Arc<Plan>, draw: &mut Draw) -> Self {
+        let mut life = Self {
+            events: Vec::new(),
+            moments: Vec::new(),
+            machine: Machine::new(Some(Arc::clone(plan))),
+            plan: Arc::clone(plan),
+            held: Vec::new(),
+            visits: BTreeMap::new(),
+            skipped: BTreeSet::new(),
+            retried: 0,
+            again: false,
+        };
+        let entry = plan.node(plan.entry).name.clone();
+        life.note(Event::Start(crate::record::body::Started {
+            entry,
+            graph: plan.fingerprints(),
+            life: Uuid::from_u128(7),
+        }));
+        let mut retries = draw.below(3);
+        loop {
+            match life.machine.status {
+                RunStatus::InProgress => life.step(draw),
+                RunStatus::Failed if retries > 0 => {
+                    retries -= 1;
+                    life.retry();
+                }
+                _ => break,
+            }
+            assert!(life.events.len() < 2_000, "the limit of steps bounds every run");
+        }
+        life.flush();
+        life.check_end();
+        life
+    }
+
+    fn step(&mut self, draw: &mut Draw) {
+        let keys: Vec<ActivationKey> = self.machine.in_flight.keys().copied().collect();
+        let key = keys[draw.below(keys.len())];
+        let node = self.machine.name(key.0).clone();
+        if draw.one_in(10) {
+            let failed = self.machine.in_flight[&key].failed + 1;
+            let retry_at = Timestamp::from_unix_ms(5);
+            let failure = Failure::new(FailureKind::Node, "once more");
+            return self.note(Event::Attempt(AttemptFailed {
+                node,
+                visit: key.1,
+                failed,
+                failure,
+                retry_at,
+            }));
+        }
+        if draw.one_in(12) {
+            return self.note(Event::Intent(Intent { node, visit: key.1 }));
+        }
+        self.end(key, draw);
+        if !draw.one_in(4) {
+            self.flush();
+        }
+    }
+
+    /// An activation ends: it fires what its node may, or fails.
+    fn end(&mut self, key: ActivationKey, draw: &mut Draw) {
+        let channel = ["x", "y", "z"][draw.below(3)];
+        let overwrites: &[&str] = if draw.one_in(6) { &[channel] } else { &[] };
+        let result = match self.machine.clash(key, overwrites) {
+            Some(failure) => Err(failure),
+            None if draw.one_in(8) => Err(Failure::new(FailureKind::Node, "for good")),
+            None => Ok(self.choose(NodeIx::new(key.0), draw)),
+        };
+        let ending = Ending { key, result, overwrites };
+        let mut done = self.machine.decide(ending, |_| false);
+        done.output = draw.one_in(2).then(|| Arc::from(codec::to_raw(&draw.below(9)).unwrap()));
+        self.machine.fresh.clear();
+        self.machine.absorb_done(&done).unwrap();
+        for name in &done.skipped {
+            let node = self.machine.find(name.as_str()).unwrap();
+            assert_eq!(self.machine.nodes[node as usize].visits, 0, "skipped `{name}` had run");
+            self.skipped.insert(node);
+        }
+        self.held.push(done);
+        self.check();
+    }
+
+    fn choose(&self, node: NodeIx, draw: &mut Draw) -> Vec<Fired> {
+        let mut fired: Vec<Fired> =
+            self.plan.outgoing(node, EdgeKind::Plain).map(|edge| Fired { edge, item: None }).collect();
+        for edge in self.plan.outgoing(node, EdgeKind::Routed) {
+            match draw.below(6) {
+                0 | 1 => {}
+                2 => {
+                    let item = |n: usize| Some(Arc::from(codec::to_raw(&n).unwrap()));
+                    fired.extend((0..=draw.below(3)).map(|n| Fired { edge, item: item(n) }));
+                }
+                _ => fired.push(Fired { edge, item: None }),
+            }
+        }
+        fired
+    }
+
+    /// An operator tries a failed run again, and somebody resumes it.
+    fn retry(&mut self) {
+        self.again = true;
+        self.retried += self.machine.stopped_at.len();
+        let what = SignalKind::Retry { settled: Settled::default() };
+        self.flush();
+        self.absorb(Event::Signal(Signal { what, by: None }));
+        let (settled, unmet) = self.machine.resettle();
+        let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
+        self.absorb(Event::Claim(Claimed { executor, graph: None, settled }));
+        if let Some(failure) = unmet.filter(|_| self.machine.in_flight.is_empty()) {
+            self.absorb(Event::Status(StatusChange::Failed(failure)));
+        }
+        self.check();
+    }
+
+    fn note(&mut self, event: Event) {
+        self.flush();
+        self.absorb(event);
+        self.check();
+    }
+
+    fn absorb(&mut self, event: Event) {
+        self.machine.absorb(&event).unwrap();
+        self.record(event);
+    }
+
+    fn flush(&mut self) {
+        let done = std::mem::take(&mut self.held);
+        if !done.is_empty() {
+            self.record(Event::Node(NodesDone { done, patch: Patch::default() }));
+        }
+    }
+
+    /// Keeps what a record of the event says when it is read.
+    fn record(&mut self, event: Event) {
+        let run = RunKey::try_from("r").unwrap();
+        let header = RecordHeader {
+            format: FORMAT,
+            seq: Seq::new(self.events.len() as u64),
+            id: RecordId::from_uuid(Uuid::from_u128(self.events.len() as u128 + 1)),
+            prev: None,
+            kind: event.kind(),
+            status: self.machine.status,
+            node: None,
+            visit: None,
+            epoch: Epoch::new(1),
+            owner: None,
+            wake_at: None,
+            at: Timestamp::from_unix_ms(0),
+            base: false,
+            body_len: 0,
+            body_crc: 0,
+        };
+        let record = Record::seal(header, codec::encode(&Body { event, base: None }).unwrap()).unwrap();
+        self.events.push(codec::decode(&run, &record).unwrap().event);
+        self.moments.push(self.machine.clone());
+    }
+
+    /// What must hold after every event.
+    fn check(&mut self) {
+        let machine = &self.machine;
+        for &(node, visit) in &machine.fresh {
+            let before = self.visits.insert(node, visit.get()).unwrap_or(0);
+            assert_eq!(visit.get(), before + 1, "visits of `{}` are dense", machine.name(node));
+            assert!(!self.skipped.contains(&node), "`{}` was skipped and runs", machine.name(node));
+            self.check_join((node, visit));
+        }
+        let visits: u64 = machine.nodes.iter().map(|node| u64::from(node.visits)).sum();
+        assert_eq!(machine.started, visits);
+        assert_eq!(machine.tick, machine.history.len() as u64);
+        if machine.status == RunStatus::InProgress {
+            assert!(
+                !machine.in_flight.is_empty(),
+                "deadlock: {:?}",
+                machine.tokens.keys().collect::<Vec<_>>()
+            );
+            assert_eq!(machine.history.len() + machine.in_flight.len() - self.retried, visits as usize);
+            let (settled, unmet) = machine.resettle();
+            assert_eq!(settled.start, None, "somebody could have started");
+            // After a retry the run fails for the same reason again once something ends.
+            assert!(unmet.is_none() || self.again, "a join that cannot be met fails the run at once");
+        }
+    }
+
+    /// Who joins all has waited for everybody who could still come.
+    fn check_join(&self, key: ActivationKey) {
+        let (machine, topology) = (&self.machine, &self.plan.topology);
+        let to = NodeIx::new(key.0);
+        if self.plan.node(to).join != Join::All || machine.status != RunStatus::InProgress {
+            return;
+        }
+        let inputs = &machine.in_flight[&key].inputs;
+        let all_back =
+            !inputs.is_empty() && inputs.iter().all(|token| topology.is_back(NodeIx::new(token.from), to));
+        let waits_for = topology.waits_for(to, all_back);
+        for &(other, _) in machine.in_flight.keys().filter(|(other, _)| *other != key.0) {
+            let from = NodeIx::new(other);
+            assert!(!waits_for.contains(from), "{to:?} did not wait for {from:?}");
+        }
+        let acyclic = self.plan.edges.iter().all(|edge| !topology.is_back(edge.from, edge.to));
+        let live = machine.in_flight.keys().map(|&(node, _)| node).chain(machine.tokens.keys().copied());
+        for other in live.filter(|&other| acyclic && other != key.0) {
+            assert!(!topology.reach(NodeIx::new(other)).contains(to), "{to:?} did not wait for {other}");
+        }
+    }
+
+    fn check_end(&self) {
+        let machine = &self.machine;
+        if machine.status != RunStatus::Completed {
+            return;
+        }
+        assert!(
+            machine.in_flight.is_empty() && machine.tokens.is_empty(),
+            "a completed run has nothing left to do"
+        );
+        for (node, state) in machine.nodes.iter().enumerate() {
+            assert!((state.visits > 0) != state.skipped, "node {node} is {state:?} in a completed run");
+        }
+    }
+}
+
+/// What a base holds of the machine, with names for numbers, so that machines of other numbering compare.
+pub(super) fn normal(machine: &Machine) -> Value {
+    let mut stored: Value = serde_json::from_str(machine.snapshot().unwrap().get()).unwrap();
+    let names: Vec<Value> = machine.names.iter().map(|name| json!(name.as_str())).collect();
+    rename(&mut stored, &names);
+    for list in ["nodes", "in_flight", "stopped_at", "tokens"] {
+        if let Some(list) = stored[list].as_array_mut() {
+            // Stable: the tokens of one node stay in the order in which they came.
+            let visit =
+                |item: &Value| if item["to"].is_null() { place(&item["visit"]) } else { String::new() };
+            list.sort_by_key(|item| ([&item["name"], &item["to"], &item["node"]].map(place), visit(item)));
+        }
+    }
+    stored
+}
+
+fn place(value: &Value) -> String {
+    value.as_str().map_or_else(|| format!("{:>9}", value.to_string()), str::to_owned)
+}
+
+fn rename(value: &mut Value, names: &[Value]) {
+    let named = |number: &Value| names[usize::try_from(number.as_u64().unwrap()).unwrap()].clone();
+    let Value::Object(map) = value else { return };
+    for (key, value) in map {
+        match (key.as_str(), value) {
+            ("from" | "to" | "node", number @ Value::Number(_)) => *number = named(number),
+            ("history", Value::Array(ended)) => {
+                ended.iter_mut().for_each(|ended| ended[0] = named(&ended[0]))
+            }
+            ("overwrites", Value::Object(all)) => {
+                all.values_mut().for_each(|write| write[1] = named(&write[1]))
+            }
+            (_, Value::Array(items)) => items.iter_mut().for_each(|item| rename(item, names)),
+            _ => {}
+        }
+    }
+}
