@@ -101,10 +101,9 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         outcome = follow(&run, &mut events, &mut progress) => outcome?,
         pressed = tokio::signal::ctrl_c() => {
             pressed?;
-            progress.finish();
             runtime.shutdown(GRACE).await?;
-            eprintln!("stopped; what is recorded stays. To go on:\n  {}", args.command());
-            return Ok(ExitCode::from(INTERRUPTED));
+            // It may have come to its end meanwhile.
+            follow(&run, &mut events, &mut progress).await?
         }
     };
     progress.finish();
@@ -115,6 +114,10 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             return Err(format!("the survey failed: {failure}\nto go on: {}", args.command()).into());
         }
         Outcome::Cancelled { reason, .. } => return Err(format!("the survey was cancelled: {reason}").into()),
+        Outcome::Released => {
+            eprintln!("stopped; what is recorded stays. To go on:\n  {}", args.command());
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         _ => return Err(format!("the survey stopped before its end; to go on: {}", args.command()).into()),
     };
     if let Some(findings) = &survey.findings {
