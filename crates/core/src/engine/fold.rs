@@ -62,7 +62,14 @@ impl Folded {
         if let Event::Node(nodes) = &body.event {
             self.channels.apply(&nodes.patch)?;
         }
-        self.machine.absorb(&body.event)?;
+        match (&body.event, &body.base) {
+            // Nothing but the full state: what led to it was never written.
+            (Event::Base, Some(base)) => {
+                self.machine = Machine::restore(&base.machine, self.machine.plan.clone())?;
+                self.channels = Channels::from_json(base.state.get())?;
+            }
+            (event, _) => self.machine.absorb(event)?,
+        }
         if self.machine.status != record.header.status {
             let message = format!(
                 "the record says that the run is {}, what it holds makes it {}",

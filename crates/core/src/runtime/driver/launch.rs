@@ -142,7 +142,9 @@ impl<S: State> Driver<S> {
             (edge.copied().is_none(), edge.copied(), token.visit)
         };
         let mut tokens: Vec<&Token> = activation.inputs.iter().collect();
-        tokens.sort_by_key(|token| order(token));
+        if tokens.len() > 1 {
+            tokens.sort_by_cached_key(|token| order(token));
+        }
         let input = |token: &Token| Input {
             from: self.machine.name(token.from).clone(),
             visit: token.visit,

@@ -42,6 +42,8 @@ const TURN: u32 = 64;
 /// What was absorbed and is not written yet: coarser checkpoint frequencies hold it back.
 #[derive(Default)]
 struct Held {
+    /// Whether anything was absorbed since the last record.
+    any: bool,
     done: Vec<NodeDone>,
     patch: Patch,
     /// When something was last written, by the monotonic clock.

@@ -31,7 +31,7 @@ impl<S: State> Driver<S> {
             };
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
-        let nothing_lost = self.held.done.is_empty() && self.outbox.is_empty();
+        let nothing_lost = !self.held.any && self.outbox.is_empty();
         if !(self.keeps_facts() || nothing_lost) {
             let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
@@ -41,6 +41,7 @@ impl<S: State> Driver<S> {
         self.outbox.restart(folded.last.head());
         self.machine = folded.machine;
         self.state = Arc::new(state);
+        self.held.any = false;
         self.held.done.clear();
         self.held.patch = crate::state::Patch::default();
         let facts = self.facts.take();

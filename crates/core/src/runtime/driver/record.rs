@@ -21,8 +21,11 @@ impl<S: State> Driver<S> {
         checkpoint: NodeCheckpoint,
         must: bool,
     ) -> Result<()> {
-        self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
-        self.held.done.push(done);
+        self.held.any = true;
+        if self.encodes_patches() {
+            self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
+            self.held.done.push(done);
+        }
         let frequency = match self.policy.frequency {
             _ if checkpoint == NodeCheckpoint::None => false,
             CheckpointFrequency::EveryNode => true,
@@ -56,21 +59,23 @@ impl<S: State> Driver<S> {
 
     /// Writes what is held back. `whole` asks for a checkpoint even where nothing has been written at all.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
-        if !whole && (self.held.done.is_empty() || self.first.is_some()) {
+        if !whole && (!self.held.any || self.first.is_some()) {
             return Ok(());
         }
         self.begin_log()?;
-        if self.held.done.is_empty() {
+        if !std::mem::take(&mut self.held.any) {
+            return Ok(());
+        }
+        if !self.encodes_patches() {
+            // Nobody knows how many nodes ran since the last checkpoint; the full state says what they came to.
+            self.write(Event::Base, About { base: true, ..About::default() })?;
             return Ok(());
         }
         let done = std::mem::take(&mut self.held.done);
         let patch = std::mem::take(&mut self.held.patch);
         self.held.written = self.shared.clock.monotonic();
-        let about = About {
-            node: done.last().map(|last| (last.node.clone(), last.visit)),
-            base: !self.encodes_patches(),
-            ..About::default()
-        };
+        let about =
+            About { node: done.last().map(|last| (last.node.clone(), last.visit)), ..About::default() };
         let seq = self.write(Event::Node(NodesDone { done, patch }), about)?;
         self.facts.written(seq);
         Ok(())
