@@ -28,7 +28,8 @@ fn key() -> RunKey {
 }
 
 fn read(name: &str) -> (RunFacts, Vec<Record>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name).with_extension("json");
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1").join(name).with_extension("json");
     let golden: Golden = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let record = |record: GoldenRecord| Record {
         header: record.header,
