@@ -1,6 +1,9 @@
 //! Crash at every write: whatever a process dies at, the next one goes on, and nothing recorded is done again.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod graphs;
+mod signals;
 mod world;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};

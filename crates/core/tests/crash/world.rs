@@ -12,7 +12,7 @@ use ferrata_core::runtime::{Outcome, Question, Runtime};
 use ferrata_core::state::{Context, Patch};
 use ferrata_core::store::{At, CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page};
 use ferrata_core::testing::SeqIds;
-use ferrata_core::{Error, RunKey};
+use ferrata_core::{Error, ErrorKind, RunKey};
 
 use super::graphs::{Case, trace};
 
@@ -228,12 +228,23 @@ impl World {
                 Outcome::Interrupted(questions) => {
                     assert!(!questions.is_empty(), "{}: interrupted without a question", self.label);
                     for question in questions {
-                        runtime.respond(run.run(), &question.id, self.answer(&question)).await?;
+                        let answer = self.answer(&question);
+                        match runtime.respond(run.run(), &question.id, answer).await {
+                            // Somebody else has answered it.
+                            Err(error) if error.kind() == ErrorKind::NotFound => {}
+                            answered => answered?,
+                        }
                     }
                 }
                 outcome => panic!("{}: {outcome:?}", self.label),
             }
         }
+    }
+
+    /// Whether a process that resumed the run now would have to ask.
+    pub(crate) async fn in_doubt(&self) -> bool {
+        let stored = Stored::load(&self.store, &Self::key()).await;
+        stored.intents.difference(&stored.done).next().is_some()
     }
 
     /// What an operator finds out who asks the ledger.

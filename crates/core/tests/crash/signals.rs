@@ -1,0 +1,132 @@
+//! Others write first: answers, cancellations and takeovers that meet the owner at every write.
+
+use std::sync::Arc;
+
+use ferrata_core::ErrorKind;
+use ferrata_core::graph::CheckpointPolicy;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::Context;
+use ferrata_core::store::{Fault, FaultPlan};
+
+use super::graphs;
+use super::world::World;
+
+/// Leaves the run with open questions and work beside them, as a process that died while paying would.
+async fn with_questions(world: &World) -> bool {
+    let (store, runtime) = world.process(FaultPlan::new().with_fault(4, Fault::CrashBefore)).await;
+    assert!(world.go_on(&runtime).await.is_err());
+    store.crash();
+    world.in_doubt().await
+}
+
+/// The answer comes from another process just before any write of the owner, which makes its own records anew.
+#[tokio::test]
+async fn an_answer_that_comes_first_costs_no_work() {
+    let case = graphs::external();
+    let calm = World::new(&case, CheckpointPolicy::default(), "calm");
+    let wanted = calm.live(&[]).await;
+    let mut answered = 0;
+    for at in 1..40 {
+        let world = World::new(&case, CheckpointPolicy::default(), &format!("answer before {at}"));
+        assert!(with_questions(&world).await);
+        let world = Arc::new(world);
+        let (store, runtime) = world.process(FaultPlan::new()).await;
+        let (_, other) = world.process(FaultPlan::new()).await;
+        let hook = {
+            let world = Arc::clone(&world);
+            async move {
+                for question in other.questions(&World::key()).await.unwrap() {
+                    let answer = world.answer(&question);
+                    other.respond(&World::key(), &question.id, answer).await.unwrap();
+                }
+            }
+        };
+        store.before(at, hook);
+        // An owner whose run is interrupted finds the questions answered, or answers them itself.
+        let state = world.go_on(&runtime).await.unwrap_or_else(|error| panic!("before {at}: {error:?}"));
+        answered += u32::from(store.operations() > at);
+        let state = world.close(state).await;
+        world.check();
+        assert_eq!(state, wanted, "before {at}");
+    }
+    assert!(answered > 5, "the hook ran {answered} times");
+}
+
+/// Whenever the cancellation comes, the run ends cancelled unless it had ended.
+#[tokio::test]
+async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
+    for case in graphs::all() {
+        let calm = World::new(&case, CheckpointPolicy::default(), "calm");
+        let wanted = calm.live(&[]).await;
+        for at in 1..calm.operations() {
+            let label = format!("{} cancelled before {at}", case.name);
+            let world = World::new(&case, CheckpointPolicy::default(), &label);
+            let (store, runtime) = world.process(FaultPlan::new()).await;
+            let (_, other) = world.process(FaultPlan::new()).await;
+            store.before(at, async move { other.cancel(&World::key(), "enough").await.unwrap() });
+            let run = runtime.start(&case.graph, Context::new()).id("r").await.unwrap();
+            let outcome = run.wait().await.unwrap();
+            match outcome {
+                Outcome::Cancelled { reason, .. } => assert_eq!(reason, "enough", "{label}"),
+                // Its last node had ended when the cancellation came.
+                Outcome::Completed(state) => assert_eq!(world.close(state).await, wanted, "{label}"),
+                outcome => panic!("{label}: {outcome:?}"),
+            }
+            world.close(Context::new()).await;
+            world.check();
+        }
+    }
+}
+
+/// The owner learns at its next write that the run is another's, and the log has one line of history.
+#[tokio::test]
+async fn a_takeover_fences_the_owner_at_its_next_write() {
+    for case in graphs::all().into_iter().filter(|case| case.name != "external") {
+        let calm = World::new(&case, CheckpointPolicy::default(), "calm");
+        let wanted = calm.live(&[]).await;
+        for at in 1..calm.operations() {
+            let label = format!("{} taken over before {at}", case.name);
+            let world = Arc::new(World::new(&case, CheckpointPolicy::default(), &label));
+            let (store, first) = world.process(FaultPlan::new()).await;
+            let (_, second) = world.process(FaultPlan::new()).await;
+            let (send, taken) = tokio::sync::oneshot::channel();
+            let graph = case.graph.clone();
+            store.before(at, async move {
+                let run = second.resume(&graph, "r").take_over().await.unwrap();
+                assert!(send.send((run, second)).is_ok());
+            });
+            let run = first.start(&case.graph, Context::new()).id("r").await.unwrap();
+            let error = run.wait().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Fenced, "{label}: {error:?}");
+            let (run, _second) = taken.await.unwrap();
+            let state = run.wait().await.unwrap().completed().unwrap();
+            assert_eq!(world.close(state).await, wanted, "{label}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_two_that_resume_at_once_one_wins() {
+    let case = graphs::diamond();
+    for at in 1..6 {
+        let label = format!("two after {at}");
+        let world = World::new(&case, CheckpointPolicy::default(), &label);
+        let (store, runtime) = world.process(FaultPlan::new().with_fault(at, Fault::CrashAfter)).await;
+        assert!(world.go_on(&runtime).await.is_err());
+        store.crash();
+        let (_, a) = world.process(FaultPlan::new()).await;
+        let (_, b) = world.process(FaultPlan::new()).await;
+        let take = async |runtime: &ferrata_core::runtime::Runtime| {
+            runtime.resume(&case.graph, "r").take_over().await
+        };
+        let won: Vec<_> = <[_; 2]>::from(tokio::join!(take(&a), take(&b))).into_iter().collect();
+        let lost: Vec<_> = won.iter().filter_map(|run| run.as_ref().err()).collect();
+        assert_eq!(lost.len(), 1, "{label}: {won:?}");
+        assert_eq!(lost[0].kind(), ErrorKind::Conflict, "{label}");
+        for run in won.iter().flatten() {
+            assert!(run.wait().await.unwrap().completed().is_some(), "{label}");
+        }
+        world.close(Context::new()).await;
+        world.check();
+    }
+}
