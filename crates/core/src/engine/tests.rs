@@ -2,13 +2,15 @@
 
 mod graphs;
 mod life;
+mod normal;
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use self::graphs::{Draw, build, drafts};
-use self::life::{Life, normal};
+use self::life::Life;
+use self::normal::normal;
 use super::machine::Machine;
 use crate::graph::plan::Plan;
 

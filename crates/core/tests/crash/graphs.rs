@@ -7,7 +7,7 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeResult};
 use ferrata_core::state::{Context, Draft, Op, Reducer, Update};
 
-use super::world::Ledger;
+use super::ledger::Ledger;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,

@@ -25,11 +25,14 @@ impl Draw {
     }
 }
 
+/// From where, to where, and whether it takes failures.
+type Arrow = (usize, usize, bool);
+
 /// What a graph is made of: per node its join and whether it routes; edges that take success or failure.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     nodes: Vec<(Join, bool)>,
-    edges: Vec<(usize, usize, bool)>,
+    edges: Vec<Arrow>,
 }
 
 /// Drafts in which the entry, node 0, reaches every node.
@@ -76,8 +79,7 @@ fn declare(draft: &Draft, join: &dyn Fn(Join) -> Join) -> Result<Graph<Context>,
     }
     for (from, (_, routed)) in draft.nodes.iter().enumerate() {
         let own = draft.edges.iter().filter(|edge| edge.0 == from);
-        let (failure, usual): (Vec<&(usize, usize, bool)>, Vec<&(usize, usize, bool)>) =
-            own.partition(|edge| edge.2);
+        let (failure, usual): (Vec<&Arrow>, Vec<&Arrow>) = own.partition(|edge| edge.2);
         let targets: Vec<String> = usual.iter().map(|edge| name(edge.1)).collect();
         // The tests choose in the route's stead.
         if *routed && !targets.is_empty() {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::graphs::Draw;
@@ -216,7 +215,8 @@ impl Life {
                 "deadlock: {:?}",
                 machine.tokens.keys().collect::<Vec<_>>()
             );
-            assert_eq!(machine.history.len() + machine.in_flight.len() - self.retried, visits as usize);
+            let ended = machine.history.len() - self.retried;
+            assert_eq!((ended + machine.in_flight.len()) as u64, visits);
             let (settled, unmet) = machine.resettle();
             assert_eq!(settled.start, None, "somebody could have started");
             // After a retry the run fails for the same reason again once something ends.
@@ -257,44 +257,6 @@ impl Life {
         );
         for (node, state) in machine.nodes.iter().enumerate() {
             assert!((state.visits > 0) != state.skipped, "node {node} is {state:?} in a completed run");
-        }
-    }
-}
-
-/// What a base holds of the machine, with names for numbers, so that machines of other numbering compare.
-pub(super) fn normal(machine: &Machine) -> Value {
-    let mut stored: Value = serde_json::from_str(machine.snapshot().unwrap().get()).unwrap();
-    let names: Vec<Value> = machine.names.iter().map(|name| json!(name.as_str())).collect();
-    rename(&mut stored, &names);
-    for list in ["nodes", "in_flight", "stopped_at", "tokens"] {
-        if let Some(list) = stored[list].as_array_mut() {
-            // Stable: the tokens of one node stay in the order in which they came.
-            let visit =
-                |item: &Value| if item["to"].is_null() { place(&item["visit"]) } else { String::new() };
-            list.sort_by_key(|item| ([&item["name"], &item["to"], &item["node"]].map(place), visit(item)));
-        }
-    }
-    stored
-}
-
-fn place(value: &Value) -> String {
-    value.as_str().map_or_else(|| format!("{:>9}", value.to_string()), str::to_owned)
-}
-
-fn rename(value: &mut Value, names: &[Value]) {
-    let named = |number: &Value| names[usize::try_from(number.as_u64().unwrap()).unwrap()].clone();
-    let Value::Object(map) = value else { return };
-    for (key, value) in map {
-        match (key.as_str(), value) {
-            ("from" | "to" | "node", number @ Value::Number(_)) => *number = named(number),
-            ("history", Value::Array(ended)) => {
-                ended.iter_mut().for_each(|ended| ended[0] = named(&ended[0]))
-            }
-            ("overwrites", Value::Object(all)) => {
-                all.values_mut().for_each(|write| write[1] = named(&write[1]))
-            }
-            (_, Value::Array(items)) => items.iter_mut().for_each(|item| rename(item, names)),
-            _ => {}
         }
     }
 }
