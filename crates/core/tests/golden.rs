@@ -1,5 +1,7 @@
 //! Logs that format 1 wrote: later versions read them. Files in `golden/` are added and never edited.
 
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
 use std::path::Path;
 
 use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
