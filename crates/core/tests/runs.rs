@@ -255,3 +255,39 @@ async fn a_deadline_counts_from_the_start_also_after_a_resume() {
     let Outcome::Failed { failure, .. } = driving.await.unwrap().unwrap() else { panic!("not failed") };
     assert_eq!(failure.kind, ferrata_core::record::FailureKind::Deadline);
 }
+
+#[tokio::test]
+async fn a_run_that_missed_its_goal_has_nothing_left_to_retry() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = Graph::<Context>::builder("goal")
+        .node("a", async |_cx, s| Ok(s))
+        .goal_gate(|_s| false)
+        .entry("a")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
+    assert_eq!(failure.kind, ferrata_core::record::FailureKind::GoalGate);
+    let before = runtime.head(run.run()).await.unwrap();
+    assert_eq!(runtime.retry(run.run()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
+    assert_eq!(runtime.head(run.run()).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_missed_goal_goes_back_to_its_retry_target_until_it_is_met() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = Graph::<Context>::builder("goal")
+        .channel("path", Reducer::Append)
+        .node("draft", async |_cx, _s| Ok(Context::update().reduce("path", vec!["draft"])))
+        .node("review", async |_cx, _s| Ok(Context::update().reduce("path", vec!["review"])))
+        .goal_gate(|s| path(s).len() >= 6)
+        .retry_target("draft")
+        .entry("draft")
+        .edge("draft", "review")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert_eq!(path(&run.wait().await.unwrap().completed().unwrap()).len(), 6);
+}

@@ -57,11 +57,11 @@
 //!
 //! # Stores
 //!
-//! [`connect`] opens a store by its URL; each kind but `memory:` is a feature of this crate.
+//! [`connect()`] opens a store by its URL; each kind but `memory:` is a feature of this crate.
 //!
 //! | URL | store | feature |
 //! |---|---|---|
-//! | `memory:` | [`MemoryStore`](store::MemoryStore), gone with the process | |
+//! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
 
 mod connect;

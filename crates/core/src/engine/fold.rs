@@ -121,6 +121,13 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
         SignalKind::Retry { .. } if status != crate::record::RunStatus::Failed => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
         }
+        SignalKind::Retry { .. } if machine.is_over() => {
+            let why = machine.failure.as_ref().map_or_else(String::new, ToString::to_string);
+            refuse(
+                ErrorKind::WrongStatus,
+                format!("nothing of the run is left to be tried again ({why}); start a new run"),
+            )
+        }
         _ => Ok(()),
     }
 }

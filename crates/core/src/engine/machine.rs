@@ -129,6 +129,11 @@ impl Machine {
         self.plan.as_ref().filter(|plan| (node as usize) < plan.nodes.len()).map(|_| NodeIx::new(node))
     }
 
+    /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
+    pub(crate) fn is_over(&self) -> bool {
+        self.in_flight.is_empty() && self.tokens.is_empty() && self.stopped_at.is_empty()
+    }
+
     /// Takes in what happened: the only way a machine changes.
     ///
     /// # Errors

@@ -302,9 +302,12 @@ impl Runtime {
 
     /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
     ///
+    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not failed). The run is untouched then.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not failed, or
+    /// nothing of it is left to be tried again, as when a goal was not met). The run is untouched then.
     ///
     /// # Cancel safety
     ///
