@@ -223,13 +223,25 @@ async fn fan_out(rounds: u32) {
     row("fan-out of 10,000 and join, in memory; reference: of 1,000", ten, thousand, "ms", "at most 12x");
 }
 
+/// `cargo bench -- [--quick] [PART...]`, with the parts `memory`, `fan-out`, `files`, `bytes`; all unless some are named.
 #[tokio::main]
 async fn main() {
-    let quick = std::env::args().any(|argument| argument == "--quick");
-    let rounds = if quick { 3 } else { 11 };
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let parts: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|part| !part.starts_with('-')).collect();
+    let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
+    let rounds = if arguments.iter().any(|argument| argument == "--quick") { 3 } else { 11 };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    in_memory(rounds).await;
-    fan_out(rounds).await;
-    in_files(rounds, folder.path()).await;
-    bytes_on_disk().await;
+    if wanted("memory") {
+        in_memory(rounds).await;
+    }
+    if wanted("fan-out") {
+        fan_out(rounds).await;
+    }
+    if wanted("files") {
+        in_files(rounds, folder.path()).await;
+    }
+    if wanted("bytes") {
+        bytes_on_disk().await;
+    }
 }

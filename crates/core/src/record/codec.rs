@@ -55,9 +55,8 @@ impl Event {
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if it cannot be expressed in JSON; what users give was checked before.
-pub(crate) fn encode(body: &Body) -> Result<Bytes> {
-    let base = body.base.as_ref();
-    let bytes = match &body.event {
+pub(crate) fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
+    let bytes = match event {
         Event::Start(event) => serde_json::to_vec(&With { event, base }),
         // The hot path: without a base there is nothing to flatten.
         Event::Node(event) if base.is_none() => serde_json::to_vec(event),

@@ -9,7 +9,7 @@ use crate::engine::fold::Folded;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, IdSource, NodeName, RecordId, RunKey, Seq, Visit};
-use crate::record::body::{Base, Body, Event};
+use crate::record::body::{Base, Event};
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
 
 /// What reading and folding one record costs beside its bytes, in bytes.
@@ -88,7 +88,7 @@ impl LogWriter {
     /// [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`]; the log is as before.
     pub(crate) fn record(
         &mut self,
-        event: Event,
+        event: &Event,
         about: About,
         machine: &Machine,
         state: impl FnOnce() -> Result<Box<RawValue>>,
@@ -104,7 +104,7 @@ impl LogWriter {
             None
         };
         let is_base = base.is_some();
-        let body = codec::encode(&Body { event, base })?;
+        let body = codec::encode(event, base.as_ref())?;
         let owned = machine.status == RunStatus::InProgress && !about.release;
         let (node, visit) = about.node.unzip();
         let header = RecordHeader {
@@ -141,18 +141,12 @@ impl LogWriter {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it cannot be encoded.
-    pub(crate) fn record_without_base(&mut self, event: Event, machine: &Machine) -> Result<Record> {
+    pub(crate) fn record_without_base(&mut self, event: &Event, machine: &Machine) -> Result<Record> {
         let (bytes, records) =
             (std::mem::take(&mut self.since_bytes), std::mem::take(&mut self.since_records));
         let record = self.record(event, About::default(), machine, unreachable_base)?;
         (self.since_bytes, self.since_records) = (self.since_bytes + bytes, self.since_records + records);
         Ok(record)
-    }
-
-    /// Goes on after the first record of a new run.
-    pub(crate) fn begin(&mut self, first: &Record) {
-        self.head = Some(first.header.head());
-        (self.base_bytes, self.since_bytes, self.since_records) = (first.body.len() as u64, 0, 0);
     }
 
     fn base_is_due(&self) -> bool {

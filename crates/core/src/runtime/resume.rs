@@ -130,7 +130,7 @@ pub(crate) async fn resume<S: State>(
     let mut records = Vec::new();
     for event in events {
         machine.absorb(&event)?;
-        records.push(log.record(event, About::default(), &machine, || state.to_channels_json())?);
+        records.push(log.record(&event, About::default(), &machine, || state.to_channels_json())?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));

@@ -75,7 +75,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<(
     for event in events {
         folded.machine.absorb(&event)?;
         let about = About { release: owner.is_none(), ..About::default() };
-        records.push(log.record(event, about, &folded.machine, || codec::to_raw(&folded.channels))?);
+        records.push(log.record(&event, about, &folded.machine, || codec::to_raw(&folded.channels))?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));

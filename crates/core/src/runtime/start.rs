@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 
-use super::driver::{Driver, Outbox, Stopped, check_input};
+use super::driver::{Driver, First, Outbox, Stopped, check_input};
 use super::event::Event as RunEventKind;
 use super::handle::{Ended, RunHandle};
 use super::log::{About, LogWriter};
@@ -22,7 +22,7 @@ use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Fingerprint, RunId, RunKey, TenantId};
 use crate::node::RunScope;
 use crate::record::body::{Event, Started};
-use crate::record::{Labels, Record, RunFacts, RunStatus};
+use crate::record::{Labels, RunFacts, RunStatus};
 use crate::state::State;
 use crate::store::RunAppend;
 
@@ -121,21 +121,22 @@ impl<S: State> StartRequest<S> {
         let limits = shared.limits;
         let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
         let mut log = LogWriter::new(run.clone(), shared.executor, limits.max_body, clock, ids);
-        let first = log.record(event, About { base: true, ..About::default() }, &machine, || Ok(text))?;
-        let disabled = policy.frequency == CheckpointFrequency::Disabled;
-        if disabled {
-            log.head = None;
+        let (mut durable, mut first) = (None, None);
+        if policy.frequency == CheckpointFrequency::Disabled {
+            first = Some(First { event, input: text });
         } else {
+            let record =
+                log.record(&event, About { base: true, ..About::default() }, &machine, || Ok(text))?;
             let append = RunAppend {
                 run: run.clone(),
                 expected: None,
-                records: vec![first.clone()],
+                records: vec![record],
                 facts: Some(facts.clone()),
             };
             let gone =
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
             match shared.committer.submit(append).await.unwrap_or_else(gone) {
-                Ok(_) => {}
+                Ok(head) => durable = Some(head),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     drop(driven);
                     return again(&shared, &graph, &run, &facts, policy).await;
@@ -143,11 +144,10 @@ impl<S: State> StartRequest<S> {
                 Err(error) => return Err(error.with_run(&run)),
             }
         }
-        let durable = (!disabled).then(|| first.header.head());
-        let outbox = Outbox::new(run.clone(), shared.committer.clone(), disabled.then_some(facts), durable);
+        let outbox =
+            Outbox::new(run.clone(), shared.committer.clone(), first.is_some().then_some(facts), durable);
         shared.emit(&run, || RunEventKind::Started);
-        let parts =
-            Parts { machine, state: input, log, outbox, first: disabled.then_some(first), created: now };
+        let parts = Parts { machine, state: input, log, outbox, first, created: now };
         Ok(drive(shared, graph, policy, driven, parts))
     }
 }
@@ -158,8 +158,8 @@ pub(crate) struct Parts<S> {
     pub(crate) state: S,
     pub(crate) log: LogWriter,
     pub(crate) outbox: Outbox,
-    /// The first record, if it is held back.
-    pub(crate) first: Option<Record>,
+    /// What the first record says, if it is held back.
+    pub(crate) first: Option<First>,
     /// When the run was started: what its deadline counts from.
     pub(crate) created: Timestamp,
 }

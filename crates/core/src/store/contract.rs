@@ -45,7 +45,7 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
         return refuse(None, "facts belong to the first append of a run and to no other");
     }
     if expected.is_some_and(|head| head.seq == head.seq.next()) {
-        return refuse(None, "the log has as many records as can be numbered; fork the run");
+        return refuse(None, "the log has as many records as can be numbered; start a new run");
     }
     let (mut seq, mut prev) = match expected {
         Some(head) => (head.seq.next(), Some(head.id)),

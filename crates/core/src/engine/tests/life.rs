@@ -17,7 +17,7 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
 use crate::record::body::{
-    AttemptFailed, Body, Claimed, Event, Failure, FailureKind, Intent, NodeDone, NodesDone, Settled, Signal,
+    AttemptFailed, Claimed, Event, Failure, FailureKind, Intent, NodeDone, NodesDone, Settled, Signal,
     SignalKind, StatusChange,
 };
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
@@ -162,18 +162,18 @@ impl Life {
 
     fn absorb(&mut self, event: Event) {
         self.machine.absorb(&event).unwrap();
-        self.record(event);
+        self.record(&event);
     }
 
     fn flush(&mut self) {
         let done = std::mem::take(&mut self.held);
         if !done.is_empty() {
-            self.record(Event::Node(NodesDone { done, patch: Patch::default() }));
+            self.record(&Event::Node(NodesDone { done, patch: Patch::default() }));
         }
     }
 
     /// Keeps what a record of the event says when it is read.
-    fn record(&mut self, event: Event) {
+    fn record(&mut self, event: &Event) {
         let run = RunKey::try_from("r").unwrap();
         let header = RecordHeader {
             format: FORMAT,
@@ -192,7 +192,7 @@ impl Life {
             body_len: 0,
             body_crc: 0,
         };
-        let record = Record::seal(header, codec::encode(&Body { event, base: None }).unwrap()).unwrap();
+        let record = Record::seal(header, codec::encode(event, None).unwrap()).unwrap();
         self.events.push(codec::decode(&run, &record).unwrap().event);
         self.moments.push(self.machine.clone());
     }

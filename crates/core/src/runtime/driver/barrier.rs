@@ -33,7 +33,7 @@ impl<S: State> Driver<S> {
                 if self.machine.in_flight.get(&key).is_some_and(|activation| !activation.intent) =>
             {
                 let intent = Intent { node: name.clone(), visit: key.1 };
-                self.note(Event::Intent(intent), Some((name, key.1)), false)?;
+                self.note(&Event::Intent(intent), Some((name, key.1)), false)?;
             }
             _ => {}
         }

@@ -87,7 +87,7 @@ impl<S: State> Driver<S> {
                     failure: failure.clone(),
                     retry_at: at,
                 };
-                let seq = self.note(Event::Attempt(event), Some((node.clone(), visit)), false)?;
+                let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
                 self.timers.insert((at, key));
                 self.shared.emit(&self.log.run, || RunEventKind::NodeFailed {
                     node,

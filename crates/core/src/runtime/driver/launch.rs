@@ -198,7 +198,7 @@ impl<S: State> Driver<S> {
             format!("the run took longer than its deadline of {after:?}"),
         );
         self.note(
-            crate::record::body::Event::Status(crate::record::body::StatusChange::Failed(failure)),
+            &crate::record::body::Event::Status(crate::record::body::StatusChange::Failed(failure)),
             None,
             false,
         )?;

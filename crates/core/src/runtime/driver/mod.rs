@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -32,8 +33,8 @@ use crate::graph::plan::Plan;
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::Seq;
 use crate::node::{Command, RunScope};
-use crate::record::body::NodeDone;
-use crate::record::{Record, RunStatus};
+use crate::record::RunStatus;
+use crate::record::body::{Event, NodeDone};
 use crate::state::{Patch, State};
 
 /// How many nodes run on without giving other tasks a turn.
@@ -48,6 +49,12 @@ struct Held {
     patch: Patch,
     /// When something was last written, by the monotonic clock.
     written: Duration,
+}
+
+/// What the first record of a run says, where it is not written at the start.
+pub(crate) struct First {
+    pub(crate) event: Event,
+    pub(crate) input: Box<RawValue>,
 }
 
 /// Why the driver stopped.
@@ -74,7 +81,7 @@ pub(crate) struct Driver<S: State> {
     /// When the run must have ended, by the monotonic clock.
     pub(crate) deadline: Option<Duration>,
     /// The first record, until it is written: with checkpoints disabled it may never be.
-    pub(crate) first: Option<Record>,
+    pub(crate) first: Option<First>,
     driven: Driven,
     held: Held,
     facts: Facts<S>,

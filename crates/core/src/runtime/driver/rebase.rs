@@ -79,7 +79,7 @@ impl<S: State> Driver<S> {
             let _ = reply.send(Err(error.with_run(&self.log.run)));
             return Ok(());
         }
-        let seq = self.note(Event::Signal(signal), None, false)?;
+        let seq = self.note(&Event::Signal(signal), None, false)?;
         self.replies.push_back((seq, reply));
         // Wait for it here, so that a conflict is met before anything rests on the signal.
         while !self.outbox.is_empty() {
@@ -128,12 +128,12 @@ impl<S: State> Driver<S> {
         }
         if self.machine.status == RunStatus::InProgress {
             if self.machine.cancel.is_some() {
-                self.note(Event::Status(StatusChange::Cancelled), None, false)?;
+                self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
             } else if self.grace.is_some() {
                 self.flush(false)?;
                 if self.log.head.is_some() {
                     let reason = "the runtime was shut down".to_owned();
-                    self.note(Event::Release(Released { reason }), None, true)?;
+                    self.note(&Event::Release(Released { reason }), None, true)?;
                 }
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
             } else if !self.timers.is_empty() {
@@ -141,7 +141,7 @@ impl<S: State> Driver<S> {
             } else if self.machine.open_questions().next().is_some() {
                 let event = Event::Status(StatusChange::Interrupted);
                 if self.policy.on_interrupt {
-                    self.note(event, None, false)?;
+                    self.note(&event, None, false)?;
                 } else {
                     self.machine.absorb(&event)?;
                 }

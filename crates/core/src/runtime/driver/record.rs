@@ -1,9 +1,11 @@
 //! From what was absorbed to records on their way.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::super::log::About;
-use super::Driver;
+use super::{Driver, First};
+use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, NodeCheckpoint};
 use crate::id::{NodeName, Seq, Visit};
@@ -68,7 +70,7 @@ impl<S: State> Driver<S> {
         }
         if !self.encodes_patches() {
             // Nobody knows how many nodes ran since the last checkpoint; the full state says what they came to.
-            self.write(Event::Base, About { base: true, ..About::default() })?;
+            self.write(&Event::Base, About { base: true, ..About::default() })?;
             return Ok(());
         }
         let done = std::mem::take(&mut self.held.done);
@@ -76,24 +78,26 @@ impl<S: State> Driver<S> {
         self.held.written = self.shared.clock.monotonic();
         let about =
             About { node: done.last().map(|last| (last.node.clone(), last.visit)), ..About::default() };
-        let seq = self.write(Event::Node(NodesDone { done, patch }), about)?;
+        let seq = self.write(&Event::Node(NodesDone { done, patch }), about)?;
         self.facts.written(seq);
         Ok(())
     }
 
     /// Writes the first record, if it was held back since the start.
     fn begin_log(&mut self) -> Result<()> {
-        if let Some(first) = self.first.take() {
-            self.log.begin(&first);
-            self.outbox.push(first);
-        }
+        let Some(First { event, input }) = self.first.take() else { return Ok(()) };
+        let mut machine = Machine::new(Some(Arc::clone(&self.plan)));
+        machine.absorb(&event)?;
+        let about = About { base: true, ..About::default() };
+        let record = self.log.record(&event, about, &machine, || Ok(input))?;
+        self.outbox.push(record);
         Ok(())
     }
 
     /// Writes a record of what the machine has just absorbed.
-    pub(super) fn write(&mut self, event: Event, about: About) -> Result<Seq> {
+    pub(super) fn write(&mut self, event: &Event, about: About) -> Result<Seq> {
         let state = &self.state;
-        match self.log.record(event.clone(), about, &self.machine, || state.to_channels_json()) {
+        match self.log.record(event, about, &self.machine, || state.to_channels_json()) {
             Ok(record) => {
                 let seq = record.header.seq;
                 self.outbox.push(record);
@@ -106,7 +110,7 @@ impl<S: State> Driver<S> {
                 self.outbox.push(record);
                 let event = Event::Status(StatusChange::Failed(failure));
                 self.machine.absorb(&event)?;
-                let record = self.log.record_without_base(event, &self.machine)?;
+                let record = self.log.record_without_base(&event, &self.machine)?;
                 let seq = record.header.seq;
                 self.outbox.push(record);
                 Ok(seq)
@@ -118,14 +122,14 @@ impl<S: State> Driver<S> {
     /// Absorbs an event and writes it, after everything that is held back.
     pub(super) fn note(
         &mut self,
-        event: Event,
+        event: &Event,
         node: Option<(NodeName, Visit)>,
         release: bool,
     ) -> Result<Seq> {
         self.flush(true)?;
         let before = self.machine.status;
-        self.machine.absorb(&event)?;
-        let wake_at = match &event {
+        self.machine.absorb(event)?;
+        let wake_at = match event {
             Event::Attempt(attempt) if self.machine.in_flight.len() == 1 => Some(attempt.retry_at),
             _ => None,
         };
