@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// | `Read` | reads the world | at once | runs again |
 /// | `Write` | writes, and repeating it with the same idempotency key is safe | all earlier records are durable | runs again, same key |
 /// | `External` | must not be repeated | its intent is durable, too | the run is `Interrupted` with a question: retry, supply the result, skip, fail |
-/// | `Human` | asks a person | all earlier records are durable | the question is still pending; a given answer is replayed |
+/// | `Human` | asks a person | all earlier records are durable | runs again, same key: as `Write` |
 ///
 /// Declaring less than the truth risks the world: a payment declared `Pure` may be made twice. Declaring more costs time only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
