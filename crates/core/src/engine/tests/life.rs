@@ -144,25 +144,25 @@ impl Life {
         self.retried += self.machine.stopped_at.len();
         let what = SignalKind::Retry { settled: Settled::default() };
         self.flush();
-        self.absorb(Event::Signal(Signal { what, by: None }));
+        self.absorb(&Event::Signal(Signal { what, by: None }));
         let (settled, unmet) = self.machine.resettle();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
-        self.absorb(Event::Claim(Claimed { executor, graph: None, settled }));
+        self.absorb(&Event::Claim(Claimed { executor, graph: None, settled }));
         if let Some(failure) = unmet.filter(|_| self.machine.in_flight.is_empty()) {
-            self.absorb(Event::Status(StatusChange::Failed(failure)));
+            self.absorb(&Event::Status(StatusChange::Failed(failure)));
         }
         self.check();
     }
 
     fn note(&mut self, event: Event) {
         self.flush();
-        self.absorb(event);
+        self.absorb(&event);
         self.check();
     }
 
-    fn absorb(&mut self, event: Event) {
-        self.machine.absorb(&event).unwrap();
-        self.record(&event);
+    fn absorb(&mut self, event: &Event) {
+        self.machine.absorb(event).unwrap();
+        self.record(event);
     }
 
     fn flush(&mut self) {
