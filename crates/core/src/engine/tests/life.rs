@@ -154,6 +154,7 @@ impl Life {
         self.check();
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers make the event in place")]
     fn note(&mut self, event: Event) {
         self.flush();
         self.absorb(&event);
