@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ferrata_core::RunKey;
 use ferrata_core::record::RecordKind;
 use ferrata_core::store::{CheckpointStore, Order, Page};
+use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_store_fs::FsStore;
 
 /// How often the process is killed in one run of the test.
@@ -77,7 +77,10 @@ async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise
     println!("seed {seed}; repeat with {SEED}={seed} cargo test -p ferrata-tests --test kill");
     let mut random = seed;
     let calm = tempfile::tempdir().unwrap();
+    // How long a calm run takes here and now: kills fall into that time, however slow the machine is.
+    let clock = SystemClock::new();
     let wanted = finish(spawn(calm.path(), "r"));
+    let calm_micros = u64::try_from(clock.monotonic().as_micros()).unwrap();
     assert!(wanted.starts_with("completed again@1"), "{wanted}");
 
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +96,7 @@ async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise
             if kills >= KILLS {
                 break finish(child);
             }
-            std::thread::park_timeout(Duration::from_micros(500 + next(&mut random) % 60_000));
+            std::thread::park_timeout(Duration::from_micros(next(&mut random) % calm_micros));
             if child.try_wait().unwrap().is_some() {
                 break finish(child);
             }

@@ -147,14 +147,14 @@ impl Machine {
         done.skipped = self.never(plan, node, done);
     }
 
-    /// Collects the nodes behind bypassed edges that never ran and that nothing live can reach any more.
+    /// Collects the nodes behind bypassed edges and dropped tokens that never ran and that nothing live can reach any more.
     fn never(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
         let unseen = |at: NodeIx| {
             let state = &self.nodes[at.as_usize()];
             state.visits == 0 && !state.skipped && !self.tokens.contains_key(&at.get())
         };
         let mut candidates = NodeSet::new(plan.nodes.len());
-        for target in done.bypassed.iter().filter_map(|name| plan.find(name.as_str())) {
+        for target in done.bypassed.iter().chain(&done.dropped).filter_map(|name| plan.find(name.as_str())) {
             candidates.insert(target);
             candidates.union_with(plan.topology.reach(target));
         }
@@ -165,7 +165,8 @@ impl Machine {
         let in_flight =
             self.in_flight.keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
         let live = in_flight.map(|&(at, _)| at).chain(self.tokens.keys().copied());
-        let fired = done.fired.iter().filter_map(|fired| plan.find(fired.to.as_str()));
+        let arriving = done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to));
+        let fired = arriving.filter_map(|fired| plan.find(fired.to.as_str()));
         let mut last = None;
         for at in live.filter_map(|at| self.index(at)).chain(fired) {
             if last.replace(at) != Some(at) {
@@ -193,6 +194,10 @@ impl Machine {
             } else {
                 (0..fired.tokens()).for_each(|_| live.arrived(to, back));
             }
+        }
+        if !done.dropped.is_empty() {
+            // What only the dropped token could still have led to is lost with it.
+            done.skipped = self.never(plan, node, done);
         }
         let failed = self.work_out(plan, &mut live, &mut done.settled);
         if let Some(failure) = failed {
