@@ -29,7 +29,12 @@ fn fold_from(life: &Life, at: usize, plan: Option<&Arc<Plan>>) -> Machine {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    // The same graphs each time; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` do not apply, change the numbers here to look further.
+    #![proptest_config(ProptestConfig {
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        cases: 400,
+        ..ProptestConfig::default()
+    })]
 
     /// The rules are checked by [`Life`] after every event.
     #[test]
