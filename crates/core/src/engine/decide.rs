@@ -100,7 +100,9 @@ impl Machine {
         if self.in_flight.len() > 1 {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
-        if self.in_flight.len() == 1 && self.tokens.is_empty() && self.follows_plainly(plan, &done) {
+        let running = self.status == RunStatus::InProgress;
+        if running && self.in_flight.len() == 1 && self.tokens.is_empty() && self.follows_plainly(plan, &done)
+        {
             self.limit(plan, &mut done);
             return done;
         }
@@ -199,12 +201,17 @@ impl Machine {
             // What only the dropped token could still have led to is lost with it.
             done.skipped = self.never(plan, node, done);
         }
+        if self.status != RunStatus::InProgress {
+            // What stopped the run may be tried again and is not counted as live: nobody starts before that is decided.
+            done.settled.start = Some(Vec::new());
+            return;
+        }
         let failed = self.work_out(plan, &mut live, &mut done.settled);
         if let Some(failure) = failed {
             done.end = Some(End::Failed(failure));
             return;
         }
-        if live.is_idle() && self.status == RunStatus::InProgress {
+        if live.is_idle() {
             self.finish(plan, node, done, unmet);
         } else {
             let usual = done.settled.start.as_ref().is_some_and(|starts| {
