@@ -232,9 +232,11 @@ impl Life {
         if self.plan.node(to).join != Join::All || machine.status != RunStatus::InProgress {
             return;
         }
-        let inputs = &machine.in_flight[&key].inputs;
+        // Tokens with items make activations of their own, but the node waited once, for all that came together.
+        let together = machine.fresh.iter().filter(|fresh| fresh.0 == key.0);
+        let mut inputs = together.flat_map(|fresh| &machine.in_flight[fresh].inputs).peekable();
         let all_back =
-            !inputs.is_empty() && inputs.iter().all(|token| topology.is_back(NodeIx::new(token.from), to));
+            inputs.peek().is_some() && inputs.all(|token| topology.is_back(NodeIx::new(token.from), to));
         let waits_for = topology.waits_for(to, all_back);
         for &(other, _) in machine.in_flight.keys().filter(|(other, _)| *other != key.0) {
             let from = NodeIx::new(other);
