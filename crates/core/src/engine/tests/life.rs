@@ -123,16 +123,15 @@ impl Life {
     }
 
     fn choose(&self, node: NodeIx, draw: &mut Draw) -> Vec<Fired> {
-        let mut fired: Vec<Fired> =
-            self.plan.outgoing(node, EdgeKind::Plain).map(|edge| Fired { edge, item: None }).collect();
+        let mut fired: Vec<Fired> = self.plan.outgoing(node, EdgeKind::Plain).map(Fired::once).collect();
         for edge in self.plan.outgoing(node, EdgeKind::Routed) {
             match draw.below(6) {
                 0 | 1 => {}
                 2 => {
                     let item = |n: usize| Some(Arc::from(codec::to_raw(&n).unwrap()));
-                    fired.extend((0..=draw.below(3)).map(|n| Fired { edge, item: item(n) }));
+                    fired.extend((0..=draw.below(3)).map(|n| Fired { item: item(n), ..Fired::once(edge) }));
                 }
-                _ => fired.push(Fired { edge, item: None }),
+                _ => fired.push(Fired::once(edge)),
             }
         }
         fired
