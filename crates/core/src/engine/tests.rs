@@ -5,6 +5,7 @@ mod life;
 mod normal;
 mod replans;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -15,11 +16,18 @@ use self::normal::normal;
 use super::machine::Machine;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
+use crate::id::NodeName;
 use crate::state::Context;
+
+/// What is counted, past what a base says: a count that no base holds must not go unseen.
+fn replans(machine: &Machine) -> BTreeMap<NodeName, u32> {
+    machine.replan_counts().into_iter().collect()
+}
 
 fn fold_from(life: &Life, at: usize, plan: Option<&Arc<Plan>>) -> Machine {
     let mut machine = Machine::restore(&life.moments[at].snapshot().unwrap(), plan.cloned()).unwrap();
     assert_eq!(normal(&machine), normal(&life.moments[at]), "restored at {at}");
+    assert_eq!(replans(&machine), replans(&life.moments[at]), "restored at {at}");
     for (seen, event) in life.events.iter().enumerate().skip(at + 1) {
         machine.absorb(event).unwrap();
         assert_eq!(
