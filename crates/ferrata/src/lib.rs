@@ -89,3 +89,8 @@ pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs of the page on replanning, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/replanning.md")]
+struct Replanning;

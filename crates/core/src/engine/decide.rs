@@ -4,6 +4,7 @@
 
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
+use super::replan::bounded;
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::liveness::Liveness;
@@ -354,7 +355,7 @@ impl Machine {
                 }
             }),
         }
-        if let Some(failure) = over {
+        if let Some(failure) = over.or_else(|| self.over_replans(plan, done)) {
             done.settled.start = Some(Vec::new());
             done.end = Some(End::Failed(failure));
         }
@@ -362,19 +363,20 @@ impl Machine {
 }
 
 fn back_to(plan: &Plan, target: NodeIx) -> Fired {
-    Fired { to: plan.node(target).name.clone(), items: None, back: true }
+    Fired { to: plan.node(target).name.clone(), items: None, back: true, reason: None }
 }
 
 /// Gathers fired edges by target, items together, in the order of the edges.
 fn collect(plan: &Plan, fired: Vec<crate::graph::fire::Fired>) -> Vec<Fired> {
     let mut by_edge: Vec<(EdgeIx, Fired)> = Vec::with_capacity(fired.len().min(8));
-    for crate::graph::fire::Fired { edge, item } in fired {
+    for crate::graph::fire::Fired { edge, item, reason } in fired {
         let item = item.map(Item);
         match (by_edge.last_mut(), item) {
             (Some((last, Fired { items: Some(items), .. })), Some(item)) if *last == edge => items.push(item),
             (_, item) => {
                 let to = plan.node(plan.edge(edge).to).name.clone();
-                by_edge.push((edge, Fired { to, items: item.map(|item| vec![item]), back: false }));
+                let (items, reason) = (item.map(|item| vec![item]), reason.as_deref().map(bounded));
+                by_edge.push((edge, Fired { to, items, back: false, reason }));
             }
         }
     }

@@ -1,12 +1,13 @@
 //! The machine itself: its state, and the one way it changes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::frontier::{Activation, ActivationKey, Local, Token};
 use super::history::{Ended, Outcome};
+use super::replan::Replan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
@@ -31,6 +32,8 @@ pub(crate) struct NodeState {
     pub(crate) spent: bool,
     /// How often the run returned to a retry target on its account.
     pub(crate) returns: u32,
+    /// How often the run went back to it on purpose.
+    pub(crate) replans: u32,
     /// What the node was like in the graph that the run was last driven with.
     pub(crate) print: Option<Fingerprint>,
 }
@@ -66,6 +69,8 @@ pub(crate) struct Machine {
     /// Overwrites that an activation in flight cannot have seen.
     pub(crate) overwrites: BTreeMap<String, Overwrite>,
     pub(crate) history: Vec<Ended>,
+    /// The latest replans, with their reasons.
+    pub(crate) replans: VecDeque<Replan>,
     /// Activations that were made by the last event, in order: what the driver starts next.
     pub(crate) fresh: Vec<ActivationKey>,
     pub(crate) plan: Option<Arc<Plan>>,
@@ -96,6 +101,7 @@ impl Machine {
             tokens: BTreeMap::new(),
             overwrites: BTreeMap::new(),
             history: Vec::new(),
+            replans: VecDeque::new(),
             fresh: Vec::new(),
             live: plan.as_ref().map(|plan| plan.topology.liveness()),
             plan,
@@ -240,6 +246,7 @@ impl Machine {
             let to = self.known(name)?;
             self.drop_last(node, to);
         }
+        self.note_replans(done);
         for name in &done.skipped {
             let skipped = self.local(name);
             self.nodes[skipped as usize].skipped = true;

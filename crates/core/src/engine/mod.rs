@@ -8,6 +8,7 @@ pub(crate) mod fold;
 pub(crate) mod frontier;
 pub(crate) mod history;
 pub(crate) mod machine;
+pub(crate) mod replan;
 pub(crate) mod snapshot;
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::frontier::{Activation, Local, Token};
 use super::history::Ended;
 use super::machine::{Machine, NodeState, Overwrite};
+use super::replan::Replan;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
@@ -42,6 +43,8 @@ struct Stored {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     overwrites: BTreeMap<String, (u64, Local, Visit)>,
     history: Vec<Ended>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replans: Vec<StoredReplan>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,8 +60,18 @@ struct StoredNode {
     spent: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     returns: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    replans: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Fingerprint>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredReplan {
+    from: Local,
+    visit: Visit,
+    to: Local,
+    reason: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,7 +134,14 @@ impl Machine {
             skipped: node.skipped,
             spent: node.spent,
             returns: node.returns,
+            replans: node.replans,
             print: node.print,
+        });
+        let replans = self.replans.iter().map(|r| StoredReplan {
+            from: r.from,
+            visit: r.visit,
+            to: r.to,
+            reason: r.reason.clone(),
         });
         let tokens = self
             .tokens
@@ -141,6 +161,7 @@ impl Machine {
             tokens: tokens.collect(),
             overwrites: writes.collect(),
             history: self.history.clone(),
+            replans: replans.collect(),
         })
     }
 
@@ -166,6 +187,7 @@ impl Machine {
                 skipped: node.skipped,
                 spent: node.spent,
                 returns: node.returns,
+                replans: node.replans,
                 print: node.print,
             };
         }
@@ -193,6 +215,9 @@ impl Machine {
         }
         for ended in stored.history {
             machine.history.push(Ended { node: find(ended.node)?, ..ended });
+        }
+        for StoredReplan { from, visit, to, reason } in stored.replans {
+            machine.replans.push_back(Replan { from: find(from)?, visit, to: find(to)?, reason });
         }
         Ok(machine)
     }

@@ -23,6 +23,7 @@ pub(crate) struct Outline {
     /// Each entry that was named: one, if all is well.
     pub(crate) entries: Vec<String>,
     pub(crate) max_steps: Option<u64>,
+    pub(crate) max_replans_total: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) concurrency: Option<u32>,
     pub(crate) fallback: Option<String>,
@@ -39,6 +40,7 @@ pub(crate) struct NodeOutline {
     pub(crate) timeout: Option<Duration>,
     pub(crate) join: Join,
     pub(crate) max_visits: Option<u32>,
+    pub(crate) max_replans: Option<u32>,
     pub(crate) goal_gate: bool,
     pub(crate) retry_target: Option<String>,
     pub(crate) checkpoint: NodeCheckpoint,
@@ -74,6 +76,7 @@ impl Outline {
             routes: Vec::new(),
             entries: Vec::new(),
             max_steps: None,
+            max_replans_total: None,
             deadline: None,
             concurrency: None,
             fallback: None,

@@ -175,11 +175,13 @@ pub(crate) struct Fired {
     pub(crate) items: Option<Vec<Item>>,
     /// Whether there is no such edge: the run returns to a retry target.
     pub(crate) back: bool,
+    /// Why the run goes back to the target, if it does so on purpose.
+    pub(crate) reason: Option<String>,
 }
 
 impl Fired {
     pub(crate) fn plain(to: NodeName) -> Self {
-        Self { to, items: None, back: false }
+        Self { to, items: None, back: false, reason: None }
     }
 
     pub(crate) fn tokens(&self) -> usize {
@@ -195,14 +197,17 @@ struct FiredFields {
     items: Option<Vec<Item>>,
     #[serde(default, skip_serializing_if = "is_default")]
     back: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 impl Serialize for Fired {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.items.is_none() && !self.back {
+        if self.items.is_none() && !self.back && self.reason.is_none() {
             return self.to.serialize(serializer);
         }
-        FiredFields { to: self.to.clone(), items: self.items.clone(), back: self.back }.serialize(serializer)
+        let Self { to, items, back, reason } = self.clone();
+        FiredFields { to, items, back, reason }.serialize(serializer)
     }
 }
 
@@ -219,9 +224,9 @@ impl<'de> Deserialize<'de> for Fired {
                 NodeName::new(name).map(Fired::plain).map_err(E::custom)
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Fired, A::Error> {
-                let FiredFields { to, items, back } =
+                let FiredFields { to, items, back, reason } =
                     Deserialize::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(Fired { to, items, back })
+                Ok(Fired { to, items, back, reason })
             }
         }
         deserializer.deserialize_any(Either)
@@ -259,7 +264,7 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What happened, in one line.
     pub message: String,
-    /// The causes, outermost first; at most 8 of at most 500 bytes.
+    /// The causes, outermost first; at most 8 of at most 500 bytes. Of [`FailureKind::Replan`], the replans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// The activation it is about, if it is about one.
@@ -296,6 +301,11 @@ pub enum FailureKind {
     JoinUnmet,
     /// An operator decided so.
     Operator,
+    /// The run would go back to a node on purpose more often than allowed.
+    ///
+    /// The causes are the replans, oldest first, the refused one last, each `from@visit -> to: reason`: the latest 100, of at
+    /// most 800 bytes, and before them a line that counts those that came earlier.
+    Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
 }
@@ -339,7 +349,7 @@ impl fmt::Display for Failure {
 }
 
 /// Cuts a text to at most `most` bytes at a character's border.
-fn clip(mut text: String, most: usize) -> String {
+pub(crate) fn clip(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(end);

@@ -38,6 +38,16 @@ impl<S: State> GraphBuilder<S> {
         self.modify("max_visits", |node| node.max_visits = Some(visits))
     }
 
+    /// Sets how often one run may go back to the node by [`Route::revisit`](crate::graph::Route::revisit); twice unless set, 0
+    /// allows it never. A run that would go beyond it fails with
+    /// [`FailureKind::Replan`](crate::record::FailureKind::Replan), and each
+    /// [`Runtime::retry`](crate::runtime::Runtime::retry) of it allows one more.
+    ///
+    /// It is counted apart from [`max_visits`](Self::max_visits), which holds for every activation, however it came about.
+    pub fn max_replans(self, replans: u32) -> Self {
+        self.modify("max_replans", |node| node.max_replans = Some(replans))
+    }
+
     /// Lets a run that visited the node end only if a predicate holds for its state then; otherwise it goes on at the retry
     /// target of the node, or at the [`fallback`](Self::fallback) of the graph.
     pub fn goal_gate(mut self, met: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {

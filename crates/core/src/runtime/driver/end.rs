@@ -226,7 +226,8 @@ impl<S: State> Driver<S> {
         let written = writer.finish();
         self.check_size(&written, update.output())?;
         let name = &self.plan.node(index).name;
-        let cx = RouteContext::new(name, key.1, update.output());
+        let replans = self.machine.replan_counts();
+        let cx = RouteContext::new(name, key.1, update.output()).with_replans(&replans);
         let (graph, state) = (&self.graph, &self.state);
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fire(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?
