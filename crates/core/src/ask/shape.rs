@@ -111,6 +111,14 @@ impl Shape {
     pub fn any() -> Self {
         Self(Form::Any)
     }
+
+    /// Returns the texts to choose from, if the answer is one of some texts; otherwise none.
+    pub fn options(&self) -> &[String] {
+        match &self.0 {
+            Form::OneOf(texts) | Form::Units(texts) => texts,
+            _ => &[],
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

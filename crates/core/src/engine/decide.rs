@@ -69,6 +69,7 @@ impl Machine {
             dropped: Vec::new(),
             settled: Settled::default(),
             wrote: Vec::new(),
+            hold: false,
             end: None,
         };
         match ending.result {
@@ -98,6 +99,7 @@ impl Machine {
                 self.bypass(plan, index, |kind| kind == EdgeKind::OnFailure, &mut done);
             }
         }
+        done.hold = plan.node(index).interrupt.after && !done.fired.is_empty();
         if self.in_flight.len() > 1 {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }

@@ -10,12 +10,15 @@ use uuid::Uuid;
 use super::frontier::{Activation, Local, Token};
 use super::history::Ended;
 use super::machine::{Machine, NodeState, Overwrite};
+use super::questions::Answered;
 use super::replan::Replan;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, Visit};
 use crate::record::codec::to_raw;
+use crate::record::memo::Memo;
+use crate::record::pause::Message;
 use crate::record::{Failure, Resolution, RunStatus};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -31,6 +34,20 @@ struct Stored {
     failure: Option<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancel: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inbox: Vec<Message>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    messages: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    receiving: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wake: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    holds: Vec<(Local, Visit)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answered: Vec<Answered>,
     tick: u64,
     started: u64,
     nodes: Vec<StoredNode>,
@@ -94,6 +111,8 @@ struct StoredActivation {
     item: Option<Arc<RawValue>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<StoredToken>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    memos: BTreeMap<String, Memo>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,6 +145,7 @@ impl Machine {
             resolution: a.resolution.clone(),
             item: a.item.clone(),
             inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
+            memos: BTreeMap::clone(&a.memos),
         };
         let nodes = self.names.iter().zip(&self.nodes).map(|(name, node)| StoredNode {
             name: name.clone(),
@@ -153,6 +173,13 @@ impl Machine {
             status: self.status,
             failure: self.failure.clone(),
             cancel: self.cancel.clone(),
+            paused: self.paused.clone(),
+            inbox: self.inbox.iter().cloned().collect(),
+            messages: self.messages,
+            receiving: self.receiving,
+            wake: self.wake,
+            holds: self.holds.iter().copied().collect(),
+            answered: self.answered.clone(),
             tick: self.tick,
             started: self.started,
             nodes: nodes.collect(),
@@ -195,6 +222,15 @@ impl Machine {
         machine.status = stored.status;
         machine.failure = stored.failure;
         machine.cancel = stored.cancel;
+        machine.paused = stored.paused;
+        machine.inbox = stored.inbox.into();
+        machine.messages = stored.messages;
+        machine.receiving = stored.receiving;
+        machine.wake = stored.wake;
+        machine.answered = stored.answered;
+        for (node, visit) in stored.holds {
+            machine.holds.insert((find(node)?, visit));
+        }
         machine.tick = stored.tick;
         machine.started = stored.started;
         for a in stored.in_flight {
@@ -235,6 +271,7 @@ impl StoredActivation {
             resolution: self.resolution,
             item: self.item,
             inputs,
+            memos: Arc::new(self.memos),
         })
     }
 }

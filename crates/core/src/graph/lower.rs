@@ -59,6 +59,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             max_replans: node.max_replans.unwrap_or(MAX_REPLANS),
             goal_gate: node.goal_gate,
             retry_target: node.retry_target.as_deref().map(find),
+            interrupt: node.interrupt,
             checkpoint: node.checkpoint,
             routed,
             outgoing: outgoing.into(),

@@ -6,7 +6,7 @@ use crate::graph::edge::EdgeKind;
 use crate::graph::effect::Effect;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
-use crate::graph::policy::NodeCheckpoint;
+use crate::graph::policy::{Interrupt, NodeCheckpoint};
 use crate::graph::retry::RetryPolicy;
 use crate::state::Schema;
 
@@ -43,6 +43,7 @@ pub(crate) struct NodeOutline {
     pub(crate) max_replans: Option<u32>,
     pub(crate) goal_gate: bool,
     pub(crate) retry_target: Option<String>,
+    pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     pub(crate) revision: Option<String>,
 }

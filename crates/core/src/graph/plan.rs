@@ -8,7 +8,7 @@ use crate::graph::edge::EdgeKind;
 use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
-use crate::graph::policy::NodeCheckpoint;
+use crate::graph::policy::{Interrupt, NodeCheckpoint};
 use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
@@ -75,6 +75,8 @@ pub(crate) struct NodePlan {
     pub(crate) goal_gate: bool,
     /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure.
     pub(crate) retry_target: Option<NodeIx>,
+    /// Where somebody must agree to go on.
+    pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     /// Whether a routing function chooses among the routed edges.
     pub(crate) routed: bool,

@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::pause::{Asking, Edited, Expired, Rested, Stepped};
+use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::id::{ExecutorId, Fingerprint, NodeName, Visit};
 use crate::state::Patch;
@@ -33,10 +35,12 @@ pub(crate) enum Event {
     Node(NodesDone),
     Attempt(AttemptFailed),
     Intent(Intent),
+    Step(Stepped),
     Status(StatusChange),
     Signal(Signal),
     Claim(Claimed),
     Release(Released),
+    Edit(Edited),
     Base,
 }
 
@@ -139,6 +143,9 @@ pub(crate) struct NodeDone {
     /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) wrote: Vec<String>,
+    /// Whether what it leads to starts only once somebody agrees.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) hold: bool,
     /// How the run ended with it; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<End>,
@@ -308,6 +315,10 @@ pub enum FailureKind {
     Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
+    /// Somebody said no to a question.
+    Rejected,
+    /// Nobody answered a question in time.
+    Expired,
 }
 
 impl Failure {
@@ -377,8 +388,8 @@ pub(crate) struct Intent {
     pub(crate) visit: Visit,
 }
 
-/// `Status`: the status changed without an activation ending.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `Status`: the status changed without an activation ending, or a question was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum StatusChange {
     /// Only answers can move the run.
     #[serde(rename = "interrupted")]
@@ -389,22 +400,42 @@ pub(crate) enum StatusChange {
     /// The owner carried out a cancellation.
     #[serde(rename = "cancelled")]
     Cancelled,
+    /// A node asks; the status stays.
+    #[serde(rename = "asked")]
+    Asked(Asking),
+    /// Nobody answered in time.
+    #[serde(rename = "expired")]
+    Expired(Expired),
+    /// Nothing moves the run any more but what is said to it, or time.
+    #[serde(rename = "rested")]
+    Rested(Rested),
 }
 
 /// `Signal`: somebody said something to the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub(crate) what: SignalKind,
     /// Who said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
+    /// When, by the clock of whoever said it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) at: Timestamp,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SignalKind {
     /// What became of an activation that must not be repeated and was in flight when its process ended.
     Respond { question: String, resolution: Resolution },
+    /// The answer to a question that a node asked.
+    Answer { question: String, answer: Answer },
+    /// A message for whoever receives it.
+    Message { body: Arc<RawValue> },
+    /// The run is to stop until it is let go on.
+    Pause { reason: String },
+    /// A paused run is to go on.
+    Unpause,
     /// The run is to stop for good.
     Cancel { reason: String },
     /// A failed run is to go on from its frontier, attempts counted anew.
@@ -446,4 +477,10 @@ pub(crate) struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Released {
     pub(crate) reason: String,
+    /// When time moves the run on, if nothing else can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) wake: Option<Timestamp>,
+    /// Whether a message moves it before.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) receiving: bool,
 }

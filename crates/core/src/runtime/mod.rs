@@ -3,6 +3,7 @@
 mod attempt;
 mod committer;
 mod driver;
+mod edit;
 mod event;
 mod handle;
 mod load;
@@ -16,9 +17,11 @@ mod signal;
 mod start;
 mod tasks;
 
+pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
 pub use handle::RunHandle;
-pub use outcome::{Outcome, Question};
+pub use outcome::Outcome;
 pub use resume::ResumeRequest;
 pub use runtime::{Runtime, RuntimeBuilder};
+pub use signal::SignalRequest;
 pub use start::StartRequest;

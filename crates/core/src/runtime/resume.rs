@@ -82,7 +82,8 @@ fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
     }
 }
 
-/// Claims a run and drives it. A run that waits for an answer is not claimed: the handle tells what it waits for.
+/// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
+/// what it waits for.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
@@ -96,7 +97,9 @@ pub(crate) async fn resume<S: State>(
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
         return Err(Error::new(ErrorKind::Invalid, message).with_run(run));
     }
-    if head.status != RunStatus::InProgress {
+    let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
+    let asleep = head.owner.is_none() && head.wake_at.is_some();
+    if (head.status != RunStatus::InProgress || asleep) && !due {
         return Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None));
     }
     let driven = shared.enter(run)?;

@@ -5,23 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::committer::{Committer, RetryBudget};
+use super::edit::EditRequest;
 use super::event::Events;
 use super::load::missing;
-use super::outcome::{Question, questions};
+use super::outcome::questions;
 use super::resume::ResumeRequest;
 use super::shared::{Control, Limits, Shared};
-use super::signal;
+use super::signal::SignalRequest;
 use super::start::StartRequest;
 use super::tasks::spawn;
+use crate::ask::{Answer, Answerer, Question};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::fold::fold;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{ExecutorId, IdSource, RandomIds, RunKey};
 use crate::node::Resources;
-use crate::record::Resolution;
 use crate::record::body::{Settled, SignalKind};
-use crate::state::State;
+use crate::state::{Patch, State, strict};
 use crate::store::{At, CheckpointStore, RunHead};
 
 /// The largest body of a record unless set otherwise, in bytes.
@@ -40,6 +41,7 @@ pub struct RuntimeBuilder {
     ids: Arc<dyn IdSource>,
     resources: Resources,
     limits: Limits,
+    answerer: Option<Arc<dyn Answerer>>,
     budget: RetryBudget,
 }
 
@@ -95,6 +97,21 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how long a run that only time can move stays in memory; 60 seconds unless set. When more time is left, the run is
+    /// let go and is to be resumed when its time has come.
+    #[must_use]
+    pub fn release_after(mut self, time: Duration) -> Self {
+        self.limits.release_after = time;
+        self
+    }
+
+    /// Has the questions of the runs that go on here answered by something else than people.
+    #[must_use]
+    pub fn answerer(mut self, answerer: impl Answerer) -> Self {
+        self.answerer = Some(Arc::new(answerer));
+        self
+    }
+
     /// Sets how often a failed append is made before the run stops with the store's error, and the first delay, which doubles
     /// each time; 8 times from 50 ms unless set, about 6 seconds in all.
     #[must_use]
@@ -113,12 +130,12 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, budget } = self;
+        let Self { store, clock, ids, resources, limits, answerer, budget } = self;
         store.setup().await?;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
         store.heartbeat(&executor, limits.heartbeat_ttl).await?;
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
-        let shared = Shared::new(store, committer, clock, ids, executor, resources, limits, EVENTS);
+        let shared = Shared::new(store, committer, clock, ids, executor, resources, limits, answerer, EVENTS);
         let shared = Arc::new(shared);
         spawn(beat(Arc::downgrade(&shared)));
         spawn(pass_notices(Arc::downgrade(&shared)));
@@ -214,7 +231,9 @@ impl Runtime {
                 heartbeat_ttl: Duration::from_secs(15),
                 poll: Duration::from_millis(500),
                 cancel_grace: Duration::from_secs(5),
+                release_after: Duration::from_secs(60),
             },
+            answerer: None,
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
         }
     }
@@ -272,19 +291,48 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
-    /// Answers what became of an `External` node that was at work when its process ended. Resume the run afterwards.
+    /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
+    /// process or another.
+    ///
+    /// The question is named by its id, or by the node (or `node@visit`) if only one of its questions is open. To one that a
+    /// node or a declared interrupt asks, the answer is an [`Answer`]; to what became of an `External` node that was at work
+    /// when its process ended, it is a [`Resolution`](crate::record::Resolution).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) (no such run, or no such question open: the open ones are named), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus)
-    /// (the run has ended), [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (the patch). The run is untouched then.
+    /// The run is untouched in each of these cases.
     ///
-    /// # Cancel safety
+    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): no such run, or no such question: the open ones are named.
+    /// - [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists): it was answered; the error says by whom.
+    /// - [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus): the run has ended, or the deadline is over.
+    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the answer is not what the question expects.
+    pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
+        let question = question.to_owned();
+        let what = match answer.into() {
+            Answer::Resolve(resolution) => SignalKind::Respond { question, resolution },
+            answer => SignalKind::Answer { question, answer },
+        };
+        SignalRequest::new(&self.shared, run, Ok(what))
+    }
+
+    /// Sends a message to a run, wherever it is, for whichever node receives next. Messages wait in the order in which they
+    /// were sent, also before anybody receives. A run at rest that waits for one is resumed afterwards.
     ///
-    /// Not cancel safe: a dropped future leaves it open whether the answer was recorded.
-    pub async fn respond(&self, run: &RunKey, question: &str, resolution: Resolution) -> Result<()> {
-        let what = SignalKind::Respond { question: question.to_owned(), resolution };
-        signal::send(&self.shared, run, what, None).await
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (the run has ended),
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (not JSON), [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge). The run is untouched then.
+    pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SignalRequest {
+        let most = self.shared.limits.max_body;
+        let body = strict::to_raw_value(&message).and_then(|text| match text.get().len() {
+            bytes if bytes > most => {
+                let message =
+                    format!("the message has {bytes} bytes, allowed are {most}: send a reference instead");
+                Err(Error::new(ErrorKind::TooLarge, message))
+            }
+            _ => Ok(text.into()),
+        });
+        SignalRequest::new(&self.shared, run, body.map(|body| SignalKind::Message { body }))
     }
 
     /// Asks a run to stop for good, wherever it goes on. Its nodes are told, have a grace, and are then dropped.
@@ -292,28 +340,51 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it has ended, or is being cancelled). The run is untouched then.
+    pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
+    }
+
+    /// Stops a run until [`unpause`](Self::unpause): nodes at work finish and are recorded, nothing new starts, and the run is
+    /// `Interrupted`. Answers and messages are taken meanwhile, and wait.
     ///
-    /// # Cancel safety
+    /// # Errors
     ///
-    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
-    pub async fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> Result<()> {
-        signal::send(&self.shared, run, SignalKind::Cancel { reason: reason.into() }, None).await
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it has ended, or is paused). The run is untouched then.
+    pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
+    }
+
+    /// Lets a paused run go on. Resume it afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not paused). The run is untouched then.
+    pub fn unpause(&self, run: &RunKey) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
 
     /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
     ///
-    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it.
+    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it. Questions that were
+    /// rejected or expired are asked again.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not failed, or
     /// nothing of it is left to be tried again, as when a goal was not met). The run is untouched then.
+    pub fn retry(&self, run: &RunKey) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: Settled::default() }))
+    }
+
+    /// Changes the state of a run, wherever it is; the change and who made it are recorded. Activations that start afterwards
+    /// see it; one at work does not, and what it writes to the same channel comes after it.
     ///
-    /// # Cancel safety
+    /// # Errors
     ///
-    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
-    pub async fn retry(&self, run: &RunKey) -> Result<()> {
-        signal::send(&self.shared, run, SignalKind::Retry { settled: Settled::default() }, None).await
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is completed or cancelled),
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (the patch does not fit the state). The run is untouched then.
+    pub fn edit<S: State>(&self, graph: &Graph<S>, run: &RunKey, patch: Patch) -> EditRequest<S> {
+        EditRequest::new(&self.shared, graph, run, patch)
     }
 
     /// Returns the questions that a run waits for.

@@ -160,7 +160,7 @@ impl Life {
         self.retried += self.machine.stopped_at.len();
         let what = SignalKind::Retry { settled: Settled::default() };
         self.flush();
-        self.absorb(&Event::Signal(Signal { what, by: None }));
+        self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default() }));
         let (settled, unmet) = self.machine.resettle();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
         self.absorb(&Event::Claim(Claimed { executor, graph: None, settled }));

@@ -113,7 +113,9 @@ impl Run {
     /// An operator tries the failed run again, and somebody resumes it.
     fn retry(&mut self) {
         let what = SignalKind::Retry { settled: Settled::default() };
-        self.machine.absorb(&Event::Signal(Signal { what, by: None })).unwrap();
+        self.machine
+            .absorb(&Event::Signal(Signal { what, by: None, at: crate::clock::Timestamp::default() }))
+            .unwrap();
         let (settled, unmet) = self.machine.resettle();
         assert_eq!(unmet, None);
         let executor = crate::id::ExecutorId::from_uuid(uuid::Uuid::from_u128(9));

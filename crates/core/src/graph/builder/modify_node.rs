@@ -69,6 +69,18 @@ impl<S: State> GraphBuilder<S> {
         self.modify("checkpoint", |node| node.checkpoint = checkpoint)
     }
 
+    /// Asks whether to go on before each activation of the node. The question is `node@visit:before`; an acceptance with any
+    /// value starts the node, a rejection fails the activation with its comment.
+    pub fn interrupt_before(self) -> Self {
+        self.modify("interrupt_before", |node| node.interrupt.before = true)
+    }
+
+    /// Asks whether to go on behind each activation of the node that leads anywhere: its work is done and recorded, and what
+    /// it leads to starts once somebody accepts the question `node@visit:after`. A rejection fails the run with its comment.
+    pub fn interrupt_after(self) -> Self {
+        self.modify("interrupt_after", |node| node.interrupt.after = true)
+    }
+
     /// Names the version of the node's code. It is part of the node's fingerprint: change it when runs that are stored within
     /// the node must not go on with its new code unasked.
     pub fn revision(self, revision: impl Into<String>) -> Self {

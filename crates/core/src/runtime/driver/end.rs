@@ -43,6 +43,7 @@ impl<S: State> Driver<S> {
         took: Duration,
     ) -> Result<()> {
         self.running.remove(&key);
+        self.waits.forget(key);
         let Some(activation) = self.machine.in_flight.get(&key) else {
             // Another writer came first, and the activation does not follow any more.
             return Ok(());
@@ -102,6 +103,8 @@ impl<S: State> Driver<S> {
                 Ok(())
             }
             What::Ended { result, took } => self.take_in_end(key, result, took),
+            What::Noted { name, what } => self.note_step(key, &name, what).map(|_| ()),
+            What::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) fn texts() -> impl Strategy<Value = String> {
         r#"{"start":1,"end":2}"#,
         r#"{"secs_since_epoch":1,"nanos_since_epoch":2}"#,
     ]);
-    let leaf = prop_oneof![6 => few.prop_map(str::to_owned), 1 => any::<i128>().prop_map(|n| n.to_string()),
+    let leaf = prop_oneof![6 => few.prop_map(str::to_owned), 2 => prop::sample::select(&TAKEN[..]).prop_map(str::to_owned), 1 => any::<i128>().prop_map(|n| n.to_string()),
         1 => any::<f64>().prop_map(|n| serde_json::to_string(&n).unwrap_or_default()),
         1 => any::<String>().prop_map(|text| serde_json::to_string(&text).unwrap_or_default())];
     let key = || {
@@ -91,7 +91,7 @@ pub(super) fn texts() -> impl Strategy<Value = String> {
 }
 
 /// What types take and a random text rarely is.
-const TAKEN: [&str; 28] = [
+const TAKEN: [&str; 31] = [
     r#"{"a":[{"a":1,"c":true}],"b":"A"}"#,
     r#"{"a":"A","c":1}"#,
     r#"{"b":"A","c":1}"#,
@@ -117,6 +117,9 @@ const TAKEN: [&str; 28] = [
     r#"{"C":[1,true]}"#,
     r#"{"Ok":1}"#,
     r#"["a",true]"#,
+    "[1,null]",
+    r#"{"A":{"b":true,"a":1}}"#,
+    "[1,true]",
     r#"{"c":1,"b":2}"#,
     r#"{"a":"B","b":true}"#,
     r#"{"\ud800":1}"#,

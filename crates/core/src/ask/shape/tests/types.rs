@@ -55,7 +55,7 @@ pub(super) fn all() -> Vec<Type> {
         Duration, SystemTime, Range<u8>, Bound<u8>, Result<u8, String>,
         Plain, Nested, Aliased, AliasedLate, AliasedIds, Defaults, AllDefaults, Denies, Empty, Unit, Name, Pair, LateDefault, Flat,
         FlatMap, Transparent, Generic<Vec<bool>>, Raw, Renamed, ManyIds, Skips, Tried, With,
-        Units, Mixed, Other, OtherMixed, Internal, Adjacent, AdjacentFull, Untagged, UntaggedVariant, Identifier, Lone,
+        Units, Mixed, Other, OtherMixed, Internal, Adjacent, AdjacentFull, Untagged, UntaggedVariant, Identifier, Lone, FlatVariant, SkipsFirst,
         Tree, Chain, Expression, Never,
         LenientInt, LenientChar, ByHand, HeadAndTail, DependentTuple, DependentMap, AnyCase, BytesOrText, Reader,
     ]
@@ -285,6 +285,16 @@ pub(super) enum Identifier {
 pub(super) enum Lone {
     A(Box<Plain>),
 }
+#[derive(Debug, Deserialize)]
+pub(super) enum FlatVariant {
+    A {
+        a: u8,
+        #[serde(flatten)]
+        rest: BTreeMap<String, bool>,
+    },
+}
+#[derive(Debug, Deserialize)]
+pub(super) struct SkipsFirst(#[serde(skip)] pub(super) u8, pub(super) bool, pub(super) u8);
 #[derive(Debug, Deserialize)]
 pub(super) struct Tree {
     pub(super) a: u8,
