@@ -236,6 +236,7 @@ mod tests {
         assert_eq!(shown(Some("a")), "[a]");
         assert_eq!(shown(None::<Vec<&str>>), "[]");
         assert_eq!(shown(Route::none().and("a").and(Route::each("b", 0..3)).and(["c"])), "[a, b x 3, c]");
+        assert_eq!(shown(Route::revisit("a", "private").and("b")), "[a again, b]");
     }
 
     #[test]
