@@ -74,6 +74,8 @@ pub(crate) struct Machine {
     pub(crate) wake: Option<Timestamp>,
     /// Activations that have ended, behind which somebody must agree to go on.
     pub(crate) holds: BTreeSet<ActivationKey>,
+    /// How often the run was claimed since it last made any progress.
+    pub(crate) fruitless: u32,
     /// Questions that were answered, the last ones.
     pub(crate) answered: Vec<Answered>,
     /// How many activations have ended.
@@ -118,6 +120,7 @@ impl Machine {
             receiving: false,
             wake: None,
             holds: BTreeSet::new(),
+            fruitless: 0,
             answered: Vec::new(),
             tick: 0,
             started: 0,
@@ -172,6 +175,12 @@ impl Machine {
     /// [`ErrorKind::Corrupt`] if the event does not follow from what was before. The machine is then of no further use.
     pub(crate) fn absorb(&mut self, event: &Event) -> Result<()> {
         self.fresh.clear();
+        match event {
+            Event::Claim(_) => self.fruitless += 1,
+            // A retry that was written down is no progress: the process may well end at the next one again.
+            Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
+            _ => self.fruitless = 0,
+        }
         match event {
             Event::Start(Started { entry, graph, life }) => {
                 self.life = *life;

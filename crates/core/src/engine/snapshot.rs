@@ -46,6 +46,8 @@ struct Stored {
     wake: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     holds: Vec<(Local, Visit)>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    fruitless: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answered: Vec<Answered>,
     tick: u64,
@@ -179,6 +181,7 @@ impl Machine {
             receiving: self.receiving,
             wake: self.wake,
             holds: self.holds.iter().copied().collect(),
+            fruitless: self.fruitless,
             answered: self.answered.clone(),
             tick: self.tick,
             started: self.started,
@@ -227,6 +230,7 @@ impl Machine {
         machine.messages = stored.messages;
         machine.receiving = stored.receiving;
         machine.wake = stored.wake;
+        machine.fruitless = stored.fruitless;
         machine.answered = stored.answered;
         for (node, visit) in stored.holds {
             machine.holds.insert((find(node)?, visit));

@@ -75,6 +75,34 @@ impl<S: State> RunHandle<S> {
         })
     }
 
+    /// Waits until the run is completed, however often it rests and is taken up meanwhile, here or elsewhere. Returns its state.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongStatus`] with the reason if it failed or was cancelled, and as [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the run goes on, and can be waited for again.
+    pub async fn completed(&self) -> Result<S> {
+        let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
+        let mut outcome = self.wait().await;
+        loop {
+            match outcome {
+                Ok(Outcome::Completed(state)) => return Ok(state),
+                Ok(Outcome::Failed { failure, .. }) => return refuse(format!("the run failed: {failure}")),
+                Ok(Outcome::Cancelled { reason, .. }) => {
+                    return refuse(format!("the run was cancelled: {reason}"));
+                }
+                Ok(_) => self.shared.clock.sleep(WATCH).await,
+                // It goes on elsewhere.
+                Err(error) if error.kind() == ErrorKind::Fenced => {}
+                Err(error) => return Err(error),
+            }
+            outcome = self.watch().await;
+        }
+    }
+
     /// Follows a run that goes on elsewhere.
     async fn watch(&self) -> Result<Outcome<S>> {
         loop {

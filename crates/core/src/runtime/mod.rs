@@ -9,6 +9,7 @@ mod handle;
 mod load;
 mod log;
 mod outcome;
+mod recovery;
 mod resume;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
@@ -21,6 +22,7 @@ pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
 pub use handle::RunHandle;
 pub use outcome::Outcome;
+pub use recovery::Stalled;
 pub use resume::ResumeRequest;
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use signal::SignalRequest;

@@ -9,6 +9,7 @@ use super::edit::EditRequest;
 use super::event::Events;
 use super::load::missing;
 use super::outcome::questions;
+use super::recovery::{self, Stalled};
 use super::resume::ResumeRequest;
 use super::shared::{Control, Limits, Shared};
 use super::signal::SignalRequest;
@@ -18,7 +19,7 @@ use crate::ask::{Answer, Answerer, Question};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::Graph;
+use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{ExecutorId, IdSource, RandomIds, RunKey};
 use crate::node::Resources;
 use crate::record::body::{Settled, SignalKind};
@@ -102,6 +103,29 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn release_after(mut self, time: Duration) -> Self {
         self.limits.release_after = time;
+        self
+    }
+
+    /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
+    /// give or take a quarter.
+    #[must_use]
+    pub fn sweep_interval(mut self, interval: Duration) -> Self {
+        self.limits.sweep = interval;
+        self
+    }
+
+    /// Sets how many runs may go on in this process for it to take up more by itself; 10,000 unless set.
+    #[must_use]
+    pub fn max_recovered(mut self, runs: usize) -> Self {
+        self.limits.max_recovered = runs;
+        self
+    }
+
+    /// Sets how often a run may be taken up by itself without any progress, as when it ends its process each time; 10 times
+    /// unless set. Then it is paused, for people to look at.
+    #[must_use]
+    pub fn max_claims(mut self, claims: u32) -> Self {
+        self.limits.max_claims = claims.max(1);
         self
     }
 
@@ -232,6 +256,9 @@ impl Runtime {
                 poll: Duration::from_millis(500),
                 cancel_grace: Duration::from_secs(5),
                 release_after: Duration::from_secs(60),
+                sweep: Duration::from_secs(1),
+                max_recovered: 10_000,
+                max_claims: 10,
             },
             answerer: None,
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
@@ -256,10 +283,10 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists): the id was used with another input or workflow. Nothing was changed.
-    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge): the id, a label or the input cannot be stored. Nothing was changed.
-    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate): the store; start again with the same id.
-    /// - [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged): as [`Runtime::resume`].
+    /// - [`ErrorKind::AlreadyExists`]: the id was used with another input or workflow. Nothing was changed.
+    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. Nothing was changed.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store; start again with the same id.
+    /// - [`ErrorKind::GraphChanged`]: as [`Runtime::resume`].
     ///
     /// # Cancel safety
     ///
@@ -272,11 +299,11 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run.
-    /// - [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus): it is completed, cancelled, or failed (see [`Runtime::retry`]).
-    /// - [`ErrorKind::Conflict`](crate::ErrorKind::Conflict): its owner is alive, or another executor took it at the same moment, or it goes on here.
-    /// - [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged): a node where the run is differs from the one it was recorded with.
-    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): the log cannot be read.
+    /// - [`ErrorKind::NotFound`]: there is no such run.
+    /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
+    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here.
+    /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
     ///
     /// Nothing was changed in any of these cases.
     ///
@@ -291,6 +318,52 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
+    /// Goes on by itself with the runs of a workflow that nobody drives, from now on: those whose process ended, that were
+    /// answered, sent a message, unpaused or retried, and those whose time has come. Any number of processes may serve a
+    /// workflow; each run goes on in one of them.
+    ///
+    /// A run that the graph does not fit is left as it is and listed by [`stalled`](Self::stalled). One that was taken up
+    /// [too often](RuntimeBuilder::max_claims) without any progress is paused.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::ask::{Answer, Ask};
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("pay")
+    ///     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay 120 EUR?"), |s, yes| s.set("approved", yes))
+    ///     .entry("approve")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&graph)?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?; // interrupted
+    /// runtime.respond(run.run(), "approve", Answer::accept(true)?).await?;
+    /// # let mut events = runtime.events();
+    /// let state = run.completed().await?; // taken up by itself
+    /// assert_eq!(state.get::<bool>("approved")?, Some(true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        recovery::serve(&self.shared, graph, CheckpointPolicy::default())
+    }
+
+    /// Lists the runs of served workflows that could not be taken up, with the reason and the time of the next try.
+    pub fn stalled(&self) -> Vec<Stalled> {
+        self.shared.recovery.stalled()
+    }
+
     /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
     /// process or another.
     ///
@@ -302,10 +375,10 @@ impl Runtime {
     ///
     /// The run is untouched in each of these cases.
     ///
-    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): no such run, or no such question: the open ones are named.
-    /// - [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists): it was answered; the error says by whom.
-    /// - [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus): the run has ended, or the deadline is over.
-    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): the answer is not what the question expects.
+    /// - [`ErrorKind::NotFound`]: no such run, or no such question: the open ones are named.
+    /// - [`ErrorKind::AlreadyExists`]: it was answered; the error says by whom.
+    /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline is over.
+    /// - [`ErrorKind::Invalid`]: the answer is not what the question expects.
     pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
         let question = question.to_owned();
         let what = match answer.into() {
@@ -320,8 +393,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (the run has ended),
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (not JSON), [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended),
+    /// [`ErrorKind::Invalid`] (not JSON), [`ErrorKind::TooLarge`]. The run is untouched then.
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SignalRequest {
         let most = self.shared.limits.max_body;
         let body = strict::to_raw_value(&message).and_then(|text| match text.get().len() {
@@ -339,7 +412,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it has ended, or is being cancelled). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is being cancelled). The run is untouched then.
     pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
@@ -349,7 +422,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it has ended, or is paused). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is paused). The run is untouched then.
     pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
     }
@@ -358,7 +431,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not paused). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused). The run is untouched then.
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
@@ -370,7 +443,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not failed, or
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not failed, or
     /// nothing of it is left to be tried again, as when a goal was not met). The run is untouched then.
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: Settled::default() }))
@@ -381,8 +454,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is completed or cancelled),
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (the patch does not fit the state). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is completed or cancelled),
+    /// [`ErrorKind::Invalid`] (the patch does not fit the state). The run is untouched then.
     pub fn edit<S: State>(&self, graph: &Graph<S>, run: &RunKey, patch: Patch) -> EditRequest<S> {
         EditRequest::new(&self.shared, graph, run, patch)
     }
@@ -391,7 +464,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///

@@ -77,7 +77,7 @@ pub(crate) async fn send(
         shared,
         run,
         |reply| Control::Signal { signal: signal.clone(), reply },
-        || append(shared, run, &signal),
+        || append(shared, run, &signal, false),
     )
     .await
 }
@@ -113,8 +113,15 @@ pub(crate) async fn attempt<F: Future<Output = Result<()>>>(
     Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
 }
 
-/// Appends a signal to the log of a run that is not driven here; its owner, if it has one, meets it there.
-async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<()> {
+/// Pauses a run whose owner is dead.
+pub(crate) async fn park(shared: &Arc<Shared>, run: &RunKey, reason: String) -> Result<()> {
+    let (what, by) = (SignalKind::Pause { reason }, Some("recovery".to_owned()));
+    append(shared, run, &Signal { what, by, at: shared.clock.now() }, true).await
+}
+
+/// Appends a signal to the log of a run that is not driven here; its owner, if it has one, meets it there. One that is
+/// `orphaned` has none that is alive.
+async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: bool) -> Result<()> {
     let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
     let mut folded = fold(run, &records, None)?;
     let mut signal = signal.clone();
@@ -134,7 +141,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<(
     let mut events = vec![Event::Signal(signal.clone())];
     // Nobody drives a run at rest, so whoever stops it also carries that out. Its owner does that otherwise, or whoever takes
     // it up next.
-    if owner.is_none() {
+    if orphaned || owner.is_none() {
         let stops = match &signal.what {
             SignalKind::Cancel { .. } => Some(StatusChange::Cancelled),
             SignalKind::Answer { answer: Answer::Cancel(_), .. } => Some(StatusChange::Cancelled),
@@ -154,5 +161,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    shared.committer.submit(append).await.unwrap_or_else(gone).map(|_| ())
+    shared.committer.submit(append).await.unwrap_or_else(gone)?;
+    shared.recovery.ring();
+    Ok(())
 }
