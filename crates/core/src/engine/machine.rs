@@ -291,6 +291,7 @@ impl Machine {
             live.finished(index);
         }
         self.tick += 1;
+        self.fruitless = 0;
         let succeeded = done.failure.is_none();
         let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
         self.nodes[node as usize].succeeded = Some(succeeded);
