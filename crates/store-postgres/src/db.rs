@@ -1,0 +1,115 @@
+//! The connections: how a statement comes to the server, and when it is tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::Result;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
+
+use crate::config::PostgresOptions;
+use crate::error::{Call, Fault, fault, is_lost};
+
+/// A statement with its names filled in; the same text is prepared once on each connection.
+pub(crate) type Sql = Arc<str>;
+
+/// How long a connection may have been idle before it is asked whether it is still there.
+///
+/// Asking costs a round trip, so it is not done for each call. A connection used within the last second is as good as sure.
+const TRUSTED: Duration = Duration::from_secs(1);
+
+/// How often a read is tried on another connection when one turns out to be dead: a restart of the server leaves several.
+const READS: u32 = 4;
+
+/// A pool, and how statements are sent through it.
+#[derive(Clone, Debug)]
+pub(crate) struct Db {
+    pub(crate) pool: PgPool,
+    prepared: bool,
+}
+
+/// Makes a pool that connects when it is first used.
+pub(crate) fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(options.connections.get())
+        .acquire_timeout(options.acquire_timeout)
+        .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move { Ok(meta.idle_for < TRUSTED || connection.ping().await.is_ok()) })
+        })
+        .connect_lazy_with(connect)
+}
+
+/// Begins a statement.
+pub(crate) fn query<'q>(sql: &Sql) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+impl Db {
+    pub(crate) fn new(pool: PgPool, prepared: bool) -> Self {
+        Self { pool, prepared }
+    }
+
+    /// Waits for a connection, for a bounded time; nothing was sent if this fails.
+    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
+        self.pool.acquire().await.map_err(|error| fault(&error, Call::Read))
+    }
+
+    /// Reads, on another connection if one turns out to be dead.
+    pub(crate) async fn read(
+        &self,
+        make: impl Fn() -> Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Fault> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut connection = self.acquire().await?;
+            match self.send(&mut connection, make()).await {
+                Ok(rows) => return Ok(rows),
+                Err(error) => {
+                    if is_lost(&error) && tries < READS {
+                        connection.close_on_drop();
+                        continue;
+                    }
+                    return Err(fault(&error, Call::Read));
+                }
+            }
+        }
+    }
+
+    /// Writes with one statement, which is never sent twice.
+    pub(crate) async fn write(
+        &self,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Fault> {
+        let mut connection = self.acquire().await?;
+        match self.send(&mut connection, query).await {
+            Ok(rows) => Ok(rows),
+            Err(error) => {
+                if is_lost(&error) {
+                    connection.close_on_drop();
+                }
+                Err(fault(&error, Call::Write))
+            }
+        }
+    }
+
+    /// Sends one statement, in a transaction of its own.
+    async fn send(
+        &self,
+        connection: &mut PgConnection,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        if self.prepared {
+            return query.fetch_all(connection).await;
+        }
+        // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
+        // send both to the same server process.
+        let mut transaction = connection.begin().await?;
+        let rows = query.persistent(false).fetch_all(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(rows)
+    }
+}
