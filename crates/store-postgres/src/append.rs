@@ -80,7 +80,12 @@ impl Appending {
             let message = "the entry was left without an answer; retry the same records";
             Error::new(ErrorKind::Indeterminate, message).with_operation(OPERATION).with_run(run)
         };
-        results.0.into_iter().zip(batch).map(|(result, append)| result.unwrap_or_else(|| Err(unanswered(&append.run)))).collect()
+        results
+            .0
+            .into_iter()
+            .zip(batch)
+            .map(|(result, append)| result.unwrap_or_else(|| Err(unanswered(&append.run))))
+            .collect()
     }
 
     /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
@@ -127,7 +132,8 @@ impl Appending {
             results.0[place] = result;
         }
         let refused: Vec<_> = (0..).zip(&sent).filter(|(_, place)| results.0[**place].is_none()).collect();
-        let entries: Vec<(i32, &RunAppend)> = refused.iter().map(|(n, place)| (*n, &batch[**place])).collect();
+        let entries: Vec<(i32, &RunAppend)> =
+            refused.iter().map(|(n, place)| (*n, &batch[**place])).collect();
         if !entries.is_empty() {
             let looked = via.read(|| tail::look(&self.look, &entries)).await;
             for ((n, append), (_, place)) in entries.iter().zip(&refused) {

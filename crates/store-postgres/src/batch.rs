@@ -248,7 +248,8 @@ impl<'a> Batch<'a> {
                 self.starts.push(n, append, last);
             }
             (expected, _) => {
-                let expected = expected.map(|head| (number(head.seq), *head.id.as_uuid())).unwrap_or_default();
+                let expected =
+                    expected.map(|head| (number(head.seq), *head.id.as_uuid())).unwrap_or_default();
                 self.expected.0.push(expected.0);
                 self.expected.1.push(expected.1);
                 self.grows.push(n, append, last);
@@ -398,14 +399,16 @@ const MAX_ENTRY: usize = 256 << 20;
 pub(crate) fn check(append: &RunAppend) -> Result<(), Fault> {
     let bytes: usize = append.records.iter().map(|record| record.body.len()).sum();
     if bytes > MAX_ENTRY {
-        let message = format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
+        let message =
+            format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
         return Err(Fault::new(ErrorKind::TooLarge, message));
     }
     let is_known = |header: &RecordHeader| {
         codes::of_kind(header.kind).is_some() && codes::of_status(header.status).is_some()
     };
     if !append.records.iter().all(|record| is_known(&record.header)) {
-        let message = "a record's kind or status is newer than this store; upgrade it together with the library";
+        let message =
+            "a record's kind or status is newer than this store; upgrade it together with the library";
         return Err(Fault::new(ErrorKind::Unsupported, message));
     }
     let texts = append.facts.iter().flat_map(|facts| {
@@ -413,12 +416,16 @@ pub(crate) fn check(append: &RunAppend) -> Result<(), Fault> {
         labels.chain([facts.version.as_str()]).chain(facts.user.as_deref())
     });
     if texts.into_iter().any(|text| text.contains('\0')) {
-        let message = "what is said of the run holds a zero character, which PostgreSQL cannot store; leave it out";
+        let message =
+            "what is said of the run holds a zero character, which PostgreSQL cannot store; leave it out";
         return Err(Fault::new(ErrorKind::Invalid, message));
     }
     let parent = append.facts.as_ref().and_then(|facts| facts.parent.as_ref());
     if parent.is_some_and(|parent| i64::try_from(parent.at.seq.get()).is_err()) {
-        return Err(Fault::new(ErrorKind::Invalid, "the parent's record has a number beyond 2^63; correct it"));
+        return Err(Fault::new(
+            ErrorKind::Invalid,
+            "the parent's record has a number beyond 2^63; correct it",
+        ));
     }
     Ok(())
 }

@@ -122,7 +122,10 @@ impl std::fmt::Debug for SecretUrl {
 }
 
 /// Reads where to connect and the options from a URL; what the URL says counts more than `options`.
-pub(crate) fn read_url(url: &str, mut options: PostgresOptions) -> Result<(PgConnectOptions, PostgresOptions)> {
+pub(crate) fn read_url(
+    url: &str,
+    mut options: PostgresOptions,
+) -> Result<(PgConnectOptions, PostgresOptions)> {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let mut rest = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -152,9 +155,9 @@ pub(crate) fn read_url(url: &str, mut options: PostgresOptions) -> Result<(PgCon
 }
 
 fn connect_options(url: &str) -> Result<PgConnectOptions> {
-    let is_ours = ["postgres://", "postgresql://"].iter().any(|scheme| {
-        url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-    });
+    let is_ours = ["postgres://", "postgresql://"]
+        .iter()
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
     // The parser's own error may repeat what it could not read, a password among it.
     let options = PgConnectOptions::from_str(url).ok().filter(|_| is_ours).ok_or_else(|| {
         let message = "the store's URL cannot be read; write postgres://user:password@host:port/database, \

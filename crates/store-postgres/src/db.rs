@@ -1,6 +1,7 @@
 //! The connections: how a statement comes to the server, and when it is tried again.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferrata_core::Result;
@@ -24,14 +25,22 @@ const TRUSTED: Duration = Duration::from_secs(1);
 const READS: u32 = 4;
 
 /// A pool, and how statements are sent through it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Db {
-    pub(crate) pool: PgPool,
-    prepared: bool,
+    pool: Arc<OnceLock<PgPool>>,
+    connect: PgConnectOptions,
+    options: Arc<PostgresOptions>,
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The settings of the connection hold a password.
+        f.debug_struct("Db").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
 /// Makes a pool that connects when it is first used.
-pub(crate) fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
+fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(options.connections.get())
         .acquire_timeout(options.acquire_timeout)
@@ -48,13 +57,30 @@ pub(crate) fn query<'q>(sql: &Sql) -> Query<'q, Postgres, PgArguments> {
 }
 
 impl Db {
-    pub(crate) fn new(pool: PgPool, prepared: bool) -> Self {
-        Self { pool, prepared }
+    /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
+    pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
+        Self { pool: Arc::default(), connect, options: Arc::new(options) }
+    }
+
+    /// Uses a pool of somebody else's.
+    pub(crate) fn of_pool(pool: PgPool, options: PostgresOptions) -> Self {
+        let db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
+        db.pool.get_or_init(|| pool);
+        db
+    }
+
+    pub(crate) fn connect(&self) -> &PgConnectOptions {
+        &self.connect
+    }
+
+    pub(crate) fn options(&self) -> &PostgresOptions {
+        &self.options
     }
 
     /// Waits for a connection, for a bounded time; nothing was sent if this fails.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
-        self.pool.acquire().await.map_err(|error| fault(&error, Call::Read))
+        let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
+        pool.acquire().await.map_err(|error| fault(&error, Call::Read))
     }
 
     /// Reads, on another connection if one turns out to be dead.
@@ -102,7 +128,7 @@ impl Db {
         connection: &mut PgConnection,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
-        if self.prepared {
+        if self.options.prepared {
             return query.fetch_all(connection).await;
         }
         // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler

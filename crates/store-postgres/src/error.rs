@@ -204,11 +204,7 @@ const TABLE: &[(&str, Verdict, &str)] = {
             Kind(Invalid),
             "the user may not do this; grant it the tables, or let another user run the migrations",
         ),
-        (
-            "42P01",
-            Kind(Invalid),
-            "the tables are not there; call `setup`, or correct schema and prefix",
-        ),
+        ("42P01", Kind(Invalid), "the tables are not there; call `setup`, or correct schema and prefix"),
         (
             "42703",
             Kind(Unsupported),
@@ -220,7 +216,11 @@ const TABLE: &[(&str, Verdict, &str)] = {
             "the prepared statement is there already; if a pooler that shares connections by transaction stands between, \
              set `prepared` to false",
         ),
-        ("42", Kind(Unsupported), "the server does not accept the statement; compare the tables with the migrations"),
+        (
+            "42",
+            Kind(Unsupported),
+            "the server does not accept the statement; compare the tables with the migrations",
+        ),
         ("53100", Kind(Unavailable), "the server's disk is full; make room"),
         ("53200", Kind(Unavailable), "the server is out of memory; retry, or write less at once"),
         ("53300", Kind(Unavailable), "the server takes no more connections; retry, or use smaller pools"),

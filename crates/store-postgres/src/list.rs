@@ -125,7 +125,8 @@ fn statement(
         .filter(|status| asked.statuses.contains(status))
         .filter_map(codes::of_status)
         .collect();
-    let order = format!("ORDER BY r.created {direction}, r.tenant {direction}, r.run {direction} LIMIT {limit}");
+    let order =
+        format!("ORDER BY r.created {direction}, r.tenant {direction}, r.run {direction} LIMIT {limit}");
     let from = match asked.filter {
         RunFilter::Orphaned => {
             conditions.one_of(codes);
@@ -136,7 +137,9 @@ fn statement(
             conditions.one_of(codes);
             conditions.and(TO_WAKE);
             conditions.and("r.wake_at <= {now}");
-            conditions.and("NOT EXISTS (SELECT FROM {heartbeats} b WHERE b.executor = r.owner AND b.until > {now})");
+            conditions.and(
+                "NOT EXISTS (SELECT FROM {heartbeats} b WHERE b.executor = r.owner AND b.until > {now})",
+            );
             plain(&conditions.sql, &order)
         }
         _ if codes.len() > 1 => {
@@ -144,7 +147,9 @@ fn statement(
             let codes = conditions.value(Value::Codes(codes));
             conditions.and("r.status = s.status");
             let each = plain(&conditions.sql, &order);
-            format!("SELECT r.* FROM unnest({codes}::\"char\"[]) AS s(status) CROSS JOIN LATERAL ({each}) r {order}")
+            format!(
+                "SELECT r.* FROM unnest({codes}::\"char\"[]) AS s(status) CROSS JOIN LATERAL ({each}) r {order}"
+            )
         }
         _ => {
             conditions.one_of(codes);
@@ -228,11 +233,7 @@ type Place = (i64, String, String);
 
 fn place(row: &PgRow) -> Result<Place> {
     let bad = |error| fault(&error, Call::Read).into_error(OPERATION);
-    Ok((
-        row.try_get(row::CREATED).map_err(bad)?,
-        row.try_get(0).map_err(bad)?,
-        row.try_get(1).map_err(bad)?,
-    ))
+    Ok((row.try_get(row::CREATED).map_err(bad)?, row.try_get(0).map_err(bad)?, row.try_get(1).map_err(bad)?))
 }
 
 /// The cursor is the place of the last run returned; `/` stands in no key.

@@ -42,8 +42,7 @@ pub(crate) fn statement(at: &str) -> String {
 pub(crate) const LATEST: &str = "r.seq";
 pub(crate) const BY_SEQ: &str = "$3::int8";
 /// Ids are compared within the run only: there is no index of all ids, which would cost each step more than it is worth.
-pub(crate) const BY_ID: &str =
-    "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
+pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
 
 impl Loading {
     pub(crate) async fn run(&self, db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
@@ -51,7 +50,9 @@ impl Loading {
         let rows = match at {
             At::Latest => db.read(|| query(&self.latest).bind(tenant).bind(name)).await,
             At::Seq(seq) => db.read(|| query(&self.by_seq).bind(tenant).bind(name).bind(number(seq))).await,
-            At::Record(id) => db.read(|| query(&self.by_id).bind(tenant).bind(name).bind(*id.as_uuid())).await,
+            At::Record(id) => {
+                db.read(|| query(&self.by_id).bind(tenant).bind(name).bind(*id.as_uuid())).await
+            }
         };
         let rows = rows.map_err(|failed| failed.of_run(OPERATION, run))?;
         if rows.is_empty() {

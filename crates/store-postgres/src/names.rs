@@ -51,15 +51,8 @@ impl Names {
     /// Puts the names into a statement: `{runs}` is the table of runs, `{prefix}` what names of indexes begin with.
     pub(crate) fn fill(&self, template: &str) -> String {
         let mut sql = template.replace("{prefix}", &self.prefix);
-        for name in [
-            "runs",
-            "records",
-            "heartbeats",
-            "migrations",
-            "run_list",
-            "record_list",
-            "failed_today",
-        ] {
+        for name in ["runs", "records", "heartbeats", "migrations", "run_list", "record_list", "failed_today"]
+        {
             sql = sql.replace(&format!("{{{name}}}"), &self.of(name));
         }
         // What the server's clock says, in milliseconds: constant within a statement, so that an index can be searched for it.

@@ -24,12 +24,8 @@ const CAPACITY: usize = 1_024;
 const GATHER: Duration = Duration::from_millis(20);
 
 /// How long to wait before listening again after a failure, from the first one on.
-const RETRY: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(500),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
+const RETRY: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 
 /// The most bytes of one notice; the server takes 7,999.
 const MAX_PAYLOAD: usize = 7_900;
@@ -65,7 +61,13 @@ struct Remote {
 
 impl Hub {
     /// Makes a hub; without `listen`, for this process alone.
-    pub(crate) fn new(db: Db, sql: Sql, channel: String, tag: String, listen: Option<PgConnectOptions>) -> Self {
+    pub(crate) fn new(
+        db: Db,
+        sql: Sql,
+        channel: String,
+        tag: String,
+        listen: Option<PgConnectOptions>,
+    ) -> Self {
         let remote = listen.map(|listen| {
             let (changed, wake) = (Mutex::default(), Notify::new());
             Arc::new(Remote { db, sql, channel, tag, listen, changed, wake })
@@ -223,8 +225,11 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_passed_over() {
-        assert_eq!(unpack("me", "x  / a/b /c d/ é/f g/h"), [("a", "b"), ("g", "h")].map(|(tenant, run)| {
-            RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap())
-        }));
+        assert_eq!(
+            unpack("me", "x  / a/b /c d/ é/f g/h"),
+            [("a", "b"), ("g", "h")].map(|(tenant, run)| {
+                RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap())
+            })
+        );
     }
 }

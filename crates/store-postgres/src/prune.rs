@@ -57,8 +57,7 @@ pub(crate) const PURGE_RECORDS: &str = "\
 
 impl Removing {
     pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Pruned> {
-        let make =
-            || query(&self.cut).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(cut.at));
+        let make = || query(&self.cut).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(cut.at));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let planned = plan(&rows, run, cut).map_err(|error| error.with_operation(PRUNE).with_run(run))?;
         let Some((key, base)) = planned else { return Ok(Pruned::default()) };

@@ -48,7 +48,8 @@ impl<'r> Columns<'r> {
     }
 
     pub(crate) fn next<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> Result<T> {
-        let value = self.row.try_get(self.at).map_err(|error| fault(&error, Call::Read).into_error("store.read"))?;
+        let value =
+            self.row.try_get(self.at).map_err(|error| fault(&error, Call::Read).into_error("store.read"))?;
         self.at += 1;
         Ok(value)
     }
@@ -93,7 +94,8 @@ fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
     let (seq, id) = (seq(columns.next()?)?, RecordId::from_uuid(columns.next()?));
     let first = self::seq(columns.next()?)?;
     let format = format(columns.next()?)?;
-    let kind = codes::kind(columns.next()?).ok_or_else(|| newer("the kind of the last record is not known"))?;
+    let kind =
+        codes::kind(columns.next()?).ok_or_else(|| newer("the kind of the last record is not known"))?;
     let status = codes::status(columns.next()?).ok_or_else(|| newer("the run's status is not known"))?;
     let last = RecordHeader {
         format,
@@ -154,8 +156,9 @@ fn fingerprint(id: Uuid) -> Result<Fingerprint> {
 
 /// Turns a fingerprint into the 16 bytes that a column of type `uuid` holds.
 pub(crate) fn fingerprint_to_uuid(fingerprint: Fingerprint) -> Result<Uuid> {
-    Uuid::parse_str(&fingerprint.to_string())
-        .map_err(|error| Error::new(ErrorKind::Invalid, "the fingerprint has not 128 bits").with_source(error))
+    Uuid::parse_str(&fingerprint.to_string()).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "the fingerprint has not 128 bits").with_source(error)
+    })
 }
 
 /// Reads a header from the columns [`HEADER`], which begin at `at`; an error names run and record.
@@ -184,7 +187,8 @@ fn header_of(seq: Seq, columns: &mut Columns<'_>) -> Result<RecordHeader> {
         wake_at: columns.next::<Option<i64>>()?.map(Timestamp::from_unix_ms),
         at: Timestamp::from_unix_ms(columns.next()?),
         base: columns.next()?,
-        body_len: u32::try_from(columns.next::<i32>()?).map_err(|_| corrupt("the body's length is below zero"))?,
+        body_len: u32::try_from(columns.next::<i32>()?)
+            .map_err(|_| corrupt("the body's length is below zero"))?,
         body_crc: columns.next::<i32>()?.cast_unsigned(),
     })
 }

@@ -11,13 +11,12 @@ use ferrata_core::store::{
     RunHead, RunQuery,
 };
 use ferrata_core::{Clock as _, ExecutorId, HeadRef, IdSource as _, RandomIds, Result, RunKey, SystemClock};
-use sqlx::postgres::PgConnectOptions;
 use sqlx::{PgConnection, PgPool};
 
 use crate::append::{Appending, Via};
 use crate::batch::Statements;
 use crate::config::{PostgresOptions, read_url};
-use crate::db::{Db, Sql, pool, query};
+use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
 use crate::history::{self, Histories};
 use crate::load::{self, Loading};
@@ -59,14 +58,9 @@ impl PostgresStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a tokio runtime: the pool of connections lives on one.
     pub fn from_url(url: &str, options: PostgresOptions) -> Result<Self> {
         let (connect, options) = read_url(url, options)?;
-        let pool = pool(connect.clone(), &options);
-        Self::new(pool, &connect, &options)
+        Self::new(Db::new(connect, options))
     }
 
     /// Makes a store on a pool of the application's own.
@@ -74,19 +68,18 @@ impl PostgresStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if an option is wrong.
-    pub fn with_pool(pool: PgPool, options: &PostgresOptions) -> Result<Self> {
-        let connect = PgConnectOptions::clone(&pool.connect_options());
-        Self::new(pool, &connect, options)
+    pub fn with_pool(pool: PgPool, options: PostgresOptions) -> Result<Self> {
+        Self::new(Db::of_pool(pool, options))
     }
 
-    fn new(pool: PgPool, connect: &PgConnectOptions, options: &PostgresOptions) -> Result<Self> {
+    fn new(db: Db) -> Result<Self> {
+        let options = db.options();
         let names = Names::new(&options.schema, &options.prefix)?;
         let sql = |template: &str| -> Sql { names.fill(template).into() };
-        let db = Db::new(pool, options.prepared);
         let listen = match (options.notices, &options.listen_url) {
             (false, _) => None,
             (true, Some(url)) => Some(url.parse()?),
-            (true, None) => Some(connect.clone()),
+            (true, None) => Some(db.connect().clone()),
         };
         // Chance is enough here: two instances with the same tag would not hear each other, and poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
@@ -158,8 +151,11 @@ impl PostgresStore {
     /// Not cancel safe: roll the transaction back.
     pub async fn append_in(&self, transaction: &mut PgConnection, append: RunAppend) -> Result<HeadRef> {
         let run = append.run.clone();
-        let mut results =
-            self.shared.appending.run(Via::Transaction(&mut *transaction), std::slice::from_ref(&append)).await;
+        let mut results = self
+            .shared
+            .appending
+            .run(Via::Transaction(&mut *transaction), std::slice::from_ref(&append))
+            .await;
         let head = results.swap_remove(0)?;
         if let Some(payload) = self.shared.hub.payload(&run) {
             // In the transaction itself, so that nobody hears of it before it has committed.

@@ -3,9 +3,9 @@
 use ferrata_core::store::{RunAppend, is_repeat};
 use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey};
 use sqlx::Postgres;
+use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::Row as _;
 
 use crate::db::{Sql, query};
 use crate::row::{Columns, FACTS, HEADER, facts, header, seq};

@@ -13,8 +13,9 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
 
 /// Returns the URL of the server.
 pub(crate) fn server() -> String {
-    std::env::var("STORE_TEST_POSTGRES_URL")
-        .expect("set STORE_TEST_POSTGRES_URL to a PostgreSQL server, as in postgres://postgres@127.0.0.1/postgres")
+    std::env::var("STORE_TEST_POSTGRES_URL").expect(
+        "set STORE_TEST_POSTGRES_URL to a PostgreSQL server, as in postgres://postgres@127.0.0.1/postgres",
+    )
 }
 
 /// A schema that no other test uses; it is dropped by [`Schema::remove`].
