@@ -2,21 +2,17 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot reach its server has failed")]
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod author;
+pub(crate) mod proxy;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ferrata_core::testing::SeqIds;
-use ferrata_core::{Clock as _, IdSource as _, RandomIds, SystemClock};
+use ferrata_core::{Clock as _, IdSource as _, RandomIds, Result, SystemClock};
 use ferrata_store_postgres::{PostgresOptions, PostgresStore};
+use ferrata_test_servers::{Service, service_url};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool};
-
-/// Returns the URL of the server.
-pub(crate) fn server() -> String {
-    std::env::var("STORE_TEST_POSTGRES_URL").expect(
-        "set STORE_TEST_POSTGRES_URL to a PostgreSQL server, as in postgres://postgres@127.0.0.1/postgres",
-    )
-}
 
 /// A schema that no other test uses; it is dropped by [`Schema::remove`].
 #[derive(Debug)]
@@ -27,7 +23,7 @@ pub(crate) struct Schema {
 
 impl Schema {
     pub(crate) fn new() -> Self {
-        Self::at(server())
+        Self::at(service_url(Service::Postgres))
     }
 
     pub(crate) fn at(url: String) -> Self {
@@ -73,7 +69,27 @@ impl Schema {
     }
 }
 
-/// Ids for the records of a test.
-pub(crate) fn ids() -> SeqIds {
-    SeqIds::new(1)
+/// Waits until a condition holds that something outside of the test brings about.
+pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let clock = SystemClock::new();
+    let deadline = clock.monotonic() + Duration::from_secs(30);
+    while !is_so().await {
+        assert!(clock.monotonic() < deadline, "{what} did not happen");
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Does a call again as long as it may be done again, as the runtime does.
+pub(crate) async fn retried<T>(call: impl AsyncFn() -> Result<T>) -> T {
+    let clock = SystemClock::new();
+    let deadline = clock.monotonic() + Duration::from_secs(60);
+    loop {
+        match call().await {
+            Ok(done) => return done,
+            Err(error) if error.is_retryable() && clock.monotonic() < deadline => {
+                clock.sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
 }
