@@ -12,7 +12,7 @@ use crate::batch::{Batch, Statements, check};
 use crate::db::{Db, Sql};
 use crate::error::{Call, Fault, fault};
 use crate::row::seq;
-use crate::tail;
+use crate::{single, tail};
 
 const OPERATION: &str = "store.append";
 
@@ -25,6 +25,7 @@ const MAX_STATEMENT: usize = 32 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Appending {
     pub(crate) statements: Statements,
+    pub(crate) single: Sql,
     pub(crate) look: Sql,
 }
 
@@ -105,13 +106,18 @@ impl Appending {
         }
     }
 
-    async fn write_together(
+    /// Makes the statement, and says which entries are in it; `None` if none is.
+    fn query(
         &self,
-        via: &mut Via<'_>,
         batch: &[RunAppend],
         places: &[usize],
         results: &mut Results,
-    ) -> Result<(), Fault> {
+    ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
+        if let [place] = places
+            && let Some(query) = single::bind(&self.single, &batch[*place])
+        {
+            return Some((query, vec![*place]));
+        }
         let mut columns = Batch::default();
         let mut sent = Vec::with_capacity(places.len());
         for place in places {
@@ -122,10 +128,17 @@ impl Appending {
                 Err(error) => results.0[*place] = Some(Err(error.with_run(&append.run))),
             }
         }
-        if sent.is_empty() {
-            return Ok(());
-        }
-        let query = columns.query(&self.statements);
+        (!sent.is_empty()).then(|| (columns.query(&self.statements), sent))
+    }
+
+    async fn write_together(
+        &self,
+        via: &mut Via<'_>,
+        batch: &[RunAppend],
+        places: &[usize],
+        results: &mut Results,
+    ) -> Result<(), Fault> {
+        let Some((query, sent)) = self.query(batch, places, results) else { return Ok(()) };
         let rows = via.write(query).await?;
         for row in &rows {
             let (place, result) = answer(row, batch, &sent).map_err(|error| fault(&error, Call::Write))?;

@@ -16,6 +16,7 @@ mod notices;
 mod prune;
 mod row;
 mod setup;
+mod single;
 mod store;
 mod tail;
 mod tasks;

@@ -24,7 +24,7 @@ use crate::migrations::{self, Migration};
 use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, Removing};
-use crate::{heartbeat, list, row, setup, tail};
+use crate::{heartbeat, list, row, setup, single, tail};
 
 /// Keeps each run as rows of a PostgreSQL database.
 ///
@@ -90,7 +90,11 @@ impl PostgresStore {
             row::head_columns()
         );
         let shared = Shared {
-            appending: Appending { statements: Statements::new(&names), look: sql(&tail::statement()) },
+            appending: Appending {
+                statements: Statements::new(&names),
+                single: sql(single::SQL),
+                look: sql(&tail::statement()),
+            },
             loading: Loading {
                 latest: sql(&load::statement(load::LATEST)),
                 by_seq: sql(&load::statement(load::BY_SEQ)),
