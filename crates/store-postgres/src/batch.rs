@@ -102,10 +102,10 @@ fn statement(grows: bool, starts: bool) -> String {
         // Writing into a string cannot fail.
         let _ = write!(
             sql,
-            "grow AS (SELECT * FROM {given}), \
-             locked AS MATERIALIZED (\
-             SELECT g.n, r.key, r.seq, r.id, r.seq = g.expected_seq AND r.id = g.expected_id AS fits \
-             FROM grow g JOIN {{runs}} r ON r.tenant = g.tenant AND r.run = g.run \
+            "locked AS MATERIALIZED (\
+             SELECT g.*, r.key, r.seq AS actual_seq, r.id AS actual_id, \
+             r.seq = g.expected_seq AND r.id = g.expected_id AS fits \
+             FROM {given} JOIN {{runs}} r ON r.tenant = g.tenant AND r.run = g.run \
              ORDER BY r.key FOR NO KEY UPDATE OF r), "
         );
     }
@@ -128,11 +128,10 @@ fn statement(grows: bool, starts: bool) -> String {
                 "gate AS MATERIALIZED (SELECT l.* FROM locked l WHERE (SELECT count(*) FROM started) >= 0), ",
             );
         }
-        let set: Vec<_> = HEADS[3..].iter().map(|(name, _)| format!("{name} = g.{name}")).collect();
+        let set: Vec<_> = HEADS[3..].iter().map(|(name, _)| format!("{name} = l.{name}")).collect();
         let _ = write!(
             sql,
-            "moved AS (UPDATE {{runs}} r SET {} FROM grow g JOIN {gate} l ON l.n = g.n \
-             WHERE r.key = l.key AND l.fits RETURNING g.n, r.key), ",
+            "moved AS (UPDATE {{runs}} r SET {} FROM {gate} l WHERE r.key = l.key AND l.fits RETURNING l.n, r.key), ",
             set.join(", ")
         );
     }
@@ -153,7 +152,7 @@ fn statement(grows: bool, starts: bool) -> String {
         names(&[&RECORDS[1..]], "c."),
     );
     if grows {
-        sql.push_str(" UNION ALL SELECT n, false, seq, id FROM locked WHERE NOT fits");
+        sql.push_str(" UNION ALL SELECT n, false, actual_seq, actual_id FROM locked WHERE NOT fits");
     }
     sql
 }
