@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 
 use crate::config::PostgresOptions;
 use crate::error::{Call, Fault, fault, is_lost};
+use crate::tasks::to_its_end;
 
 /// A statement with its names filled in; the same text is prepared once on each connection.
 pub(crate) type Sql = Arc<str>;
@@ -91,16 +92,11 @@ impl Db {
         let mut tries = 0;
         loop {
             tries += 1;
-            let mut connection = self.acquire().await?;
-            match self.send(&mut connection, make()).await {
+            let connection = self.acquire().await?;
+            match self.send(connection, make(), Call::Read).await? {
                 Ok(rows) => return Ok(rows),
-                Err(error) => {
-                    if is_lost(&error) && tries < READS {
-                        connection.close_on_drop();
-                        continue;
-                    }
-                    return Err(fault(&error, Call::Read));
-                }
+                Err(error) if is_lost(&error) && tries < READS => {}
+                Err(error) => return Err(fault(&error, Call::Read)),
             }
         }
     }
@@ -110,32 +106,51 @@ impl Db {
         &self,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Fault> {
-        let mut connection = self.acquire().await?;
-        match self.send(&mut connection, query).await {
-            Ok(rows) => Ok(rows),
-            Err(error) => {
-                if is_lost(&error) {
-                    connection.close_on_drop();
-                }
-                Err(fault(&error, Call::Write))
-            }
-        }
+        let connection = self.acquire().await?;
+        self.send(connection, query, Call::Write).await?.map_err(|error| fault(&error, Call::Write))
     }
 
     /// Sends one statement, in a transaction of its own.
     async fn send(
         &self,
-        connection: &mut PgConnection,
+        mut connection: PoolConnection<Postgres>,
         query: Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        call: Call,
+    ) -> Result<Result<Vec<PgRow>, sqlx::Error>, Fault> {
         if self.options.prepared {
-            return query.fetch_all(connection).await;
+            let sent = query.fetch_all(&mut *connection).await;
+            return Ok(put_back(connection, sent));
         }
         // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
         // send both to the same server process.
-        let mut transaction = connection.begin().await?;
-        let rows = query.persistent(false).fetch_all(&mut *transaction).await?;
-        transaction.commit().await?;
-        Ok(rows)
+        let sent = async move {
+            let sent = in_transaction(&mut connection, query.persistent(false)).await;
+            Ok(put_back(connection, sent))
+        };
+        match (to_its_end(sent).await, call) {
+            (Err(_), Call::Read) => Ok(Err(sqlx::Error::WorkerCrashed)),
+            (sent, _) => sent,
+        }
     }
+}
+
+async fn in_transaction(
+    connection: &mut PgConnection,
+    query: Query<'static, Postgres, PgArguments>,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let rows = query.fetch_all(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(rows)
+}
+
+/// Gives a connection back to the pool, but not one that is dead.
+pub(crate) fn put_back<T>(
+    mut connection: PoolConnection<Postgres>,
+    sent: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    if sent.as_ref().err().is_some_and(is_lost) {
+        connection.close_on_drop();
+    }
+    sent
 }

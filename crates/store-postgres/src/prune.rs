@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use crate::batch::number;
 use crate::codes;
-use crate::db::{Db, Sql, query};
-use crate::error::{Call, Fault, fault, is_lost};
+use crate::db::{Db, Sql, put_back, query};
+use crate::error::{Call, Fault, fault};
 use crate::row::{Columns, HEADER, header, seq};
+use crate::tasks::to_its_end;
 
 const PRUNE: &str = "store.prune";
 const PURGE: &str = "store.purge";
@@ -76,17 +77,15 @@ impl Removing {
     }
 
     pub(crate) async fn purge(&self, db: &Db, run: &RunKey) -> Result<Purged> {
-        let mut connection = db.acquire().await.map_err(|failed| failed.of_run(PURGE, run))?;
-        let (records, bytes) = match self.purge_on(&mut connection, run).await {
-            Ok(rows) => sums(&rows).map_err(|failed| failed.of_run(PURGE, run))?,
-            Err(error) => {
-                if is_lost(&error) {
-                    connection.close_on_drop();
-                }
-                // Purging again is right whatever became of this one.
-                return Err(fault(&error, Call::Read).of_run(PURGE, run));
-            }
+        let (this, db, key) = (self.clone(), db.clone(), run.clone());
+        let work = async move {
+            let mut connection = db.acquire().await?;
+            let sent = this.purge_on(&mut connection, &key).await;
+            // Purging again is right whatever became of this one.
+            let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
+            sums(&rows)
         };
+        let (records, bytes) = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;
         Ok(Purged { records, bytes })
     }
 

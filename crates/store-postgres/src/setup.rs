@@ -5,12 +5,16 @@ use std::sync::Arc;
 use ferrata_core::{ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
-use crate::db::{Db, Sql, query};
+use crate::db::{Db, Sql, put_back, query};
 use crate::error::{Call, Fault, fault, is_lost};
 use crate::migrations::{VERSION, after};
 use crate::names::Names;
+use crate::tasks::to_its_end;
 
 const OPERATION: &str = "store.setup";
+
+/// How often a setup is begun when a connection turns out to be dead.
+const TRIES: u32 = 3;
 
 /// The oldest server that the statements work on.
 const OLDEST_SERVER: i32 = 140_000;
@@ -24,22 +28,23 @@ const VERSIONS: &str = "SELECT max(version), max(usable_by) FROM {migrations}";
 
 /// Makes the tables, or brings them up to date.
 pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
+    let (db, names) = (db.clone(), names.clone());
+    to_its_end(async move { set_up_on_any(&db, &names).await })
+        .await
+        .map_err(|failed| failed.into_error(OPERATION))
+}
+
+async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), Fault> {
     // A setup that found a connection dead begins anew on another: it changes nothing that it has changed before.
-    let mut tries = 3;
+    let mut tries = 0;
     loop {
-        tries -= 1;
-        let mut connection = db.acquire().await.map_err(|failed| failed.into_error(OPERATION))?;
-        match set_up(&mut connection, names).await {
-            Ok(done) => return done.map_err(|refused| refused.into_error(OPERATION)),
-            Err(error) => {
-                let is_lost = is_lost(&error);
-                if is_lost {
-                    connection.close_on_drop();
-                }
-                if !is_lost || tries == 0 {
-                    return Err(fault(&error, Call::Read).into_error(OPERATION));
-                }
-            }
+        tries += 1;
+        let mut connection = db.acquire().await?;
+        let sent = set_up(&mut connection, names).await;
+        match put_back(connection, sent) {
+            Ok(done) => return done,
+            Err(error) if is_lost(&error) && tries < TRIES => {}
+            Err(error) => return Err(fault(&error, Call::Read)),
         }
     }
 }

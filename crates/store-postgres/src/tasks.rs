@@ -3,8 +3,27 @@
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 
+use ferrata_core::ErrorKind;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+
+use crate::error::Fault;
+
+/// Runs work to its end, also when the caller is dropped meanwhile.
+///
+/// For everything that begins a transaction: a driver's future that is dropped while `BEGIN` is on its way leaves the connection
+/// in a transaction of which the pool knows nothing, and whatever the next caller writes on it is acknowledged and never
+/// committed.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+) -> Result<T, Fault> {
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(Fault::new(ErrorKind::Invalid, "there is no tokio runtime; call this within one"));
+    };
+    let given_up =
+        |_| Fault::new(ErrorKind::Indeterminate, "the runtime shut down during the call; call again");
+    runtime.spawn(work).await.unwrap_or_else(|error| Err(given_up(error)))
+}
 
 /// A task of which there is one at a time; it ends when this is dropped.
 #[derive(Debug, Default)]
