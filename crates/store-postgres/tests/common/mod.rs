@@ -93,3 +93,17 @@ pub(crate) async fn retried<T>(call: impl AsyncFn() -> Result<T>) -> T {
         }
     }
 }
+
+/// Returns the server processes that listen for the notices of a schema.
+pub(crate) async fn listeners(schema: &Schema) -> Vec<i32> {
+    let mut connection = schema.connection().await;
+    let sql = "SELECT pid FROM pg_stat_activity WHERE query = format('LISTEN \"%s.runs\"', $1)";
+    let rows = sqlx::query(sql).bind(&schema.name).fetch_all(&mut connection).await.unwrap();
+    rows.iter().map(|row| sqlx::Row::get(row, 0)).collect()
+}
+
+/// Waits until so many listen.
+pub(crate) async fn listens(schema: &Schema, count: usize) -> Vec<i32> {
+    until("listening", async || listeners(schema).await.len() == count).await;
+    listeners(schema).await
+}
