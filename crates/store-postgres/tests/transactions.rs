@@ -1,5 +1,4 @@
 //! A record in the user's own transaction: there exactly if the transaction commits.
-#![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
 
 mod common;
 
