@@ -41,7 +41,10 @@ CREATE INDEX IF NOT EXISTS {prefix}runs_by_label ON {runs} USING gin (labels jso
     WHERE labels IS NOT NULL;
 -- Runs in progress that nothing but an executor can move, by executor: its death makes them orphans.
 CREATE INDEX IF NOT EXISTS {prefix}runs_to_adopt ON {runs} (owner, created, tenant, run)
-    WHERE status = 'p' AND wake_at IS NULL;
+    WHERE status = 'p' AND wake_at IS NULL AND owner IS NOT NULL;
+-- The same without an executor: apart, so that the server knows from the size of the index that they are few.
+CREATE INDEX IF NOT EXISTS {prefix}runs_of_nobody ON {runs} (created, tenant, run)
+    WHERE status = 'p' AND wake_at IS NULL AND owner IS NULL;
 -- Runs that are to be woken, by time.
 CREATE INDEX IF NOT EXISTS {prefix}runs_to_wake ON {runs} (wake_at)
     WHERE wake_at IS NOT NULL AND status IN ('p', 'i', 'w');

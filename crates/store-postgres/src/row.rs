@@ -21,11 +21,11 @@ pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.creat
 /// The place of the time of creation among the columns of a head.
 pub(crate) const CREATED: usize = 16;
 
-/// Returns the columns of a head, of the table `r` and, for whether its owner lives, of the heartbeat `h`.
+/// Returns the columns of a head, of the table `r`; whether its owner lives is looked up for each row.
 pub(crate) fn head_columns() -> String {
     format!(
         "r.tenant, r.run, r.seq, r.id, r.first_seq, r.format, r.kind, r.status, r.epoch, r.owner, r.wake_at, r.updated, \
-         {FACTS}, coalesce(h.until > {{now}}, false)"
+         {FACTS}, coalesce((SELECT h.until > {{now}} FROM {{heartbeats}} h WHERE h.executor = r.owner), false)"
     )
 }
 

@@ -84,11 +84,8 @@ impl PostgresStore {
         // Chance is enough here: two instances with the same tag would not hear each other, and poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
         let hub = Hub::new(db.clone(), sql(notices::SQL), names.channel(), tag, listen);
-        let head = format!(
-            "SELECT {} FROM {{runs}} r LEFT JOIN {{heartbeats}} h ON h.executor = r.owner \
-             WHERE r.tenant = $1 AND r.run = $2",
-            row::head_columns()
-        );
+        let head =
+            format!("SELECT {} FROM {{runs}} r WHERE r.tenant = $1 AND r.run = $2", row::head_columns());
         let shared = Shared {
             appending: Appending {
                 statements: Statements::new(&names),
