@@ -32,14 +32,15 @@ pub(crate) struct Appending {
 /// Where an append goes: through the pool, or into somebody's transaction.
 pub(crate) enum Via<'c> {
     Pool(&'c Db),
-    Transaction(&'c mut PgConnection),
+    Transaction { connection: &'c mut PgConnection, prepared: bool },
 }
 
 impl Via<'_> {
     async fn write(&mut self, query: Query<'static, Postgres, PgArguments>) -> Result<Vec<PgRow>, Fault> {
         match self {
             Self::Pool(db) => db.write(query).await,
-            Self::Transaction(connection) => {
+            Self::Transaction { connection, prepared } => {
+                let query = query.persistent(*prepared);
                 query.fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
             }
         }
@@ -51,8 +52,9 @@ impl Via<'_> {
     ) -> Result<Vec<PgRow>, Fault> {
         match self {
             Self::Pool(db) => db.read(make).await,
-            Self::Transaction(connection) => {
-                make().fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
+            Self::Transaction { connection, prepared } => {
+                let query = make().persistent(*prepared);
+                query.fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
             }
         }
     }

@@ -3,8 +3,7 @@
 use ferrata_core::store::{At, PruneCut, Pruned, Purged, check_prune};
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
 use sqlx::postgres::PgRow;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
-use std::sync::Arc;
+use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::batch::number;
 use crate::codes;
@@ -80,7 +79,7 @@ impl Removing {
         let (this, db, key) = (self.clone(), db.clone(), run.clone());
         let work = async move {
             let mut connection = db.acquire().await?;
-            let sent = this.purge_on(&mut connection, &key).await;
+            let sent = this.purge_on(&mut connection, &key, db.options().prepared).await;
             // Purging again is right whatever became of this one.
             let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
             sums(&rows)
@@ -89,16 +88,18 @@ impl Removing {
         Ok(Purged { records, bytes })
     }
 
-    async fn purge_on(&self, connection: &mut PgConnection, run: &RunKey) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn purge_on(
+        &self,
+        connection: &mut PgConnection,
+        run: &RunKey,
+        prepared: bool,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut transaction = connection.begin().await?;
-        let text = |sql: &Sql| sqlx::query(AssertSqlSafe(Arc::clone(sql)));
-        let runs = text(&self.purge_run)
-            .bind(run.tenant.as_str())
-            .bind(run.run.as_str())
-            .fetch_all(&mut *transaction)
-            .await?;
+        let runs = query(&self.purge_run).bind(run.tenant.as_str()).bind(run.run.as_str());
+        let runs = runs.persistent(prepared).fetch_all(&mut *transaction).await?;
         let keys: Vec<i64> = runs.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        let rows = text(&self.purge_records).bind(keys).fetch_all(&mut *transaction).await?;
+        let records = query(&self.purge_records).bind(keys).persistent(prepared);
+        let rows = records.fetch_all(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(rows)
     }

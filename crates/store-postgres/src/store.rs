@@ -152,10 +152,11 @@ impl PostgresStore {
     /// Not cancel safe: roll the transaction back.
     pub async fn append_in(&self, transaction: &mut PgConnection, append: RunAppend) -> Result<HeadRef> {
         let run = append.run.clone();
+        let prepared = self.shared.db.options().prepared;
         let mut results = self
             .shared
             .appending
-            .run(Via::Transaction(&mut *transaction), std::slice::from_ref(&append))
+            .run(Via::Transaction { connection: &mut *transaction, prepared }, std::slice::from_ref(&append))
             .await;
         let head = results.swap_remove(0)?;
         if let Some(payload) = self.shared.hub.payload(&run) {
@@ -163,6 +164,7 @@ impl PostgresStore {
             query(&self.shared.notify_in)
                 .bind(self.shared.names.channel())
                 .bind(payload)
+                .persistent(prepared)
                 .fetch_all(transaction)
                 .await
                 .map_err(|error| fault(&error, Call::Write).of_run("store.append", &run))?;

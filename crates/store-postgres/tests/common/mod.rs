@@ -38,8 +38,13 @@ impl Schema {
             .with_acquire_timeout(Duration::from_secs(60))
     }
 
+    /// Opens a store; through a pooler that shares connections by transaction, if the environment names one.
     pub(crate) fn store(&self) -> PostgresStore {
-        PostgresStore::from_url(&self.url, self.options()).unwrap()
+        let Ok(pooler) = std::env::var("STORE_TEST_POSTGRES_POOLER_URL") else {
+            return PostgresStore::from_url(&self.url, self.options()).unwrap();
+        };
+        let options = self.options().with_prepared(false).with_listen_url(&self.url);
+        PostgresStore::from_url(&pooler, options).unwrap()
     }
 
     pub(crate) async fn connection(&self) -> PgConnection {

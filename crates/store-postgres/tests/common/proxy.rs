@@ -89,12 +89,21 @@ impl Proxy {
 async fn pass(client: TcpStream, server: TcpStream, state: Arc<State>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let mute = Arc::new(AtomicBool::new(false));
-    let answered = Arc::new(Notify::new());
+    let of_server =
+        Replies { is_mute: AtomicBool::new(false), owed: AtomicU64::new(1), all_came: Notify::new() };
     tokio::select! {
-        () = requests(from_client, to_server, &state, &mute, &answered) => {}
-        () = replies(from_server, to_client, &mute, &answered) => {}
+        () = requests(from_client, to_server, &state, &of_server) => {}
+        () = replies(from_server, to_client, &of_server) => {}
     }
+}
+
+/// What is known of the replies of one connection.
+struct Replies {
+    /// Whether they are kept from the client.
+    is_mute: AtomicBool,
+    /// How many `ReadyForQuery` are still to come: one for the start, and one for each `Sync` and `Query`.
+    owed: AtomicU64,
+    all_came: Notify,
 }
 
 /// Reads one message; the first one of a connection has no type.
@@ -109,13 +118,7 @@ async fn message(from: &mut OwnedReadHalf, has_type: bool) -> Option<Vec<u8>> {
     Some(head)
 }
 
-async fn requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    state: &State,
-    mute: &AtomicBool,
-    answered: &Notify,
-) {
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State, replies: &Replies) {
     let mut is_first = true;
     let mut request = Vec::new();
     let mut asks = false;
@@ -124,10 +127,12 @@ async fn requests(
         request.extend(message);
         asks |= matches!(kind, b'P' | b'B' | b'Q') && !is_first;
         let is_whole = is_first || matches!(kind, b'S' | b'Q' | b'X' | b'p');
+        let is_answered = !is_first && matches!(kind, b'S' | b'Q');
         is_first = false;
         if !is_whole {
             continue;
         }
+        replies.owed.fetch_add(u64::from(is_answered), Ordering::SeqCst);
         if std::mem::take(&mut asks) {
             let number = state.requests.fetch_add(1, Ordering::SeqCst);
             let cut = state.cut.lock().unwrap().take_if(|(at, _)| *at == number);
@@ -138,10 +143,10 @@ async fn requests(
                     Cut::During => request.len() / 2,
                     Cut::After => request.len(),
                 };
-                mute.store(cut == Cut::After, Ordering::SeqCst);
+                replies.is_mute.store(cut == Cut::After, Ordering::SeqCst);
                 let _ = to.write_all(&request[..sent]).await;
                 if cut == Cut::After {
-                    answered.notified().await;
+                    replies.all_came.notified().await;
                 }
                 return;
             }
@@ -153,14 +158,15 @@ async fn requests(
     }
 }
 
-async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mute: &AtomicBool, answered: &Notify) {
+async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &Replies) {
     while let Some(message) = message(&mut from, true).await {
-        if mute.load(Ordering::SeqCst) {
-            if message[0] == b'Z' {
-                answered.notify_one();
+        let is_last = message[0] == b'Z' && state.owed.fetch_sub(1, Ordering::SeqCst) == 1;
+        if !state.is_mute.load(Ordering::SeqCst) {
+            if to.write_all(&message).await.is_err() {
+                return;
             }
-        } else if to.write_all(&message).await.is_err() {
-            return;
+        } else if is_last {
+            state.all_came.notify_one();
         }
     }
 }
