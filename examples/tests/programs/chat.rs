@@ -149,7 +149,9 @@ async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice(
         let mut chat = Chat::start(dir, "ann");
         let first = ledger.typed.len();
         let lines: Vec<String> = (0..LINES)
-            .map(|n| format!("line {n} of {kills}{}", " more".repeat(chance.below(5) as usize)))
+            .map(|n| {
+                format!("line {n} of {kills}{}", " more".repeat(usize::try_from(chance.below(5)).unwrap()))
+            })
             .collect();
         ledger.typed.extend(lines.iter().map(|line| (line.clone(), false)));
         chat.say(&(lines.join("\n") + "\n"));
@@ -161,7 +163,8 @@ async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice(
             own += usize::from(own > 0 || line == "noted");
             said.push(line);
         }
-        std::thread::sleep(pause);
+        // Or at the next line, if that comes earlier.
+        said.extend(chat.said.recv_timeout(pause));
         said.extend(chat.kill());
         kills += 1;
         let begin = said.iter().position(|line| line == "noted").unwrap();

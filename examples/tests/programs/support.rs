@@ -21,6 +21,7 @@ pub(crate) struct Chance(u64);
 
 impl Chance {
     /// Makes one of `KILL_SEED`, or of a seed that it prints.
+    #[expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
     pub(crate) fn seeded() -> Self {
         let seed: u64 = std::env::var("KILL_SEED")
             .map_or_else(|_| RandomState::new().hash_one(0), |seed| seed.parse().unwrap());
