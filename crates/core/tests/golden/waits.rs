@@ -7,6 +7,7 @@ use ferrata_core::Timestamp;
 use ferrata_core::ask::{Answer, Ask, AskError};
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{Conversation, NodeContext, NodeError, NodeResult};
+use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
@@ -92,14 +93,16 @@ async fn process(store: &MemoryStore, clock: &Arc<ManualClock>, first: bool) -> 
         .unwrap()
 }
 
-/// What the golden runs said after their last record, whoever asks: enough to come to the end from any record.
-async fn finish(store: &MemoryStore, graph: &Graph<Context>, first: bool) -> Context {
+/// Says to a golden run whatever it takes to come to its end, from any record. Returns how it stood on the way, and its end.
+async fn finish(store: &MemoryStore, graph: &Graph<Context>, first: bool) -> (Vec<String>, Context) {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_795_270_000_000)));
     let runtime = process(store, &clock, first).await;
+    let mut stood = Vec::new();
     for _ in 0..40 {
         let outcome = runtime.resume(graph, "r").await.unwrap().wait().await.unwrap();
+        stood.push(format!("{outcome:?}"));
         match outcome {
-            Outcome::Completed(state) => return state,
+            Outcome::Completed(state) => return (stood, state),
             Outcome::Interrupted(questions) => {
                 let question = &questions[0];
                 let answer = match question.id.as_str() {
@@ -154,7 +157,7 @@ const BOUGHT: [&str; 7] = [
 async fn what_was_noted_answered_and_sent_is_found_again() {
     for name in ["waits", "waits-bases"] {
         let store = prefix(name, usize::MAX).await;
-        let mut state = notes(&finish(&store, &shop(), false).await);
+        let mut state = notes(&finish(&store, &shop(), false).await.1);
         state.sort();
         let mut wanted = BOUGHT;
         wanted.sort_unstable();
@@ -166,7 +169,7 @@ async fn what_was_noted_answered_and_sent_is_found_again() {
 async fn a_conversation_goes_on_where_it_was() {
     for name in ["conversation", "conversation-bases"] {
         let store = prefix(name, usize::MAX).await;
-        assert_eq!(notes(&finish(&store, &talk(), false).await), ["hello"], "{name}");
+        assert_eq!(notes(&finish(&store, &talk(), false).await.1), ["hello"], "{name}");
     }
 }
 
@@ -185,11 +188,33 @@ async fn records_and_bases_tell_the_same_at_every_record() {
                 let runtime = process(&store, &clock, true).await;
                 let head = runtime.head(&key()).await.unwrap().unwrap();
                 let questions = runtime.questions(&key()).await.unwrap();
-                let end = notes(&finish(&store, &graph, true).await);
-                told.push((head.status, head.wake_at, questions, end));
+                let (stood, end) = finish(&store, &graph, true).await;
+                told.push((head.status, head.wake_at, questions, stood, notes(&end)));
             }
             assert_eq!(told[0], told[1], "{name} after {records} records");
         }
+    }
+}
+
+/// A claim that came to nothing is counted, also by the process after the next.
+#[tokio::test]
+async fn a_run_that_was_claimed_in_vain_is_parked() {
+    for name in ["waits", "waits-bases"] {
+        let claim = read(name).1.iter().position(|record| record.header.kind == RecordKind::Claim).unwrap();
+        let store = prefix(name, claim + 1).await;
+        let runtime = Runtime::builder(store).resource(First(true)).max_claims(1).build().await.unwrap();
+        runtime.serve(&shop()).unwrap();
+        let run = runtime.start(&shop(), Context::new()).id("r");
+        let mut polls = 0;
+        while runtime.head(&key()).await.unwrap().unwrap().status == RunStatus::InProgress {
+            polls += 1;
+            assert!(polls < 1_000_000, "{name}: nobody takes the run up");
+            tokio::task::yield_now().await;
+        }
+        let Outcome::Paused { reason, .. } = run.await.unwrap().wait().await.unwrap() else {
+            panic!("{name}")
+        };
+        assert!(reason.starts_with("taken up 1 times without any progress"), "{name}: {reason}");
     }
 }
 
