@@ -74,7 +74,7 @@ pub use ferrata_core::graph::{
 };
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
-pub use ferrata_core::runtime::{self, Event, Outcome, RunHandle, Runtime};
+pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};
 pub use ferrata_core::state::{self, Context, Draft, Patch, State, Update};
 pub use ferrata_core::store::{self, CheckpointStore, MemoryStore};
 pub use ferrata_core::testing;
