@@ -71,7 +71,8 @@ impl RetentionPolicy {
         self
     }
 
-    /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed.
+    /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed, and none in which
+    /// a record is pinned.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
         self
@@ -293,7 +294,8 @@ async fn deal(
     report: &mut SweepReport,
 ) -> Result<()> {
     let run = &head.run;
-    if policy.purges(head, now) {
+    // A pin holds whatever the policy says, also against its removing the whole run.
+    if policy.purges(head, now) && folded_at(store, run, At::Latest, None).await?.machine.pins.is_empty() {
         // A run may have been retried since the listing.
         let again = store.head(run).await?;
         if again.is_some_and(|again| again.id != head.id) {
