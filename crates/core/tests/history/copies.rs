@@ -6,7 +6,7 @@ use ferrata_core::store::MemoryStore;
 use ferrata_core::{ErrorKind, Seq};
 
 use super::chance::Chance;
-use super::lives::{Life, as_of, end, key, last, records};
+use super::lives::{Life, Log, end, key, last, records};
 use super::prunes::cut_at;
 use super::seeds;
 
@@ -51,7 +51,7 @@ async fn a_copy_of_a_pruned_run_is_what_was_kept_numbered_anew() {
         let at = chance.below(usize::try_from(to).unwrap()) as u64;
         let cut = chance.below(usize::try_from(at + 1).unwrap()) as u64;
         let label = format!("seed {seed}, as of {at}, cut at {cut}");
-        let store = as_of(&store, &run, at).await;
+        let store = Log::of(&store, &run).await.as_of(at).await;
         cut_at(&store, &run, cut).await;
         let runtime = life.process(&store, 2).await;
         let text = runtime.export(&run).await.unwrap();

@@ -6,7 +6,7 @@ use ferrata_core::state::{Op, Patch};
 use ferrata_core::{ErrorKind, Seq};
 
 use super::chance::Chance;
-use super::lives::{Life, as_of, end, key, last, records};
+use super::lives::{Life, Log, end, key, last, records};
 use super::prunes::cut_at;
 use super::seeds;
 
@@ -19,7 +19,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
         let mut chance = Chance::new(seed ^ 3);
         let store = life.live().await;
         let (run, graph) = (key("r"), life.graph());
-        let source = records(&store, &run).await;
+        let log = Log::of(&store, &run).await;
         let to = last(&store, &run).await;
         let runtime = life.process(&store, 3).await;
         for nth in 0..6 {
@@ -33,7 +33,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             }
             let fork = request.checkpoints(life.policy).await;
 
-            let world = as_of(&store, &run, at).await;
+            let world = log.as_of(at).await;
             let other = life.process(&world, 4).await;
             let status = other.head(&run).await.unwrap().unwrap().status;
             if status == RunStatus::Completed {
@@ -53,7 +53,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             assert_eq!(forked, itself, "{label}");
             forks += 1;
         }
-        assert_eq!(records(&store, &run).await, source, "seed {seed}: the source");
+        assert_eq!(records(&store, &run).await, log.records, "seed {seed}: the source");
     }
     assert!(forks > 100, "only {forks} forks");
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Question, QuestionKind};
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeResult};
-use ferrata_core::record::{Resolution, RunStatus};
+use ferrata_core::record::{Record, Resolution, RunFacts, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, Order, Page, RunAppend};
 use ferrata_core::testing::SeqIds;
-use ferrata_core::{RunKey, Seq};
 
 use super::chance::Chance;
 
@@ -140,10 +140,6 @@ impl Life {
         self
     }
 
-    pub(crate) fn is_meddled(&self) -> bool {
-        self.meddled
-    }
-
     pub(crate) fn graph(&self) -> Graph<Context> {
         self.changed(Change::None)
     }
@@ -170,6 +166,9 @@ impl Life {
         if change == Change::Frontier {
             builder = builder.node("beside", async |_cx, _s| Ok(Update::none()));
             builder = builder.edge("n0", "beside");
+            if self.places[0].deed == Deed::Fails {
+                builder = builder.on_failure();
+            }
         }
         let last = self.places.len() - 1;
         for (at, place) in self.places.iter().enumerate() {
@@ -351,7 +350,7 @@ pub(crate) fn end(outcome: Outcome<Context>) -> (RunStatus, serde_json::Value) {
 }
 
 /// Every record of a run that is kept, through the front door.
-pub(crate) async fn records(store: &dyn CheckpointStore, run: &RunKey) -> Vec<ferrata_core::record::Record> {
+pub(crate) async fn records(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Record> {
     let headers = store.history(run, all().with_order(Order::OldestFirst)).await.unwrap().items;
     let mut records = Vec::new();
     for header in headers {
@@ -361,16 +360,28 @@ pub(crate) async fn records(store: &dyn CheckpointStore, run: &RunKey) -> Vec<fe
     records
 }
 
-/// Puts the first records of a run into a store of their own: the run as it was then.
-pub(crate) async fn as_of(store: &MemoryStore, run: &RunKey, seq: u64) -> MemoryStore {
-    let other = MemoryStore::new();
-    let mut kept = records(store, run).await;
-    kept.retain(|record| record.header.seq <= Seq::new(seq));
-    assert_eq!(kept.first().map(|record| record.header.seq), Some(Seq::new(0)), "of a run that was pruned");
-    let facts = store.head(run).await.unwrap().unwrap().facts;
-    let append = RunAppend { run: run.clone(), expected: None, records: kept, facts: Some(facts) };
-    other.append(vec![append]).await.pop().unwrap().unwrap();
-    other
+/// A log as it was read once, to make stores of.
+pub(crate) struct Log {
+    run: RunKey,
+    facts: RunFacts,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Log {
+    pub(crate) async fn of(store: &dyn CheckpointStore, run: &RunKey) -> Self {
+        let facts = store.head(run).await.unwrap().unwrap().facts;
+        Self { run: run.clone(), facts, records: records(store, run).await }
+    }
+
+    /// Puts the records up to a number into a store of their own: the run as it was then.
+    pub(crate) async fn as_of(&self, seq: u64) -> MemoryStore {
+        let store = MemoryStore::new();
+        let records = self.records[..=usize::try_from(seq).unwrap()].to_vec();
+        let append =
+            RunAppend { run: self.run.clone(), expected: None, records, facts: Some(self.facts.clone()) };
+        store.append(vec![append]).await.pop().unwrap().unwrap();
+        store
+    }
 }
 
 pub(crate) async fn last(store: &dyn CheckpointStore, run: &RunKey) -> u64 {
