@@ -6,8 +6,10 @@
 
 mod chance;
 mod copies;
+mod diffs;
 mod forks;
 mod lives;
+mod pages;
 mod prunes;
 mod verified;
 
