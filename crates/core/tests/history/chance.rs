@@ -1,6 +1,7 @@
 //! Numbers drawn from a seed, the same on every machine.
 
 /// xorshift64*.
+#[derive(Debug)]
 pub(crate) struct Chance(u64);
 
 impl Chance {

@@ -12,6 +12,7 @@ mod kills;
 mod lives;
 mod pages;
 mod prunes;
+mod races;
 mod verified;
 
 use std::ops::Range;
