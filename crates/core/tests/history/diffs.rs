@@ -68,7 +68,7 @@ proptest! {
     fn a_small_change_is_a_small_difference(a in value(), b in value(), name in key()) {
         let (from, to) = (json!({"same": a, name.as_str(): a}), json!({"same": a, name.as_str(): b}));
         let diff = Diff::between(&from, &to);
-        let mut value = from.clone();
+        let mut value = from;
         diff.apply(&mut value).unwrap();
         prop_assert_eq!(&value, &to);
         let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
