@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
 
 mod connect;
 pub mod prelude;
@@ -85,6 +86,8 @@ pub use ferrata_core::{
 pub use ferrata_macros::State;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "postgres")]
+pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]
