@@ -9,6 +9,9 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///
 /// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
 /// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
+/// - `redis://host:port/database`, `rediss://` (with TLS), `redis-cluster://host:port,host:port` and `rediss-cluster://` keep
+///   them on a Redis or Valkey server or cluster, with the feature `redis`. Options follow after `?`: `prefix`, `replicas`,
+///   `keep_secs`.
 ///
 /// # Errors
 ///
@@ -35,8 +38,10 @@ pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
         "memory" => Err(Error::new(ErrorKind::Invalid, "a memory store has no name; use `memory:`")),
         "file" => file(url),
+        "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => redis(url),
         _ => {
-            let message = format!("there is no store for `{scheme}:` URLs; use `memory:` or `file:`");
+            let message =
+                format!("there is no store for `{scheme}:` URLs; use `memory:`, `file:` or `redis:`");
             Err(Error::new(ErrorKind::Unsupported, message))
         }
     }
@@ -56,6 +61,17 @@ fn file(url: &str) -> Result<Arc<dyn CheckpointStore>> {
 #[cfg(not(feature = "fs"))]
 fn file(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let message = "`file:` URLs need the feature `fs` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    Ok(Arc::new(ferrata_store_redis::RedisStore::open(url)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "Redis URLs need the feature `redis` of the crate `ferrata`, which is off; turn it on";
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -84,6 +100,33 @@ mod tests {
         for url in ["file:///nowhere/runs", "file:runs"] {
             assert_eq!(connect(url).unwrap().capabilities().name, "file", "{url}");
         }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_redis_url_is_a_store_that_nobody_has_called_yet() {
+        for url in [
+            "redis://:secret@nowhere",
+            "rediss://nowhere:1/2?prefix=a",
+            "redis-cluster://a:1,b:2",
+            "rediss-cluster://a",
+        ] {
+            let store = connect(url).unwrap();
+            assert_eq!(store.capabilities().name, "redis", "{url}");
+            assert!(!format!("{store:?}").contains("secret"), "{store:?}");
+        }
+        let error = connect("redis://:secret@host?what=1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[test]
+    fn the_feature_of_redis_is_named_when_it_is_off() {
+        let error = connect("rediss://:secret@host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `redis`"), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
 
     #[cfg(not(feature = "fs"))]

@@ -63,6 +63,8 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
+//! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 
 mod connect;
 pub mod prelude;
@@ -84,6 +86,8 @@ pub use ferrata_core::{
 pub use ferrata_macros::State;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "redis")]
+pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]

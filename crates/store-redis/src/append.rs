@@ -62,7 +62,8 @@ impl Shared {
         let index = match self.index().await {
             Ok(index) => index,
             Err(fault) => {
-                let refuse = |append: RunAppend| Err(fault.clone().of_run(OPERATION, &append.run, Doubt::None));
+                let refuse =
+                    |append: RunAppend| Err(fault.clone().of_run(OPERATION, &append.run, Doubt::None));
                 return batch.into_iter().map(refuse).collect();
             }
         };
@@ -70,7 +71,8 @@ impl Shared {
         let mut entries: Vec<Entry> = batch
             .into_iter()
             .map(|append| {
-                let result = if seen.insert(append.run.clone()) { check(&append) } else { Err(doubled(&append.run)) };
+                let result =
+                    if seen.insert(append.run.clone()) { check(&append) } else { Err(doubled(&append.run)) };
                 self.entry(append, result)
             })
             .collect();
@@ -79,7 +81,10 @@ impl Shared {
         self.announce(index, &mut entries).await;
         // What was announced lapses when no run is found for it for so long; by half of that it must be on its way.
         if self.clock.monotonic() > began + self.options.stale_after / 2 {
-            entries.iter_mut().filter(|e| e.result.is_none()).for_each(|e| e.refuse(Fault::StoodStill, Doubt::None));
+            entries
+                .iter_mut()
+                .filter(|e| e.result.is_none())
+                .for_each(|e| e.refuse(Fault::StoodStill, Doubt::None));
         }
         let after = self.write(index, &mut entries).await;
         for reply in self.link.many(after, None).await {
@@ -88,7 +93,8 @@ impl Shared {
                 tracing::debug!(%fault, "left an entry of the index to the next listing");
             }
         }
-        let missing = || Err(Error::new(ErrorKind::Indeterminate, "the append came to no end; retry the same records"));
+        let missing =
+            || Err(Error::new(ErrorKind::Indeterminate, "the append came to no end; retry the same records"));
         entries.into_iter().map(|entry| entry.result.unwrap_or_else(missing)).collect()
     }
 
@@ -110,7 +116,8 @@ impl Shared {
 
     /// Looks up where runs stand that this process did not write last.
     async fn look(&self, entries: &mut [Entry]) {
-        let unknown: Vec<&mut Entry> = entries.iter_mut().filter(|e| e.result.is_none() && e.stood.is_none()).collect();
+        let unknown: Vec<&mut Entry> =
+            entries.iter_mut().filter(|e| e.result.is_none() && e.stood.is_none()).collect();
         let calls = unknown.iter().map(|entry| self.head_call(&entry.append.run)).collect();
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in unknown.into_iter().zip(replies) {
@@ -172,7 +179,8 @@ impl Shared {
         let last = entry.last().ok_or_else(|| Fault::strange("an append without records"))?;
         let text = |text: Option<String>| text.map_or_else(Bytes::new, Bytes::from);
         let keep = self.options.keep_finished.filter(|_| last.status.is_finished());
-        let member = entry.stood.as_ref().filter(|_| facts.is_some()).map(|stood| stood.member.as_str().to_owned());
+        let member =
+            entry.stood.as_ref().filter(|_| facts.is_some()).map(|stood| stood.member.as_str().to_owned());
         let facts = facts.as_ref().map(serde_json::to_string).transpose();
         let facts = facts.map_err(|error| Fault::strange(format!("facts without JSON ({error})")))?;
         let mut call = Call::script(&APPEND, vec![self.layout.head(run), self.layout.log(run)])
@@ -233,7 +241,9 @@ impl Shared {
                 self.known.forget(&run);
                 Ok(Err(conflict(&run, None)))
             }
-            "newer" => Err(check_layout(&reply.text()?).err().unwrap_or_else(|| Fault::strange("a layout at odds"))),
+            "newer" => {
+                Err(check_layout(&reply.text()?).err().unwrap_or_else(|| Fault::strange("a layout at odds")))
+            }
             "broken" => Err(Fault::corrupt(None, reply.text()?)),
             other => Err(Fault::strange(format!("the append script says {other:?}"))),
         }
@@ -294,7 +304,8 @@ fn check(append: &RunAppend) -> Result<()> {
     check_append(append)?;
     let bytes = append.records.iter().map(|record| record.body.len()).sum::<usize>();
     if bytes > MAX_BYTES {
-        let message = format!("the records have {bytes} bytes, the store takes {MAX_BYTES} at once; make them smaller");
+        let message =
+            format!("the records have {bytes} bytes, the store takes {MAX_BYTES} at once; make them smaller");
         return Err(Error::new(ErrorKind::TooLarge, message).with_operation(OPERATION).with_run(&append.run));
     }
     Ok(())
@@ -312,8 +323,5 @@ fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
         Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
         None => "there is no such run; it was purged, or never started".to_owned(),
     };
-    Error::new(ErrorKind::Conflict, message)
-        .with_operation(OPERATION)
-        .with_run(run)
-        .with_actual_head(actual)
+    Error::new(ErrorKind::Conflict, message).with_operation(OPERATION).with_run(run).with_actual_head(actual)
 }

@@ -148,11 +148,17 @@ impl RedisOptions {
                 self.prefix.chars().take(MAX_PREFIX).collect::<String>()
             )));
         }
-        if self.replicas > 0 && (self.replica_timeout.is_zero() || self.replica_timeout >= self.response_timeout) {
-            return Err(invalid("the time to wait for replicas must be more than none and less than the response timeout"));
+        if self.replicas > 0
+            && (self.replica_timeout.is_zero() || self.replica_timeout >= self.response_timeout)
+        {
+            return Err(invalid(
+                "the time to wait for replicas must be more than none and less than the response timeout",
+            ));
         }
         if self.keep_finished.is_some_and(|keep| keep.as_millis() == 0 || keep > MAX_KEEP) {
-            return Err(invalid("finished runs can be kept for a millisecond to a hundred years; leave it out to keep them"));
+            return Err(invalid(
+                "finished runs can be kept for a millisecond to a hundred years; leave it out to keep them",
+            ));
         }
         Ok(())
     }
@@ -181,7 +187,8 @@ pub(crate) struct Target {
 
 /// Reads a URL. No error shows any of it, because it may hold a password.
 pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
-    const FORMS: &str = "write redis://host:port/db, rediss:// for TLS, or redis-cluster://host:port,host:port";
+    const FORMS: &str =
+        "write redis://host:port/db, rediss:// for TLS, or redis-cluster://host:port,host:port";
     let bad = |why: &str| invalid(format!("the store's URL {why}; {FORMS}"));
     let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("has no `://`"))?;
     let (single, is_cluster) = match scheme.to_ascii_lowercase().as_str() {
@@ -252,7 +259,10 @@ mod tests {
 
     #[test]
     fn a_url_names_servers_and_options() {
-        assert_eq!(read("redis://localhost"), (vec![("localhost".into(), 6379)], false, RedisOptions::default()));
+        assert_eq!(
+            read("redis://localhost"),
+            (vec![("localhost".into(), 6379)], false, RedisOptions::default())
+        );
         assert_eq!(read("rediss://:p%40ss@host:7000/3").0, [("host".to_owned(), 7000)]);
         assert_eq!(read("redis://[::1]:7000").0, [("::1".to_owned(), 7000)]);
         let (hosts, is_cluster, options) =
@@ -268,7 +278,10 @@ mod tests {
     fn the_password_of_a_url_reaches_the_server_and_nothing_else() {
         let target = target("redis://me:sec%2Fret@host/2", RedisOptions::default()).unwrap();
         let settings = target.seeds[0].redis_settings();
-        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("me"), Some("sec/ret"), 2));
+        assert_eq!(
+            (settings.username(), settings.password(), settings.db()),
+            (Some("me"), Some("sec/ret"), 2)
+        );
         assert!(!format!("{:?}", target.options).contains("ret"));
     }
 

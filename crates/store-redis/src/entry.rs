@@ -31,14 +31,21 @@ impl Head {
         let (member, places) = (reply.optional()?, reply.optional()?);
         let Some(layout) = layout else {
             let is_rest = [&seq, &first, &header, &facts, &member, &places].into_iter().any(Option::is_some);
-            return if is_rest { Err(Fault::corrupt(None, "the run's hash lacks its layout")) } else { Ok(None) };
+            return if is_rest {
+                Err(Fault::corrupt(None, "the run's hash lacks its layout"))
+            } else {
+                Ok(None)
+            };
         };
         check_layout(&String::from_utf8_lossy(&layout))?;
         let lacks = |field: &str| Fault::corrupt(None, format!("the run's hash lacks its `{field}`"));
         let last = header_of(&header.ok_or_else(|| lacks("header"))?, None)?;
         let seq = number(&seq.ok_or_else(|| lacks("seq"))?)?;
         if last.seq != seq {
-            return Err(Fault::corrupt(Some(seq), format!("the run's hash holds the header of record {}", last.seq)));
+            return Err(Fault::corrupt(
+                Some(seq),
+                format!("the run's hash holds the header of record {}", last.seq),
+            ));
         }
         let facts = facts.ok_or_else(|| lacks("facts"))?;
         let facts = serde_json::from_slice(&facts)
@@ -59,7 +66,9 @@ impl Head {
 
 fn number(text: &[u8]) -> Result<Seq, Fault> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.map(Seq::new).ok_or_else(|| Fault::corrupt(None, "the run's hash holds a text where a number belongs"))
+    number
+        .map(Seq::new)
+        .ok_or_else(|| Fault::corrupt(None, "the run's hash holds a text where a number belongs"))
 }
 
 /// Refuses a layout that this version does not read.
@@ -73,7 +82,8 @@ pub(crate) fn check_layout(layout: &str) -> Result<(), Fault> {
 
 /// Encodes a header.
 pub(crate) fn write_header(header: &RecordHeader) -> Result<Bytes, Fault> {
-    let text = serde_json::to_vec(header).map_err(|error| Fault::strange(format!("a header without JSON ({error})")))?;
+    let text = serde_json::to_vec(header)
+        .map_err(|error| Fault::strange(format!("a header without JSON ({error})")))?;
     Ok(text.into())
 }
 
@@ -85,11 +95,15 @@ struct Version {
 
 /// Reads a header; `seq` is the number it must have.
 pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, Fault> {
-    let broken = |error: serde_json::Error| Fault::corrupt(seq, format!("the record's header cannot be read ({error})"));
+    let broken = |error: serde_json::Error| {
+        Fault::corrupt(seq, format!("the record's header cannot be read ({error})"))
+    };
     let Version { v } = serde_json::from_slice(text).map_err(broken)?;
     if v > u64::from(FORMAT) {
         let record = seq.map_or_else(|| "the last record".to_owned(), |seq| format!("record {seq}"));
-        return Err(Fault::Newer { what: format!("{record} has format {v}, this version reads up to {FORMAT}: it is") });
+        return Err(Fault::Newer {
+            what: format!("{record} has format {v}, this version reads up to {FORMAT}: it is"),
+        });
     }
     let header: RecordHeader = serde_json::from_slice(text).map_err(broken)?;
     if seq.is_some_and(|seq| seq != header.seq) {

@@ -17,7 +17,9 @@ pub(crate) enum Fault {
     #[error("{server} answered {code}{}; {}", .detail.as_ref().map(|d| format!(" {d}")).unwrap_or_default(), meaning(.code, .detail.as_deref()).1)]
     Refused { server: String, code: String, detail: Option<String> },
     /// It was done, but too few replicas have it.
-    #[error("the record is stored, but {found} of {wanted} replicas have said that they have it; see to the replicas")]
+    #[error(
+        "the record is stored, but {found} of {wanted} replicas have said that they have it; see to the replicas"
+    )]
     Replicas { wanted: u32, found: i64 },
     /// The answer is not one of the command's.
     #[error("{what}, which no server of this store answers; see that nobody else writes below its prefix")]
@@ -42,17 +44,42 @@ pub(crate) enum Fault {
 /// role and disk at the first write of a script and not after it.
 const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("OOM", "", ErrorKind::Unavailable, "its memory is full: raise maxmemory, or prune and purge runs"),
-    ("READONLY", "", ErrorKind::Unavailable, "it is a replica: a failover is under way, or the URL names the wrong server"),
+    (
+        "READONLY",
+        "",
+        ErrorKind::Unavailable,
+        "it is a replica: a failover is under way, or the URL names the wrong server",
+    ),
     ("LOADING", "", ErrorKind::Unavailable, "it is reading its data after a start; retry"),
     ("CLUSTERDOWN", "", ErrorKind::Unavailable, "the cluster lacks a node; see to its nodes"),
     ("MASTERDOWN", "", ErrorKind::Unavailable, "its primary is away; retry when the failover is done"),
     ("TRYAGAIN", "", ErrorKind::Unavailable, "the cluster is moving the run to another node; retry"),
     ("BUSY", "", ErrorKind::Unavailable, "a script of somebody keeps it busy; end it with SCRIPT KILL"),
-    ("MISCONF", "", ErrorKind::Unavailable, "it cannot write to its disk and so takes no writes; see its log and the disk"),
-    ("NOREPLICAS", "", ErrorKind::Unavailable, "it has fewer replicas than min-replicas-to-write; see to the replicas"),
-    ("MOVED", "", ErrorKind::Invalid, "it is part of a cluster: use a redis-cluster:// or rediss-cluster:// URL"),
+    (
+        "MISCONF",
+        "",
+        ErrorKind::Unavailable,
+        "it cannot write to its disk and so takes no writes; see its log and the disk",
+    ),
+    (
+        "NOREPLICAS",
+        "",
+        ErrorKind::Unavailable,
+        "it has fewer replicas than min-replicas-to-write; see to the replicas",
+    ),
+    (
+        "MOVED",
+        "",
+        ErrorKind::Invalid,
+        "it is part of a cluster: use a redis-cluster:// or rediss-cluster:// URL",
+    ),
     ("ASK", "", ErrorKind::Unavailable, "the cluster is moving the run to another node; retry"),
-    ("CROSSSLOT", "", ErrorKind::Unsupported, "a proxy in between does not follow hash tags; connect to the cluster itself"),
+    (
+        "CROSSSLOT",
+        "",
+        ErrorKind::Unsupported,
+        "a proxy in between does not follow hash tags; connect to the cluster itself",
+    ),
     ("NOAUTH", "", ErrorKind::Invalid, "it wants a password: give user and password in the URL"),
     ("WRONGPASS", "", ErrorKind::Invalid, "user or password is wrong: correct the URL"),
     ("NOPERM", "", ErrorKind::Invalid, "the user may not do this: docs/store-redis.md lists what it needs"),
@@ -64,7 +91,12 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("ERR", "without any password", ErrorKind::Invalid, "it has no password: leave it out of the URL"),
     ("ERR", "DB index", ErrorKind::Invalid, "the URL names a database it does not have"),
     ("ERR", "SELECT is not allowed", ErrorKind::Invalid, "a cluster has only database 0"),
-    ("ERR", "cluster support disabled", ErrorKind::Invalid, "it is no cluster: use a redis:// or rediss:// URL"),
+    (
+        "ERR",
+        "cluster support disabled",
+        ErrorKind::Invalid,
+        "it is no cluster: use a redis:// or rediss:// URL",
+    ),
     ("ERR", "Elements are too large", ErrorKind::TooLarge, "make the record smaller"),
     ("ERR", "unknown command", ErrorKind::Unsupported, "the store needs Redis 7 or Valkey, with Lua scripts"),
     ("", "", ErrorKind::Unsupported, "see the server's log"),
@@ -72,7 +104,8 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
 
 fn meaning(code: &str, detail: Option<&str>) -> (ErrorKind, &'static str) {
     let fits = |(prefix, part, ..): &&(&str, &str, ErrorKind, &'static str)| {
-        (prefix.is_empty() || *prefix == code) && (part.is_empty() || detail.is_some_and(|d| d.contains(part)))
+        (prefix.is_empty() || *prefix == code)
+            && (part.is_empty() || detail.is_some_and(|d| d.contains(part)))
     };
     MEANINGS.iter().find(fits).map_or((ErrorKind::Unsupported, ""), |(_, _, kind, remedy)| (*kind, *remedy))
 }

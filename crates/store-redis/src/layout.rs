@@ -164,7 +164,9 @@ pub(crate) fn moving_places(header: &RecordHeader) -> String {
     let mut places = format!("{}=0", place::status(header.status));
     match &header.owner {
         Some(owner) => places += &format!(" {}=0", place::owner(&owner.to_string())),
-        None if header.status == RunStatus::InProgress => places += &format!(" {}=0", place::owner(place::NOBODY)),
+        None if header.status == RunStatus::InProgress => {
+            places += &format!(" {}=0", place::owner(place::NOBODY))
+        }
         None => {}
     }
     if let Some(wake) = header.wake_at.filter(|_| !header.status.is_finished()) {
@@ -175,7 +177,8 @@ pub(crate) fn moving_places(header: &RecordHeader) -> String {
 
 /// Where a run stands by what was said at its start.
 pub(crate) fn fixed_places(run: &RunKey, facts: &RunFacts) -> Vec<String> {
-    let mut places = vec![place::ALL.to_owned(), place::tenant(&run.tenant), place::workflow(&facts.workflow)];
+    let mut places =
+        vec![place::ALL.to_owned(), place::tenant(&run.tenant), place::workflow(&facts.workflow)];
     places.extend(facts.parent.as_ref().map(|parent| place::parent(&parent.run)));
     places.extend(facts.labels.iter().map(|(key, value)| place::label(key, value)));
     places
@@ -228,16 +231,22 @@ mod tests {
         assert_eq!(layout.head(&key), "app:{acme,r:1}:head");
         assert_eq!(layout.log(&key), "app:{acme,r:1}:log");
         assert_eq!(layout.run_of_head(&layout.head(&key)), Some(key));
-        for other in ["app:{acme}:head", "app:{a,b}:log", "b:{a,b}:head", "app:{a,b,c}:head", "app:{,b}:head"] {
+        for other in ["app:{acme}:head", "app:{a,b}:log", "b:{a,b}:head", "app:{a,b,c}:head", "app:{,b}:head"]
+        {
             assert_eq!(layout.run_of_head(other.as_bytes()), None, "{other}");
         }
     }
 
     #[test]
     fn what_is_no_member_is_not_read() {
-        for text in ["", "x", "000000000000000g,a,b,01234567", "0000000000000000,a,01234567", "0000000000000000"] {
+        for text in
+            ["", "x", "000000000000000g,a,b,01234567", "0000000000000000,a,01234567", "0000000000000000"]
+        {
             assert_eq!(Member::parse(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(Member::parse(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff,a,b,c"), None);
+        assert_eq!(
+            Member::parse(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff,a,b,c"),
+            None
+        );
     }
 }

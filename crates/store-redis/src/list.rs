@@ -31,7 +31,12 @@ impl Shared {
         listed.map_err(|fault| fault.into_error(OPERATION, Doubt::None))
     }
 
-    async fn list(&self, query: &RunQuery, page: &Page, after: Option<&str>) -> Result<Paged<RunHead>, Fault> {
+    async fn list(
+        &self,
+        query: &RunQuery,
+        page: &Page,
+        after: Option<&str>,
+    ) -> Result<Paged<RunHead>, Fault> {
         let index = self.index().await?;
         let now = self.now().await?;
         let range = Range::new(page.order, after, query.created_from, query.created_before);
@@ -39,7 +44,10 @@ impl Shared {
             Merge::listed(self.due(index, now).await?, &range)
         } else {
             let places = self.narrowest(index, query).await?;
-            Merge::of(places.iter().flat_map(|place| index.keys(place).map(|key| (place.clone(), key))), range)
+            Merge::of(
+                places.iter().flat_map(|place| index.keys(place).map(|key| (place.clone(), key))),
+                &range,
+            )
         };
         let wanted = page.len();
         let mut items: Vec<RunHead> = Vec::new();
@@ -106,7 +114,8 @@ impl Shared {
         groups.extend(query.parent.as_ref().map(|parent| vec![place::parent(parent)]));
         groups.extend(query.labels.iter().map(|(key, value)| vec![place::label(key, value)]));
         if !query.statuses.is_empty() {
-            let statuses: BTreeSet<String> = query.statuses.iter().map(|status| place::status(*status)).collect();
+            let statuses: BTreeSet<String> =
+                query.statuses.iter().map(|status| place::status(*status)).collect();
             groups.push(statuses.into_iter().collect());
         }
         groups.extend(query.workflow.as_ref().map(|workflow| vec![place::workflow(workflow)]));
@@ -143,8 +152,10 @@ impl Shared {
         }
         let known: Vec<ExecutorId> = owners.iter().filter_map(|owner| owner.parse().ok()).collect();
         let alive = self.alive(&known).await?;
-        let is_away = |owner: &&String| owner.parse().is_ok_and(|id| !alive.get(&id).copied().unwrap_or(false));
-        let mut places: Vec<String> = owners.iter().filter(is_away).map(|owner| place::owner(owner)).collect();
+        let is_away =
+            |owner: &&String| owner.parse().is_ok_and(|id| !alive.get(&id).copied().unwrap_or(false));
+        let mut places: Vec<String> =
+            owners.iter().filter(is_away).map(|owner| place::owner(owner)).collect();
         places.push(place::owner(place::NOBODY));
         Ok(places)
     }
@@ -160,9 +171,7 @@ impl Shared {
     async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<Candidate>, Fault> {
         // Scores are floating-point numbers; one more millisecond makes up for their rounding, and the head decides.
         let until = now.unix_ms().saturating_add(1).to_string();
-        let call = |key| {
-            Call::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE")
-        };
+        let call = |key| Call::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE");
         let mut found = Vec::new();
         for reply in self.link.many(index.keys(place::DUE).map(call).collect(), None).await {
             for member in Parts::of(reply?)? {
@@ -174,7 +183,6 @@ impl Shared {
     }
 
     /// Reads the heads of candidates, and whether their owners are alive.
-    #[expect(clippy::type_complexity, reason = "the pairs are taken apart where they are returned")]
     async fn heads(
         &self,
         candidates: Vec<Candidate>,
@@ -202,7 +210,10 @@ impl Shared {
 fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) -> Option<Call> {
     let moving = moving_places(&head.last);
     let fixed = fixed_places(run, &head.facts);
-    let stands = moving.split(' ').filter_map(|place| place.split_once('=')).any(|(place, _)| place == candidate.place);
+    let stands = moving
+        .split(' ')
+        .filter_map(|place| place.split_once('='))
+        .any(|(place, _)| place == candidate.place);
     if stands || fixed.contains(&candidate.place) {
         return None;
     }

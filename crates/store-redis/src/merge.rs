@@ -96,14 +96,9 @@ pub(crate) struct Merge {
 }
 
 impl Merge {
-    pub(crate) fn of(sets: impl Iterator<Item = (String, Bytes)>, range: Range) -> Self {
-        let source = |(place, key)| Source {
-            place,
-            key,
-            range: range.clone(),
-            read: VecDeque::new(),
-            is_over: false,
-        };
+    pub(crate) fn of(sets: impl Iterator<Item = (String, Bytes)>, range: &Range) -> Self {
+        let source =
+            |(place, key)| Source { place, key, range: range.clone(), read: VecDeque::new(), is_over: false };
         Self { sources: sets.map(source).collect(), order: range.clone(), last: None }
     }
 
@@ -158,22 +153,28 @@ impl Merge {
             return Ok(());
         }
         let chunk = count.clamp(1, CHUNK);
-        let calls: Vec<Call> = dry.iter().map(|source| {
-            let Range { order, lower, upper } = source.range.clone();
-            let call = Call::plain(&["ZRANGE"], source.key.clone());
-            let call = match order {
-                Order::OldestFirst => call.arg(lower).arg(upper).arg("BYLEX"),
-                Order::NewestFirst => call.arg(upper).arg(lower).arg("BYLEX").arg("REV"),
-            };
-            call.arg("LIMIT").arg("0").arg(chunk.to_string())
-        }).collect();
+        let calls: Vec<Call> = dry
+            .iter()
+            .map(|source| {
+                let Range { order, lower, upper } = source.range.clone();
+                let call = Call::plain(&["ZRANGE"], source.key.clone());
+                let call = match order {
+                    Order::OldestFirst => call.arg(lower).arg(upper).arg("BYLEX"),
+                    Order::NewestFirst => call.arg(upper).arg(lower).arg("BYLEX").arg("REV"),
+                };
+                call.arg("LIMIT").arg("0").arg(chunk.to_string())
+            })
+            .collect();
         for (source, reply) in dry.iter_mut().zip(link.many(calls, None).await) {
             let mut count = 0;
             for member in Parts::of(reply?)? {
                 count += 1;
                 match Member::parse(&bytes(member)?) {
                     Some(member) => source.read.push_back(member),
-                    None => tracing::warn!(place = source.place, "passed over an entry of the index that is no run"),
+                    None => tracing::warn!(
+                        place = source.place,
+                        "passed over an entry of the index that is no run"
+                    ),
                 }
             }
             source.is_over = count < chunk;

@@ -35,10 +35,16 @@ impl Persistence {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "the server keeps runs in memory only: a restart of it loses all of them",
-            Self::Snapshots => "the server writes snapshots only: a restart of it loses what came after the last one",
+            Self::Snapshots => {
+                "the server writes snapshots only: a restart of it loses what came after the last one"
+            }
             Self::Unknown => "the server does not say how it keeps runs: ask its operator",
-            Self::Unsynced => "a record survives the end of the server's process; a power cut may lose some 30 seconds",
-            Self::EverySecond => "a record survives the end of the server's process; a power cut may lose 2 seconds",
+            Self::Unsynced => {
+                "a record survives the end of the server's process; a power cut may lose some 30 seconds"
+            }
+            Self::EverySecond => {
+                "a record survives the end of the server's process; a power cut may lose 2 seconds"
+            }
             Self::Always => "a record is synced to disk before it is acknowledged",
         }
     }
@@ -126,8 +132,11 @@ impl Settings {
                 "removes any key when its memory is full (maxmemory-policy {policy}), runs included; set maxmemory-policy noeviction"
             ));
         }
-        let major = self.version.as_deref().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-        major.filter(|major| *major < 7).map(|major| format!("is of version {major}; the store needs Redis 7 or Valkey"))
+        let major =
+            self.version.as_deref().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        major
+            .filter(|major| *major < 7)
+            .map(|major| format!("is of version {major}; the store needs Redis 7 or Valkey"))
     }
 }
 
@@ -151,7 +160,8 @@ mod tests {
             assert_eq!(read("", &config).persistence, expected);
             assert!(expected.is_durable());
         }
-        let off = |save| read("", &[("appendonly", "no"), ("appendfsync", "always"), ("save", save)]).persistence;
+        let off =
+            |save| read("", &[("appendonly", "no"), ("appendfsync", "always"), ("save", save)]).persistence;
         assert_eq!((off(""), off("3600 1")), (Persistence::Memory, Persistence::Snapshots));
         // Where `CONFIG` is forbidden, only as much as `INFO` says.
         assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::Unsynced);

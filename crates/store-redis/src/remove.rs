@@ -29,7 +29,9 @@ impl Shared {
                 Ok(Said::Absent) => return Err(no_run(OPERATION, run)),
                 Ok(_) => {
                     let message = format!("the run does not hold record {}; it was never written", cut.at);
-                    return Err(Error::new(ErrorKind::NotFound, message).with_operation(OPERATION).with_run(run));
+                    return Err(Error::new(ErrorKind::NotFound, message)
+                        .with_operation(OPERATION)
+                        .with_run(run));
                 }
                 // Nothing was sent that writes.
                 Err(fault) => return Err(fault.of_run(OPERATION, run, Doubt::None)),
@@ -40,7 +42,8 @@ impl Shared {
                 Some(base) => (write_header(&base.header).map_err(fail)?, base.body.clone()),
                 None => (Bytes::new(), Bytes::new()),
             };
-            let call = Call::script(&PRUNE, keys.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
+            let call =
+                Call::script(&PRUNE, keys.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
             let said = self.link.call(self.with_notice(call, run)).await.and_then(Said::of);
             match said.map_err(fail)? {
                 Said::Yes(mut reply) => {

@@ -72,8 +72,21 @@ impl Shared {
         let keys = vec![key("head"), key("log")];
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
         let write = Call::script(&APPEND, keys.clone())
-            .arg("").arg("").arg("").arg("{}").arg("{}").arg("60000").arg(channel).arg("").arg("").arg("1")
-            .arg("0").arg("probe").arg("1").arg("{}").arg("");
+            .arg("")
+            .arg("")
+            .arg("")
+            .arg("{}")
+            .arg("{}")
+            .arg("60000")
+            .arg(channel)
+            .arg("")
+            .arg("")
+            .arg("1")
+            .arg("0")
+            .arg("probe")
+            .arg("1")
+            .arg("{}")
+            .arg("");
         self.link.call(write).await?;
         self.link.call(Call::script(&PURGE, keys).arg("").arg("")).await.map(drop)
     }
@@ -117,7 +130,8 @@ impl Shared {
                 if cursor == "0" {
                     break;
                 }
-                let alive = Call::plain(&["PEXPIRE"], self.layout.repaired()).arg(SILENCE.as_millis().to_string());
+                let alive =
+                    Call::plain(&["PEXPIRE"], self.layout.repaired()).arg(SILENCE.as_millis().to_string());
                 self.link.call(alive).await?;
             }
         }
@@ -146,7 +160,8 @@ impl Shared {
             };
             let Some(member) = Member::parse(&head.member) else { continue };
             let (fixed, moving) = (fixed_places(run, &head.facts), moving_places(&head.last));
-            let standing = Standing { run, member: &member, seq: head.last.seq, fixed: &fixed, moving: &moving };
+            let standing =
+                Standing { run, member: &member, seq: head.last.seq, fixed: &fixed, moving: &moving };
             settles.push(index.settle(&standing));
         }
         for reply in self.link.many(settles, None).await {
@@ -196,4 +211,3 @@ async fn step(node: &Node, scan: redis::Cmd, cursor: &mut String) -> Result<Vec<
     *cursor = reply.text()?;
     Ok(reply.parts()?.collect())
 }
-

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ferrata_core::record::{Record, RecordHeader};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead,
+    RunQuery,
 };
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey, SystemClock};
 use tokio::sync::OnceCell;
@@ -98,7 +99,9 @@ impl Shared {
         let init = async || {
             let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
             let key = self.layout.version();
-            let ours = Call::plain(&["SET"], key.clone()).arg(format!("{LAYOUT} {shards}")).arg(Bytes::from_static(b"NX"));
+            let ours = Call::plain(&["SET"], key.clone())
+                .arg(format!("{LAYOUT} {shards}"))
+                .arg(Bytes::from_static(b"NX"));
             let mut replies = self.link.many(vec![ours, Call::plain(&["GET"], key)], None).await;
             // The reply to `SET` says who came first; what is there now is what counts.
             let found = replies.pop().unwrap_or_else(|| Err(Fault::strange("no reply")))?;
@@ -119,7 +122,10 @@ impl Shared {
         } else {
             // Rounded up: a heartbeat never ends before its time.
             let ms = ttl.min(MAX_KEEP).as_nanos().div_ceil(1_000_000);
-            Call::plain(&["SET"], key).arg(Bytes::from_static(b"1")).arg(Bytes::from_static(b"PX")).arg(ms.to_string())
+            Call::plain(&["SET"], key)
+                .arg(Bytes::from_static(b"1"))
+                .arg(Bytes::from_static(b"PX"))
+                .arg(ms.to_string())
         };
         self.link.call(call).await.map(drop)
     }
@@ -189,6 +195,9 @@ impl CheckpointStore for RedisStore {
     }
 
     fn subscribe(&self) -> Option<Notices> {
-        self.shared.options.notices.then(|| self.shared.hearing.subscribe(&self.shared.link, &self.shared.layout))?
+        self.shared
+            .options
+            .notices
+            .then(|| self.shared.hearing.subscribe(&self.shared.link, &self.shared.layout))?
     }
 }

@@ -40,7 +40,12 @@ impl Call {
 
     /// A script on keys of one slot.
     pub(crate) fn script(script: &'static Script, keys: Vec<Bytes>) -> Self {
-        Self { what: What::Script(script), slot: keys.first().map_or(0, |key| slot(key)), keys, args: Vec::new() }
+        Self {
+            what: What::Script(script),
+            slot: keys.first().map_or(0, |key| slot(key)),
+            keys,
+            args: Vec::new(),
+        }
     }
 
     /// Leaves the key out of the command: it only said where to go.

@@ -66,7 +66,8 @@ impl Link {
         };
         // A certificate that cannot be read is found here and not at the first call.
         link.node(&link.seeds[0]).map_err(|fault| {
-            Error::new(ErrorKind::Invalid, "the root certificates are no PEM of certificates").with_source(fault)
+            Error::new(ErrorKind::Invalid, "the root certificates are no PEM of certificates")
+                .with_source(fault)
         })?;
         Ok(link)
     }
@@ -95,9 +96,10 @@ impl Link {
         };
         let info = self.template.clone().set_addr(at);
         let client = match &self.root_certificates {
-            Some(root) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) => {
-                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: Some(root.clone()) })
-            }
+            Some(root) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) => Client::build_with_tls(
+                info,
+                TlsCertificates { client_tls: None, root_cert: Some(root.clone()) },
+            ),
             _ => Client::open(info),
         };
         let name = format!("the Redis server {}:{}", address.0, address.1);
@@ -173,7 +175,8 @@ impl Link {
                     (self.node(&address)?, is_ask)
                 }
                 // The node became a replica, or is gone: somebody else may have its slots now.
-                Fault::Refused { code, .. } if code == "READONLY" => match self.elsewhere(call, &asked).await {
+                Fault::Refused { code, .. } if code == "READONLY" => match self.elsewhere(call, &asked).await
+                {
                     Some(next) => (next, false),
                     None => return reply,
                 },

@@ -62,7 +62,8 @@ impl Node {
     /// sent again as a whole, which is safe, since it was not run.
     pub(crate) async fn run(&self, calls: &[Call], wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
         let mut results = self.run_once(calls, false, wait).await;
-        let is_lost = |result: &Result<Value, Fault>| result.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"));
+        let is_lost =
+            |result: &Result<Value, Fault>| result.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"));
         let lost: Vec<usize> =
             (0..calls.len()).filter(|at| calls[*at].is_script() && is_lost(&results[*at])).collect();
         if !lost.is_empty() {
@@ -109,7 +110,10 @@ impl Node {
             };
             if let Some(fault) = fault {
                 // What was refused stays refused; what was done is not yet where it was asked to be.
-                results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(fault.clone()));
+                results
+                    .iter_mut()
+                    .filter(|result| result.is_ok())
+                    .for_each(|result| *result = Err(fault.clone()));
             }
         }
         Ok(results)

@@ -30,10 +30,10 @@ pub struct Place {
 impl Place {
     /// A place of its own on the server that is shared by all tests.
     pub fn on(service: Service) -> Self {
-        Self::at(service_url(service), service == Service::RedisCluster)
+        Self::at(&service_url(service), service == Service::RedisCluster)
     }
 
-    pub fn at(server: String, is_cluster: bool) -> Self {
+    pub fn at(server: &str, is_cluster: bool) -> Self {
         let server = server.replacen("redis-cluster://", "redis://", 1);
         let prefix = format!("test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
         Self { server, is_cluster, prefix }
@@ -62,7 +62,8 @@ impl Place {
         if !self.is_cluster {
             return vec![first];
         }
-        let nodes: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut first).await.unwrap();
+        let nodes: Vec<Vec<Value>> =
+            redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut first).await.unwrap();
         let mut ports = Vec::new();
         for row in nodes {
             let primary: Vec<Value> = redis::from_redis_value(row[2].clone()).unwrap();
@@ -180,7 +181,12 @@ impl Space for Place {
         let is = |seq: Seq, n: u64| seq.get() == n;
         match damage {
             Damage::Body(seq) => {
-                self.rewrite(run, |n, fields| if is(seq, n) { fields[BODY][0] ^= 1 }).await;
+                self.rewrite(run, |n, fields| {
+                    if is(seq, n) {
+                        fields[BODY][0] ^= 1
+                    }
+                })
+                .await;
             }
             Damage::Gone(seq) => {
                 self.ask(redis::cmd("XDEL").arg(self.log_key(run)).arg(format!("{seq}-1"))).await;
@@ -197,7 +203,12 @@ impl Space for Place {
                 .await;
             }
             Damage::NewerFormat(seq) => {
-                self.rewrite(run, |n, fields| if is(seq, n) { newer(&mut fields[HEADER]) }).await;
+                self.rewrite(run, |n, fields| {
+                    if is(seq, n) {
+                        newer(&mut fields[HEADER])
+                    }
+                })
+                .await;
                 if is(seq, self.last(run).await) {
                     let key = self.head_key(run);
                     let header = self.ask(redis::cmd("HGET").arg(&key).arg("header")).await;
