@@ -86,6 +86,12 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("WRONGTYPE", "", ErrorKind::Corrupt, "somebody else's value stands at a key of this store"),
     ("NOSCRIPT", "", ErrorKind::Unavailable, "its scripts were removed; retry"),
     ("EXECABORT", "", ErrorKind::Unavailable, "it gave the transaction up; retry"),
+    (
+        "ERR",
+        "can't run this command",
+        ErrorKind::Invalid,
+        "NOPERM: the user may not do this: docs/store-redis.md lists what it needs",
+    ),
     ("ERR", "max number of clients", ErrorKind::Unavailable, "raise maxclients, or use fewer connections"),
     ("ERR", "invalid password", ErrorKind::Invalid, "correct the URL"),
     ("ERR", "without any password", ErrorKind::Invalid, "it has no password: leave it out of the URL"),

@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::link::Node;
 use crate::reply;
 
-/// What an acknowledged record survives on the server. Each includes those before it.
+/// What an acknowledged record survives on the server; the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Persistence {
@@ -16,17 +16,18 @@ pub enum Persistence {
     Snapshots,
     /// The server does not say; its operator must know.
     Unknown,
-    /// Written to a file that the system syncs when it pleases: survives the end of the server's process; a power cut loses
-    /// some 30 seconds.
+    /// Written to a file that the system syncs when it pleases: survives a crash of the server; a power cut loses some 30
+    /// seconds.
     Unsynced,
-    /// Synced every second: survives the end of the server's process; a power cut loses 1 to 2 seconds.
+    /// Synced every second: a power cut loses 1 to 2 seconds. So may a crash of the server itself, which holds back what it
+    /// writes while a sync is slow.
     EverySecond,
     /// Synced before it is acknowledged: survives a power cut, as far as the disk keeps its word.
     Always,
 }
 
 impl Persistence {
-    /// Tells whether an acknowledged record survives the end of the server's process.
+    /// Tells whether an acknowledged record survives a restart of the server.
     pub fn is_durable(self) -> bool {
         self >= Self::Unsynced
     }
@@ -39,11 +40,9 @@ impl Persistence {
                 "the server writes snapshots only: a restart of it loses what came after the last one"
             }
             Self::Unknown => "the server does not say how it keeps runs: ask its operator",
-            Self::Unsynced => {
-                "a record survives the end of the server's process; a power cut may lose some 30 seconds"
-            }
+            Self::Unsynced => "a record survives a restart of the server; a power cut loses some 30 seconds",
             Self::EverySecond => {
-                "a record survives the end of the server's process; a power cut may lose 2 seconds"
+                "a record survives a restart of the server; its crash or a power cut may lose 2 seconds"
             }
             Self::Always => "a record is synced to disk before it is acknowledged",
         }

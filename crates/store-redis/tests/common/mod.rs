@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
+pub mod author;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
