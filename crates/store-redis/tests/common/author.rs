@@ -137,19 +137,37 @@ pub async fn append_one(store: &dyn CheckpointStore, append: &RunAppend) -> Resu
 
 /// Appends as the committer does: the same records again while the error says that this may help.
 pub async fn append_surely(store: &dyn CheckpointStore, append: &RunAppend) -> Result<HeadRef> {
-    surely(|| append_one(store, append)).await
+    let patience = Patience::new();
+    loop {
+        match append_one(store, append).await {
+            Err(error) if error.is_retryable() => patience.pause(&error).await,
+            result => return result,
+        }
+    }
+}
+
+/// How long a test waits for what must come, in small steps.
+struct Patience(SystemClock, Duration);
+
+impl Patience {
+    fn new() -> Self {
+        let clock = SystemClock::new();
+        let deadline = clock.monotonic() + Duration::from_secs(60);
+        Self(clock, deadline)
+    }
+
+    async fn pause(&self, still: &(impl std::fmt::Debug + Sync)) {
+        assert!(self.0.monotonic() < self.1, "still {still:?}");
+        self.0.sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Calls until the answer is no error that a retry may mend.
 pub async fn surely<T>(call: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let clock = SystemClock::new();
-    let deadline = clock.monotonic() + Duration::from_secs(60);
+    let patience = Patience::new();
     loop {
         match call().await {
-            Err(error) if error.is_retryable() => {
-                assert!(clock.monotonic() < deadline, "still {error:?}");
-                clock.sleep(Duration::from_millis(10)).await;
-            }
+            Err(error) if error.is_retryable() => patience.pause(&error).await,
             result => return result,
         }
     }
@@ -157,11 +175,9 @@ pub async fn surely<T>(call: impl AsyncFn() -> Result<T>) -> Result<T> {
 
 /// Looks until it is so.
 pub async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
-    let clock = SystemClock::new();
-    let deadline = clock.monotonic() + Duration::from_secs(60);
+    let patience = Patience::new();
     while !is_so().await {
-        assert!(clock.monotonic() < deadline, "{what} did not happen");
-        clock.sleep(Duration::from_millis(20)).await;
+        patience.pause(&format!("waiting for {what}")).await;
     }
 }
 
