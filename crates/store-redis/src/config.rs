@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ferrata_core::{Error, ErrorKind, Result};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 /// The most bytes of a prefix: it stands in every key, and each key of a run holds it twice over in the index.
 const MAX_PREFIX: usize = 64;
@@ -153,6 +155,16 @@ impl RedisOptions {
         {
             return Err(invalid(
                 "the time to wait for replicas must be more than none and less than the response timeout",
+            ));
+        }
+        // The driver takes a text without certificates for a list of none, and then trusts nobody.
+        let is_pem = |pem: &Vec<u8>| {
+            let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
+            certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
+        };
+        if !self.root_certificates.as_ref().is_none_or(is_pem) {
+            return Err(invalid(
+                "the root certificates are no PEM of certificates; give those of the authorities to trust",
             ));
         }
         if self.keep_finished.is_some_and(|keep| keep.as_millis() == 0 || keep > MAX_KEEP) {

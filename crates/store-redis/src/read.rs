@@ -5,7 +5,7 @@ use ferrata_core::store::{At, Cursor, Order, Page, Paged, RunHead};
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
 use redis::Value;
 
-use crate::entry::{Head, check_layout, header_of, record_of};
+use crate::entry::{Head, check_layout, header_of, id_text, record_of};
 use crate::error::{Doubt, Fault};
 use crate::link::Call;
 use crate::reply::{Parts, bytes};
@@ -65,7 +65,7 @@ impl Shared {
         let call = match at {
             At::Latest => call.arg("latest").arg(""),
             At::Seq(seq) => call.arg("seq").arg(seq.to_string()),
-            At::Record(id) => call.arg("id").arg(id.to_string()),
+            At::Record(id) => call.arg("id").arg(id_text(&id)),
         };
         let said = self.link.call(call).await.and_then(Said::of);
         let records = match said.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {

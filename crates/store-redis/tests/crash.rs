@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::Place;
-use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, surely};
+use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn, surely};
 use ferrata_core::record::{RecordHeader, RecordKind, RunStatus};
 use ferrata_core::store::{At, CheckpointStore, Page, PruneCut, RunQuery};
 use ferrata_core::{ErrorKind, ExecutorId, Result, Seq};
@@ -190,7 +190,7 @@ async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
     let writers: Vec<_> = (0..8)
         .map(|n| {
             let (store, over) = (store.clone(), Arc::clone(&over));
-            tokio::spawn(async move {
+            spawn(async move {
                 let mut author = Author::new(&format!("r-{n}"));
                 while !over.load(Ordering::Relaxed) {
                     let append = author.next(1 + author.log.len() % 3);

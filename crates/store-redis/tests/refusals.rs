@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::author::{Author, append_one, append_surely, eventually, kind};
+use common::author::{Author, append_one, append_surely, eventually, kind, spawn};
 use common::{Place, connect};
 use ferrata_core::store::{At, CheckpointStore, Page, RunQuery};
 use ferrata_core::{Error, ErrorKind, Result};
@@ -22,10 +22,8 @@ fn server(args: &[&str]) -> Redis {
 async fn send(url: &str, commands: &[&str]) {
     let mut connection = connect(url).await;
     for command in commands {
-        let mut words = command.split('|');
-        let mut cmd = redis::cmd(words.next().unwrap());
-        words.for_each(|word| drop(cmd.arg(word)));
-        cmd.exec_async(&mut connection).await.unwrap();
+        let words: Vec<&str> = command.split('|').collect();
+        redis::cmd(words[0]).arg(&words[1..]).exec_async(&mut connection).await.unwrap();
     }
 }
 
@@ -111,7 +109,7 @@ async fn a_server_busy_with_a_script_is_unavailable() {
     store.setup().await.unwrap();
     let mut author = Author::new("r-1");
     author.write(&store, 1).await;
-    let endless = tokio::spawn(async move {
+    let endless = spawn(async move {
         redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<redis::Value>(&mut other).await
     });
     eventually("a busy server", async || {
@@ -144,7 +142,9 @@ async fn a_server_that_reads_its_data_is_unavailable() {
     author.write(&store, 2).await;
     let mut plain = connect(&server.url()).await;
     let mut fill = redis::pipe();
-    (0..10_000).for_each(|n| drop(fill.cmd("SET").arg(format!("other-{n}")).arg("x".repeat(50)).ignore()));
+    for n in 0..10_000 {
+        fill.cmd("SET").arg(format!("other-{n}")).arg("x".repeat(50)).ignore();
+    }
     fill.exec_async(&mut plain).await.unwrap();
     drop(plain);
     server.kill().unwrap();

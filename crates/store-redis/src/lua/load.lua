@@ -12,13 +12,14 @@ local at = last
 if ARGV[1] == 'seq' then
   at = tonumber(ARGV[2])
 elseif ARGV[1] == 'id' then
-  -- From the head backwards: what is looked up by id is rarely far from it. No text in a header can hold a quote.
-  local wanted, upper = '"id":"' .. ARGV[2] .. '"', '+'
+  -- From the head backwards: what is looked up by id is rarely far from it. A header begins with version, number and id.
+  local upper = '+'
+  local function is_wanted(header) return string.match(header, '^%[%d+,%d+,"([^"]*)"') == ARGV[2] end
   at = nil
   while not at do
     local entries = redis.call('XREVRANGE', KEYS[2], upper, '-', 'COUNT', 16)
     for _, entry in ipairs(entries) do
-      if string.find(entry[2][2], wanted, 1, true) then
+      if is_wanted(entry[2][2]) then
         at = tonumber(string.match(entry[1], '^%d+'))
         break
       end
@@ -26,7 +27,7 @@ elseif ARGV[1] == 'id' then
     if #entries < 16 then break end
     upper = '(' .. entries[16][1]
   end
-  if not at and head[4] and string.find(head[4], wanted, 1, true) then at = first end
+  if not at and head[4] and is_wanted(head[4]) then at = first end
   if not at then return {'missing'} end
 end
 if at > last or at < first then return {'missing'} end

@@ -185,3 +185,10 @@ pub async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
 pub fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     result.expect_err("an error").kind()
 }
+
+/// Lets a task of the test run beside it.
+pub fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::runtime::Handle::current().spawn(task)
+}

@@ -163,7 +163,7 @@ const BODY: usize = 5;
 
 fn newer(header: &mut Vec<u8>) {
     let text = String::from_utf8(std::mem::take(header)).unwrap();
-    *header = text.replacen("\"v\":1", "\"v\":2", 1).into_bytes();
+    *header = text.replacen("[1,", "[2,", 1).into_bytes();
 }
 
 #[async_trait]
