@@ -47,9 +47,10 @@ pub struct RedisOptions {
     /// Each append costs one `PUBLISH` inside its script, which a cluster sends to all of its nodes. Without, executors learn
     /// of each other's records when they look.
     pub notices: bool,
-    /// How often `setup` lets the index be compared with the runs; every 6 hours by default, zero for each `setup`.
+    /// How often `setup` has the index compared with the runs; every 6 hours by default.
     ///
-    /// One process does it for all. It walks over every key of the server, some 100,000 in a second.
+    /// One process does it for all, in a task beside its work. It walks over every key of the server and reads the head of
+    /// every run, some thousands in a second. With zero, each `setup` does it before it returns.
     pub repair_every: Duration,
     /// How long an entry of the index may name a run that is not there before it is removed; 1 hour by default.
     ///

@@ -76,6 +76,11 @@ impl Index {
         self.call("lapse", run, member, Seq::new(0))
     }
 
+    /// Into how many shards it is divided.
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards
+    }
+
     /// The key of a place in each shard.
     pub(crate) fn keys(&self, place: &str) -> impl Iterator<Item = Bytes> {
         (0..self.shards.max(1)).map(move |shard| Bytes::from(format!("{}{place}", self.layout.shard(shard))))

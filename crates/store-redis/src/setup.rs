@@ -1,10 +1,13 @@
 //! Setting up: what the servers promise, whether they let the store do its work, and the index compared with the runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Value;
+use tokio::runtime::Handle;
 
+use crate::config::MAX_KEEP;
 use crate::entry::Head;
 use crate::error::{Doubt, Fault};
 use crate::index::{Index, Standing};
@@ -18,7 +21,7 @@ use crate::store::{RedisStore, Shared};
 /// How many keys the server looks at in one step of a walk over all of them: some milliseconds.
 const STEP: &str = "1000";
 
-/// How long a process that compares the index with the runs may be silent before another may begin.
+/// How long a process that compares the index with the runs may be silent until another may begin.
 const SILENCE: Duration = Duration::from_secs(600);
 
 impl RedisStore {
@@ -43,7 +46,7 @@ impl RedisStore {
 }
 
 impl Shared {
-    pub(crate) async fn setup(&self) -> Result<(), Fault> {
+    pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), Fault> {
         let mut found: Option<persistence::Persistence> = None;
         for node in self.link.primaries().await? {
             let settings = persistence::ask(&node).await?;
@@ -61,60 +64,71 @@ impl Shared {
                 tracing::warn!(servers = ?self.link.seeds(), replicas, "{found}");
             }
         }
-        self.index().await?;
-        self.probe().await?;
+        let index = self.index().await?;
+        self.probe(index).await?;
         self.repair_if_due().await
     }
 
-    /// Writes a run that is none and removes it again: a user who may not do all of it would leave runs half written.
-    async fn probe(&self) -> Result<(), Fault> {
-        let key = |end: &str| Bytes::from(format!("{}probe-{end}", self.layout.shard(0)));
-        let keys = vec![key("head"), key("log")];
+    /// Writes a run that is none and removes it again, in each shard: a user who may not do all of it would leave runs half
+    /// written.
+    async fn probe(&self, index: &Index) -> Result<(), Fault> {
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
-        let write = Call::script(&APPEND, keys.clone())
-            .arg("")
-            .arg("")
-            .arg("")
-            .arg("{}")
-            .arg("{}")
-            .arg("60000")
-            .arg(channel)
-            .arg("")
-            .arg("")
-            .arg("1")
-            .arg("0")
-            .arg("probe")
-            .arg("1")
-            .arg("{}")
-            .arg("");
-        self.link.call(write).await?;
-        self.link.call(Call::script(&PURGE, keys).arg("").arg("")).await.map(drop)
+        let (mut writes, mut removals) = (Vec::new(), Vec::new());
+        for shard in 0..index.shards() {
+            let key = |end: &str| Bytes::from(format!("{}probe-{end}", self.layout.shard(shard)));
+            let keys = vec![key("head"), key("log")];
+            let write = Call::script(&APPEND, keys.clone());
+            // No expected head, no places, some facts and header, a minute to live, and one record that is a base.
+            let before = ["", "", "", "{}", "{}", "60000"].map(|text| Bytes::from_static(text.as_bytes()));
+            let after =
+                ["", "", "1", "0", "probe", "1", "{}", ""].map(|text| Bytes::from_static(text.as_bytes()));
+            let args = before.into_iter().chain([channel.clone()]).chain(after);
+            writes.push(args.fold(write, Call::arg));
+            removals.push(Call::script(&PURGE, keys).arg("").arg(""));
+        }
+        for calls in [writes, removals] {
+            for reply in self.link.many(calls, None).await {
+                reply?;
+            }
+        }
+        Ok(())
     }
 
-    /// Lets one process do it for all, and not again before it is due.
-    async fn repair_if_due(&self) -> Result<(), Fault> {
-        let every = self.options.repair_every;
-        let claim = Call::plain(&["SET"], self.layout.repaired())
-            .arg("running")
-            .arg("NX")
-            .arg("PX")
-            .arg(SILENCE.as_millis().to_string());
-        if !every.is_zero() && self.link.call(claim).await? == Value::Nil {
+    /// Lets one process do it for all, beside its other work, and not again before it is due.
+    async fn repair_if_due(self: &Arc<Self>) -> Result<(), Fault> {
+        if self.options.repair_every.is_zero() {
+            return self.repair().await.map(drop);
+        }
+        let silence = SILENCE.as_millis().to_string();
+        let claim =
+            Call::plain(&["SET"], self.layout.repaired()).arg("running").arg("NX").arg("PX").arg(silence);
+        if self.link.call(claim).await? == Value::Nil {
             return Ok(());
         }
-        let repaired = self.repair().await;
-        let key = self.layout.repaired();
-        let mark = match &repaired {
-            Ok(_) if !every.is_zero() => {
-                let ms = every.min(crate::config::MAX_KEEP).as_millis().max(1).to_string();
-                Call::plain(&["SET"], key).arg("done").arg("PX").arg(ms)
+        let shared = Arc::clone(self);
+        let beside = async move {
+            // If the process ends before, or this fails, another one may begin when the claim has expired.
+            match shared.repair_and_mark().await {
+                Ok(runs) => tracing::debug!(runs, "compared the index with the runs"),
+                Err(fault) => {
+                    tracing::warn!(%fault, "could not compare the index with the runs; it is done again later")
+                }
             }
-            _ => Call::plain(&["DEL"], key),
         };
-        let runs = repaired?;
-        self.link.call(mark).await?;
-        tracing::debug!(runs, "compared the index with the runs");
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(beside)),
+            Err(_) => beside.await,
+        }
         Ok(())
+    }
+
+    async fn repair_and_mark(&self) -> Result<u64, Fault> {
+        let runs = self.repair().await?;
+        let ms = self.options.repair_every.min(MAX_KEEP).as_millis().max(1).to_string();
+        // Only while the claim is there.
+        let mark = Call::plain(&["SET"], self.layout.repaired()).arg("done").arg("XX").arg("PX").arg(ms);
+        self.link.call(mark).await?;
+        Ok(runs)
     }
 
     pub(crate) async fn repair(&self) -> Result<u64, Fault> {

@@ -140,7 +140,12 @@ async fn the_next_change_of_a_run_enters_it_again() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn setup_repairs_when_it_is_due_and_not_before() {
     let place = Place::on(Service::Redis);
+    let repaired = || async {
+        let mark = place.ask(redis::cmd("GET").arg(format!("{}:repaired", place.prefix))).await;
+        redis::from_redis_value::<Option<String>>(mark).unwrap()
+    };
     place.store().setup().await.unwrap();
+    eventually("the end of the first repair", async || repaired().await.as_deref() == Some("done")).await;
     let mut author = Author::new("r-1");
     author.write(&place.store(), 1).await;
     let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
@@ -148,8 +153,10 @@ async fn setup_repairs_when_it_is_due_and_not_before() {
     place.store().setup().await.unwrap();
     assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "it was done a moment ago");
     place.ask(redis::cmd("DEL").arg(format!("{}:repaired", place.prefix))).await;
-    place.store().setup().await.unwrap();
-    author.is_kept(&place.store()).await;
+    let store = place.store();
+    store.setup().await.unwrap();
+    eventually("a repair", async || listed(&store, &RunQuery::default()).await.len() == 1).await;
+    author.is_kept(&store).await;
     place.remove().await;
 }
 
@@ -170,7 +177,8 @@ impl Cut {
     }
 
     fn through(&self, place: &Place) -> RedisStore {
-        RedisStore::open_with(&self.proxy.url(&self.server.url()), place.options()).unwrap()
+        let options = place.options().with_repair_every(Duration::ZERO);
+        RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap()
     }
 }
 

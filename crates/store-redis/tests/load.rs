@@ -31,7 +31,9 @@ impl Counted {
 
     /// A store that has its connection, and whose server knows the scripts.
     async fn store(&self) -> RedisStore {
-        let store = RedisStore::open_with(&self.proxy.url(&self.server.url()), self.place.options()).unwrap();
+        // Whatever sends requests by itself would spoil the count.
+        let options = self.place.options().with_repair_every(std::time::Duration::ZERO);
+        let store = RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap();
         let mut author = Author::new("warm-up");
         store.setup().await.unwrap();
         author.write(&store, 1).await;
