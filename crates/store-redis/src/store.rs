@@ -12,6 +12,7 @@ use ferrata_core::store::{
     RunQuery,
 };
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey, SystemClock};
+use redis::Value;
 use tokio::sync::OnceCell;
 
 use crate::config::{MAX_KEEP, RedisOptions, target};
@@ -97,15 +98,19 @@ impl Shared {
     /// Returns the index, after finding out how it is divided. The first instance on a prefix decides that for good.
     pub(crate) async fn index(&self) -> Result<&Index, Fault> {
         let init = async || {
-            let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
             let key = self.layout.version();
-            let ours = Call::plain(&["SET"], key.clone())
-                .arg(format!("{LAYOUT} {shards}"))
-                .arg(Bytes::from_static(b"NX"));
-            let mut replies = self.link.many(vec![ours, Call::plain(&["GET"], key)], None).await;
-            // The reply to `SET` says who came first; what is there now is what counts.
-            let found = replies.pop().unwrap_or_else(|| Err(Fault::strange("no reply")))?;
-            replies.pop().transpose()?;
+            let look = Call::plain(&["GET"], key.clone());
+            // Looked at first, so that who may only read can do that.
+            let found = match self.link.call(look.clone()).await? {
+                Value::Nil => {
+                    let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
+                    let ours = Call::plain(&["SET"], key).arg(format!("{LAYOUT} {shards}")).arg("NX");
+                    self.link.call(ours).await?;
+                    // Whoever came first, what is there now is what counts.
+                    self.link.call(look).await?
+                }
+                found => found,
+            };
             let found = reply::text(found)?;
             let (layout, shards) = found.split_once(' ').unwrap_or((&found, ""));
             check_layout(layout)?;

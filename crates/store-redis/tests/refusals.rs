@@ -379,3 +379,53 @@ async fn a_cluster_without_a_node_is_unavailable_and_comes_back() {
         author.is_kept(&store).await;
     }
 }
+
+/// The command of the documentation gives a user all that the store needs, and no more than that is tried.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn the_rights_that_the_documentation_lists_are_enough() {
+    let page = include_str!("../../../docs/store-redis.md");
+    let start = page.find("ACL SETUSER ferrata").unwrap();
+    let command = &page[start..start + page[start..].find("```").unwrap()];
+    let command = command.split_whitespace().collect::<Vec<_>>();
+    let server = server(&[]);
+    let mut connection = connect(&server.url()).await;
+    redis::cmd(command[0]).arg(&command[1..]).exec_async(&mut connection).await.unwrap();
+    let url = server.url().replace("redis://", "redis://ferrata:secret@");
+    let store = RedisStore::open(&url).unwrap();
+    store.setup().await.unwrap();
+    assert_ne!(store.persistence(), Some(ferrata_store_redis::Persistence::Unknown), "it may ask for the settings");
+    let mut notices = store.subscribe().unwrap();
+    let mut author = Author::new("r-1");
+    author.write(&store, 3).await;
+    author.write_with(&store, 1, |header| header.status = ferrata_core::record::RunStatus::Interrupted).await;
+    author.is_kept(&store).await;
+    let mut base = author.log[2].clone();
+    base.header.base = true;
+    let cut = ferrata_core::store::PruneCut { at: base.header.seq, base: Some(base) };
+    store.prune(&author.run, cut).await.unwrap();
+    store.heartbeat(&"019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap(), Duration::from_secs(1)).await.unwrap();
+    assert_eq!(store.repair().await.unwrap(), 1);
+    let told = async {
+        loop {
+            author.write(&store, 1).await;
+            tokio::select! {
+                notice = notices.next() => break notice.unwrap(),
+                () = eventually_later() => {}
+            }
+        }
+    };
+    assert!(told.await.is_none_or(|run| run.run.as_str() == "r-1"));
+    store.purge(&ferrata_core::RunId::new("r-1").unwrap().into()).await.unwrap();
+    let kept = RedisStore::open(&format!("{url}/0?prefix=ferrata&keep_secs=60")).unwrap();
+    let mut finished = Author::new("r-2");
+    finished.write_with(&kept, 1, |header| header.status = ferrata_core::record::RunStatus::Failed).await;
+    finished.write(&kept, 1).await;
+    finished.is_kept(&kept).await;
+}
+
+/// A moment in which a notice may come.
+async fn eventually_later() {
+    use ferrata_core::Clock as _;
+    ferrata_core::SystemClock::new().sleep(Duration::from_millis(50)).await;
+}
