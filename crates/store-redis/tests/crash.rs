@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::Place;
 use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn, surely};
+use common::{Place, connect};
 use ferrata_core::record::{RecordHeader, RecordKind, RunStatus};
 use ferrata_core::store::{At, CheckpointStore, Page, PruneCut, RunQuery};
 use ferrata_core::{ErrorKind, ExecutorId, Result, Seq};
@@ -102,30 +102,101 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
     assert!(requests >= 15, "{requests} requests are no story");
 
     let mut happened = 0;
-    for request in 1..=requests {
-        for (n, at) in In::ALL.into_iter().enumerate() {
-            for dies in [false, true] {
-                let act = if (n + usize::from(dies)) % 2 == 0 { Act::Close } else { Act::Reset };
-                let place = Place::at(&server.url(), false);
-                let mut process = Process { store: open(&place), place: &place, dies };
-                proxy.arm(Trigger::Request(request), Fault { place: at, act });
-                let expected = story(&mut process).await;
-                let fresh = place.store();
-                for author in &expected {
-                    author.is_kept(&fresh).await;
-                }
-                let listed = fresh.runs(&RunQuery::default(), Page::default()).await.unwrap();
-                assert_eq!(listed.items.len(), 1, "request {request}, {at:?}, dies: {dies}");
-                let left: Vec<_> =
-                    place.keys().await.into_iter().filter(|key| key.contains("r-2}")).collect();
-                assert!(left.is_empty(), "{left:?} of a purged run, request {request}, {at:?}");
-                place.remove().await;
-                happened += 1 - proxy.disarm();
-            }
+    for (request, at, dies, act) in cuts(requests) {
+        let place = Place::at(&server.url(), false);
+        proxy.arm(Trigger::Request(request), Fault { place: at, act });
+        tell(&place, open(&place), dies, &format!("request {request}, {at:?}, dies: {dies}")).await;
+        happened += 1 - proxy.disarm();
+    }
+    assert_eq!(happened, cuts(requests).count(), "every cut happened");
+}
+
+/// Every place in every request, for a process that goes on and for one that dies.
+fn cuts(requests: u64) -> impl Iterator<Item = (u64, In, bool, Act)> {
+    let places = In::ALL.into_iter().zip([Act::Close, Act::Reset].into_iter().cycle());
+    let both = places.flat_map(|(at, act)| {
+        let other = if act == Act::Close { Act::Reset } else { Act::Close };
+        [(at, false, act), (at, true, other)]
+    });
+    let both: Vec<_> = both.collect();
+    (1..=requests).flat_map(move |request| {
+        let of_request = move |(at, dies, act): (In, bool, Act)| (request, at, dies, act);
+        both.clone().into_iter().map(of_request)
+    })
+}
+
+/// Plays the story, and checks what is there then.
+async fn tell(place: &Place, store: RedisStore, dies: bool, what: &str) {
+    let expected = story(&mut Process { store, place, dies }).await;
+    let fresh = place.store();
+    for author in &expected {
+        author.is_kept(&fresh).await;
+    }
+    let listed = fresh.runs(&RunQuery::default(), Page::default()).await.unwrap();
+    assert_eq!(listed.items.len(), 1, "{what}");
+    let left: Vec<_> = place.keys().await.into_iter().filter(|key| key.contains("r-2}")).collect();
+    assert!(left.is_empty(), "{left:?} of a purged run, {what}");
+    place.remove().await;
+}
+
+/// The same in a cluster, whose nodes call themselves by the ports of proxies, so that every request goes through one.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing() {
+    let cluster = RedisCluster::start(3).unwrap();
+    let mut proxies = Vec::new();
+    for node in cluster.nodes() {
+        let proxy = Proxy::start(node.address()).unwrap();
+        let mut connection = connect(&node.url()).await;
+        let ports = [("bus-port", node.port() + 10_000), ("port", proxy.address().port())];
+        for (name, port) in ports {
+            let mut announce = redis::cmd("CONFIG");
+            announce.arg("SET").arg(format!("cluster-announce-{name}")).arg(port);
+            announce.exec_async(&mut connection).await.unwrap();
+        }
+        proxies.push(proxy);
+    }
+    let announced: Vec<String> = proxies.iter().map(|proxy| proxy.address().port().to_string()).collect();
+    for node in cluster.nodes() {
+        let connection = connect(&node.url()).await;
+        eventually("the proxies' ports in every node's mind", async || {
+            let mut connection = connection.clone();
+            let nodes: String =
+                redis::cmd("CLUSTER").arg("NODES").query_async(&mut connection).await.unwrap();
+            announced.iter().all(|port| nodes.contains(&format!(":{port}@")))
+        })
+        .await;
+    }
+    let place = || Place::at(&proxies[0].url(&cluster.url()), true);
+    let open = |place: &Place| place.store_with(place.options().with_repair_every(Duration::ZERO));
+    let mut requests = vec![0; 3];
+    for _ in 0..2 {
+        let before: Vec<u64> = proxies.iter().map(Proxy::requests).collect();
+        let place = place();
+        story(&mut Process { store: open(&place), place: &place, dies: false }).await;
+        requests = proxies.iter().zip(before).map(|(proxy, before)| proxy.requests() - before).collect();
+        place.remove().await;
+    }
+    let (mut happened, mut most) = (0, 0);
+    for (node, requests) in requests.into_iter().enumerate() {
+        assert!(requests >= 5, "{requests} requests to node {node} are no part of a story");
+        for (request, at, dies, act) in cuts(requests) {
+            let place = place();
+            proxies[node].arm(Trigger::Request(request), Fault { place: at, act });
+            tell(
+                &place,
+                open(&place),
+                dies,
+                &format!("node {node}, request {request}, {at:?}, dies: {dies}"),
+            )
+            .await;
+            most += 1;
+            happened += 1 - proxies[node].disarm();
         }
     }
-    let most = usize::try_from(requests).unwrap() * In::ALL.len() * 2;
-    assert_eq!(happened, most, "only {happened} of {most} cuts happened");
+    // Which node has which of the keys that begin with the prefix differs from story to story.
+    println!("{happened} of {most} cuts happened");
+    assert!(happened * 10 >= most * 7, "only {happened} of {most} cuts happened");
 }
 
 #[tokio::test(flavor = "multi_thread")]

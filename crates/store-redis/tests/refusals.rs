@@ -394,7 +394,11 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     let url = server.url().replace("redis://", "redis://ferrata:secret@");
     let store = RedisStore::open(&url).unwrap();
     store.setup().await.unwrap();
-    assert_ne!(store.persistence(), Some(ferrata_store_redis::Persistence::Unknown), "it may ask for the settings");
+    assert_ne!(
+        store.persistence(),
+        Some(ferrata_store_redis::Persistence::Unknown),
+        "it may ask for the settings"
+    );
     let mut notices = store.subscribe().unwrap();
     let mut author = Author::new("r-1");
     author.write(&store, 3).await;
@@ -404,10 +408,14 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     base.header.base = true;
     let cut = ferrata_core::store::PruneCut { at: base.header.seq, base: Some(base) };
     store.prune(&author.run, cut).await.unwrap();
-    store.heartbeat(&"019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap(), Duration::from_secs(1)).await.unwrap();
+    store
+        .heartbeat(&"019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap(), Duration::from_secs(1))
+        .await
+        .unwrap();
     assert_eq!(store.repair().await.unwrap(), 1);
     let told = async {
         loop {
+            assert!(author.log.len() < 100, "no notice of a hundred changes");
             author.write(&store, 1).await;
             tokio::select! {
                 notice = notices.next() => break notice.unwrap(),
