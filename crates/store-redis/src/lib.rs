@@ -35,8 +35,8 @@
 //! - Redis replicates behind the answer: a failover can lose the last records, and with them the promise. `replicas` makes the
 //!   window small, never nil.
 //! - One append has 64 MiB of bodies at most.
-//! - After a crash between two steps a listing may name a run only when [`RedisStore::repair`] or the next record of the run
-//!   mends the index: this takes a race and a crash at once.
+//! - When the server loses keys of the index (a restore, a failover to a replica that was behind), listings lack those runs until
+//!   [`RedisStore::repair`], which `setup` does every six hours, or the next change of the run.
 //!
 //! # Features
 //!

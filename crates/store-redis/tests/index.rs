@@ -357,3 +357,29 @@ async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
     assert_eq!(size(&place, "all").await, 2, "the entry of the run that is gone has lapsed");
     place.remove().await;
 }
+
+/// A purge that died half-way, and a new run of the same name: it is listed once, where the new life belongs.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    store.setup().await.unwrap();
+    let mut author = Author::new("r-1");
+    author.write(&store, 1).await;
+    cut.proxy.arm(Trigger::containing("forget"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(store.purge(&author.run).await), ErrorKind::Unavailable);
+    assert_eq!(size(&place, "all").await, 1, "the entry is still there");
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");
+    let mut again = Author::new("r-1");
+    again.facts.created = Timestamp::from_unix_ms(5);
+    again.write(&store, 1).await;
+    assert_eq!(size(&place, "all").await, 2);
+    again.is_kept(&place.store()).await;
+    // Once its time is over the old entry goes, and the new one stays.
+    let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
+    again.is_kept(&hasty).await;
+    assert_eq!(size(&place, "all").await, 1);
+    again.is_kept(&hasty).await;
+}
