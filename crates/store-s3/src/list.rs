@@ -225,9 +225,24 @@ impl Keeper {
         let may_meet = |candidate: &Candidate| {
             let query = inquiry.query;
             query.tenant.as_ref().is_none_or(|tenant| *tenant == candidate.place.run.tenant)
+                && self.may_be_said(query, candidate)
                 && candidate.entries.iter().any(|(_, entry, _)| inquiry.may_meet(&entry.state, now))
         };
         Ok(candidates.into_iter().filter(may_meet).collect())
+    }
+
+    /// Tells whether what was said of a run at its start may meet the query. It never changes, so what is remembered of it is
+    /// right, if it is of the same life.
+    fn may_be_said(&self, query: &RunQuery, candidate: &Candidate) -> bool {
+        if query.workflow.is_none() && query.parent.is_none() && query.labels.is_empty() {
+            return true;
+        }
+        let life = candidate.entries.iter().map(|(_, entry, _)| entry.life).max();
+        let known = self.cache.get(&candidate.place.run).filter(|seen| Some(seen.place.life) == life);
+        let Some(facts) = known.and_then(|seen| seen.facts.clone()) else { return true };
+        query.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
+            && query.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
+            && query.parent.as_ref().is_none_or(|run| facts.parent.as_ref().is_some_and(|p| p.run == *run))
     }
 
     /// Reads the heads of candidates in their order, and adds those that meet the query until there are enough.
@@ -240,8 +255,13 @@ impl Keeper {
         found: &mut Vec<RunHead>,
     ) -> Result<(), Fault> {
         let parallel = self.options.parallel.get();
-        for candidates in candidates.chunks(parallel) {
-            let tasks = candidates
+        let mut rest = candidates.as_slice();
+        // Most candidates meet most queries, so no more are read at first than are wanted; if few do, more at a time.
+        let mut count = (wanted - found.len()).min(parallel);
+        while !rest.is_empty() {
+            let (now_read, later) = rest.split_at(count.min(rest.len()));
+            (rest, count) = (later, (count * 2).min(parallel));
+            let tasks = now_read
                 .iter()
                 .map(|candidate| Box::pin(self.head_of_candidate(inquiry, candidate, now)) as Task<'_, _>);
             found.extend(crowd::all(tasks.collect(), parallel).await?.into_iter().flatten());

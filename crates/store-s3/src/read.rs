@@ -159,7 +159,12 @@ impl Keeper {
     async fn find(&self, run: &RunKey, log: &Log, id: RecordId) -> Result<Option<u64>, Fault> {
         let mut next = log.last();
         loop {
-            let items = self.items_from(run, log, next, self.options.parallel.get()).await?;
+            let mut items = self.items_from(run, log, next, self.options.parallel.get()).await?;
+            let is_kept = |item: &Item| {
+                self.layout.place_of(run, &item.key).is_some_and(|place| place.start >= log.cut().object)
+            };
+            // What pruning has left below is no part of the log.
+            items.truncate(items.iter().take_while(|item| is_kept(item)).count());
             let heads = self.heads(&items).await?;
             for head in &heads {
                 if let Some(found) = head.headers().rev().find(|header| header.id == id) {

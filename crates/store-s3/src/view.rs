@@ -234,6 +234,10 @@ impl Keeper {
             }
             let card = if seen.place.life == life { card? } else { self.card(run, seen.place.life).await? };
             if let Some(card) = card {
+                if seen.facts.is_none() {
+                    let facts = Some(Arc::clone(&card.facts));
+                    self.cache.put(run, Arc::new(Seen { facts, ..Seen::clone(&seen) }));
+                }
                 return Ok(Some(Log { seen, card }));
             }
             // Without its first object a run is damaged, unless it is just being purged.
