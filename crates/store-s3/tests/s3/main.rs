@@ -3,4 +3,5 @@
 
 mod conformance;
 mod memory;
+mod raw;
 mod spaces;
