@@ -9,6 +9,8 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///
 /// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
 /// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
+/// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` keeps them as objects in a bucket, with the
+///   feature `s3`. The query is for servers other than AWS. Credentials come from the environment, never from the URL.
 ///
 /// # Errors
 ///
@@ -28,15 +30,16 @@ use ferrata_core::{Error, ErrorKind, Result};
 pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     // The rest of a URL may hold a password, so no error shows more than the scheme.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
-        let message = "what names the store is no URL; use `memory:`, `file:///path` or `file:relative/path`";
+        let message = "what names the store is no URL; use `memory:`, `file:///path` or `s3://bucket/prefix`";
         return Err(Error::new(ErrorKind::Invalid, message));
     };
     match scheme.to_ascii_lowercase().as_str() {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
         "memory" => Err(Error::new(ErrorKind::Invalid, "a memory store has no name; use `memory:`")),
         "file" => file(url),
+        "s3" => s3(url),
         _ => {
-            let message = format!("there is no store for `{scheme}:` URLs; use `memory:` or `file:`");
+            let message = format!("there is no store for `{scheme}:` URLs; use `memory:`, `file:` or `s3:`");
             Err(Error::new(ErrorKind::Unsupported, message))
         }
     }
@@ -56,6 +59,18 @@ fn file(url: &str) -> Result<Arc<dyn CheckpointStore>> {
 #[cfg(not(feature = "fs"))]
 fn file(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let message = "`file:` URLs need the feature `fs` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "s3")]
+fn s3(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let store = ferrata_store_s3::S3Store::from_url(url, ferrata_store_s3::S3Options::default())?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "s3"))]
+fn s3(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "`s3:` URLs need the feature `s3` of the crate `ferrata`, which is off; turn it on";
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -84,6 +99,31 @@ mod tests {
         for url in ["file:///nowhere/runs", "file:runs"] {
             assert_eq!(connect(url).unwrap().capabilities().name, "file", "{url}");
         }
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn an_s3_url_is_a_store_of_objects_and_shows_no_secret() {
+        let url = "s3://runs/a/b?endpoint=http://127.0.0.1:9&region=here&path_style=true";
+        let store = connect(url).unwrap();
+        assert_eq!(store.capabilities().name, "s3");
+        assert!(format!("{store:?}").contains("runs"), "{store:?}");
+        for url in ["s3://key:secret@runs", "s3://runs?endpoint=http://key:secret@host", "s3://runs?secret"] {
+            let error = connect(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[cfg(not(feature = "s3"))]
+    #[test]
+    fn the_feature_of_s3_is_named_when_it_is_off() {
+        let error = connect("s3://key:secret@runs").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(
+            error.to_string().contains("feature `s3`") && !error.to_string().contains("secret"),
+            "{error}"
+        );
     }
 
     #[cfg(not(feature = "fs"))]

@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 
 mod connect;
 pub mod prelude;
@@ -84,6 +85,8 @@ pub use ferrata_core::{
 pub use ferrata_macros::State;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "s3")]
+pub use ferrata_store_s3::{S3Options, S3Store};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 use crate::client::Clients;
 use crate::codes::Sort;
 use crate::config::S3Options;
+use crate::crowd::Task;
 use crate::error::{Doing, Fault};
 
 /// How many keys one request to delete may name.
@@ -80,12 +81,15 @@ pub(crate) struct Version {
 }
 
 /// A bucket on a server.
+///
+/// Its requests are on the heap: the SDK's futures have some ten kilobytes each, and whatever waits for one would be as large.
 pub(crate) struct Bucket {
     name: String,
     options: S3Options,
     given: Option<Client>,
     clients: OnceCell<Clients>,
     requests: AtomicU64,
+    keeps_versions: AtomicBool,
 }
 
 impl fmt::Debug for Bucket {
@@ -96,11 +100,14 @@ impl fmt::Debug for Bucket {
 
 impl Bucket {
     pub(crate) fn new(name: String, options: S3Options, given: Option<Client>) -> Self {
-        Self { name, options, given, clients: OnceCell::new(), requests: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+        Self {
+            name,
+            options,
+            given,
+            clients: OnceCell::new(),
+            requests: AtomicU64::new(0),
+            keeps_versions: AtomicBool::new(false),
+        }
     }
 
     /// Counts what was asked of the server, repeats by the SDK not included.
@@ -122,164 +129,200 @@ impl Bucket {
     }
 
     /// Lists up to `most` objects whose keys begin so and come after `after`, in the order of their bytes.
-    pub(crate) async fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
+    pub(crate) fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
         most: usize,
-    ) -> Result<Told<Listed>, Fault> {
-        let time = Time::default();
-        let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
-        let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
-        let request = request.max_keys(most).set_start_after(after.map(str::to_owned));
-        let answer = request.customize().interceptor(time.clone()).send().await;
-        let answer = answer.map_err(|error| fault(Doing::List, prefix, &error))?;
-        let mut items = Vec::with_capacity(answer.contents().len());
-        for object in answer.contents() {
-            items.push(Item {
-                key: object.key().unwrap_or_default().to_owned(),
-                size: object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
-                etag: object.e_tag().unwrap_or_default().to_owned(),
-                modified: object.last_modified().map_or(i64::MAX, millis),
-            });
-        }
-        let more = answer.is_truncated().unwrap_or(false);
-        Ok(time.told(Listed { items, more }))
+    ) -> Task<'a, Result<Told<Listed>, Fault>> {
+        Box::pin(async move {
+            let time = Time::default();
+            let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
+            let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
+            let request = request.max_keys(most).set_start_after(after.map(str::to_owned));
+            let answer = request.customize().interceptor(time.clone()).send().await;
+            let answer = answer.map_err(|error| fault(Doing::List, prefix, &error))?;
+            let mut items = Vec::with_capacity(answer.contents().len());
+            for object in answer.contents() {
+                items.push(Item {
+                    key: object.key().unwrap_or_default().to_owned(),
+                    size: object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
+                    etag: object.e_tag().unwrap_or_default().to_owned(),
+                    modified: object.last_modified().map_or(i64::MAX, millis),
+                });
+            }
+            let more = answer.is_truncated().unwrap_or(false);
+            Ok(time.told(Listed { items, more }))
+        })
     }
 
     /// Gets an object, or its first bytes; `None` if there is none.
-    pub(crate) async fn get(&self, key: &str, first: Option<usize>) -> Result<Option<Told<Object>>, Fault> {
-        let time = Time::default();
-        let range = first.map(|first| format!("bytes=0-{}", first.saturating_sub(1)));
-        let request = self.clients().await.patient.get_object().bucket(&self.name).key(key).set_range(range);
-        let answer = match request.customize().interceptor(time.clone()).send().await {
-            Ok(answer) => answer,
-            Err(error) => {
-                let fault = fault(Doing::Get, key, &error);
-                return match (fault.sort(), &fault) {
-                    (Sort::Absent, _) => Ok(None),
-                    // An object without a single byte, which this library never writes: let its reader judge.
-                    (_, Fault::Refused { code, .. }) if code == "InvalidRange" => {
-                        let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
-                        Ok(Some(time.told(object)))
-                    }
-                    _ => Err(fault),
-                };
-            }
-        };
-        let etag = answer.e_tag().unwrap_or_default().to_owned();
-        let modified = answer.last_modified().map_or(i64::MAX, millis);
-        let bytes = answer.body.collect().await.map_err(|_| Fault::Unreached {
-            doing: Doing::Get,
-            key: key.to_owned(),
-            what: "the answer broke off".into(),
-            was_sent: true,
-        })?;
-        Ok(Some(time.told(Object { bytes: bytes.into_bytes(), etag, modified })))
+    pub(crate) fn get<'a>(
+        &'a self,
+        key: &'a str,
+        first: Option<usize>,
+    ) -> Task<'a, Result<Option<Told<Object>>, Fault>> {
+        Box::pin(async move {
+            let time = Time::default();
+            let range = first.map(|first| format!("bytes=0-{}", first.saturating_sub(1)));
+            let request =
+                self.clients().await.patient.get_object().bucket(&self.name).key(key).set_range(range);
+            let answer = match request.customize().interceptor(time.clone()).send().await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    let fault = fault(Doing::Get, key, &error);
+                    return match (fault.sort(), &fault) {
+                        (Sort::Absent, _) => Ok(None),
+                        // An object without a single byte, which this library never writes: let its reader judge.
+                        (_, Fault::Refused { code, .. }) if code == "InvalidRange" => {
+                            let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
+                            Ok(Some(time.told(object)))
+                        }
+                        _ => Err(fault),
+                    };
+                }
+            };
+            let etag = answer.e_tag().unwrap_or_default().to_owned();
+            let modified = answer.last_modified().map_or(i64::MAX, millis);
+            let bytes = answer.body.collect().await.map_err(|_| Fault::Unreached {
+                doing: Doing::Get,
+                key: key.to_owned(),
+                what: "the answer broke off".into(),
+                was_sent: true,
+            })?;
+            Ok(Some(time.told(Object { bytes: bytes.into_bytes(), etag, modified })))
+        })
     }
 
     /// Puts an object where there is none. Sent once.
-    pub(crate) async fn put_new(&self, key: &str, bytes: Bytes) -> Result<Told<Put>, Fault> {
-        let time = Time::default();
-        let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
-        let request = request.if_none_match("*").body(ByteStream::from(bytes));
-        let answer = request.customize().interceptor(time.clone()).send().await;
-        match answer {
-            Ok(answer) => Ok(time.told(Put::Done(answer.e_tag().unwrap_or_default().to_owned()))),
-            Err(error) => decided(fault(Doing::Put, key, &error)).map(|put| time.told(put)),
-        }
+    pub(crate) fn put_new<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Told<Put>, Fault>> {
+        Box::pin(async move {
+            let time = Time::default();
+            let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
+            let request = request.if_none_match("*").body(ByteStream::from(bytes));
+            let answer = request.customize().interceptor(time.clone()).send().await;
+            match answer {
+                Ok(answer) => {
+                    self.written(answer.version_id());
+                    Ok(time.told(Put::Done(answer.e_tag().unwrap_or_default().to_owned())))
+                }
+                Err(error) => decided(fault(Doing::Put, key, &error)).map(|put| time.told(put)),
+            }
+        })
     }
 
     /// Replaces an object that has this tag. Sent once.
-    pub(crate) async fn put_over(&self, key: &str, etag: &str, bytes: Bytes) -> Result<Put, Fault> {
-        let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
-        match request.if_match(etag).body(ByteStream::from(bytes)).send().await {
-            Ok(answer) => Ok(Put::Done(answer.e_tag().unwrap_or_default().to_owned())),
-            Err(error) => match fault(Doing::Put, key, &error) {
-                // It was there, and somebody removed it.
-                gone if gone.sort() == Sort::Absent => Ok(Put::Lost),
-                other => decided(other),
-            },
-        }
+    pub(crate) fn put_over<'a>(
+        &'a self,
+        key: &'a str,
+        etag: &'a str,
+        bytes: Bytes,
+    ) -> Task<'a, Result<Put, Fault>> {
+        Box::pin(async move {
+            let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
+            match request.if_match(etag).body(ByteStream::from(bytes)).send().await {
+                Ok(answer) => {
+                    self.written(answer.version_id());
+                    Ok(Put::Done(answer.e_tag().unwrap_or_default().to_owned()))
+                }
+                Err(error) => match fault(Doing::Put, key, &error) {
+                    // It was there, and somebody removed it.
+                    gone if gone.sort() == Sort::Absent => Ok(Put::Lost),
+                    other => decided(other),
+                },
+            }
+        })
     }
 
     /// Puts an object, whatever was there.
-    pub(crate) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), Fault> {
-        let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
-        let answer = request.body(ByteStream::from(bytes)).send().await;
-        answer.map(drop).map_err(|error| fault(Doing::Put, key, &error))
+    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
+            let answer = request.body(ByteStream::from(bytes)).send().await;
+            let answer = answer.map_err(|error| fault(Doing::Put, key, &error))?;
+            self.written(answer.version_id());
+            Ok(())
+        })
     }
 
     /// Deletes one object; `Ok` if there is none.
-    pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
-        let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
-        match request.send().await.map_err(|error| fault(Doing::Delete, key, &error)) {
-            Err(fault) if fault.sort() == Sort::Absent => Ok(()),
-            done => done.map(drop),
-        }
+    pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
+            match request.send().await.map_err(|error| fault(Doing::Delete, key, &error)) {
+                Err(fault) if fault.sort() == Sort::Absent => Ok(()),
+                done => done.map(drop),
+            }
+        })
     }
 
     /// Deletes objects, or versions of them, a thousand at a time.
-    pub(crate) async fn delete_all(&self, keys: &[(String, Option<String>)]) -> Result<(), Fault> {
-        for keys in keys.chunks(MOST_DELETED) {
-            let made = |error: aws_sdk_s3::error::BuildError| Fault::Unmakeable { what: error.to_string() };
-            let mut delete = Delete::builder().quiet(true);
-            for (key, version) in keys {
-                let object = ObjectIdentifier::builder().key(key).set_version_id(version.clone()).build();
-                delete = delete.objects(object.map_err(made)?);
+    pub(crate) fn delete_all<'a>(
+        &'a self,
+        keys: &'a [(String, Option<String>)],
+    ) -> Task<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            for keys in keys.chunks(MOST_DELETED) {
+                let made =
+                    |error: aws_sdk_s3::error::BuildError| Fault::Unmakeable { what: error.to_string() };
+                let mut delete = Delete::builder().quiet(true);
+                for (key, version) in keys {
+                    let object = ObjectIdentifier::builder().key(key).set_version_id(version.clone()).build();
+                    delete = delete.objects(object.map_err(made)?);
+                }
+                let what = keys.first().map(|(key, _)| key.as_str()).unwrap_or_default();
+                let request = self.clients().await.patient.delete_objects().bucket(&self.name);
+                let answer = request.delete(delete.build().map_err(made)?).send().await;
+                let answer = answer.map_err(|error| fault(Doing::Delete, what, &error))?;
+                if let Some(error) = answer.errors().first() {
+                    let code = error.code().unwrap_or("InternalError").to_owned();
+                    let key = error.key().unwrap_or(what).to_owned();
+                    // Each key has an outcome of its own, with a code and no status.
+                    return Err(Fault::Refused { doing: Doing::Delete, key, status: 500, code });
+                }
             }
-            let what = keys.first().map(|(key, _)| key.as_str()).unwrap_or_default();
-            let request = self.clients().await.patient.delete_objects().bucket(&self.name);
-            let answer = request.delete(delete.build().map_err(made)?).send().await;
-            let answer = answer.map_err(|error| fault(Doing::Delete, what, &error))?;
-            if let Some(error) = answer.errors().first() {
-                let code = error.code().unwrap_or("InternalError").to_owned();
-                let key = error.key().unwrap_or(what).to_owned();
-                // Each key has an outcome of its own, with a code and no status.
-                return Err(Fault::Refused { doing: Doing::Delete, key, status: 500, code });
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    /// Tells whether the bucket keeps old versions of its objects; a server that knows no versions keeps none.
-    pub(crate) async fn keeps_versions(&self) -> Result<bool, Fault> {
-        let request = self.clients().await.patient.get_bucket_versioning().bucket(&self.name);
-        match request.send().await {
-            Ok(answer) => Ok(answer.status().is_some()),
-            Err(error) => match fault(Doing::Versions, &self.name, &error) {
-                Fault::Refused { code, status, .. }
-                    if matches!(status, 405 | 501) || code == "NotImplemented" =>
-                {
-                    Ok(false)
-                }
-                other => Err(other),
-            },
+    /// Tells whether the bucket keeps old versions of its objects, as far as its answers to writes have shown.
+    pub(crate) fn keeps_versions(&self) -> bool {
+        self.keeps_versions.load(Ordering::Relaxed)
+    }
+
+    fn written(&self, version: Option<&str>) {
+        // Also `null`, which says that the bucket once kept versions.
+        if version.is_some() {
+            self.keeps_versions.store(true, Ordering::Relaxed);
         }
     }
 
     /// Lists all versions of objects whose keys begin so, marks of deletion included.
-    pub(crate) async fn versions(&self, prefix: &str) -> Result<Vec<Version>, Fault> {
-        let (mut all, mut key, mut id) = (Vec::new(), None, None);
-        loop {
-            let request = self.clients().await.patient.list_object_versions().bucket(&self.name);
-            let request = request.prefix(prefix).set_key_marker(key).set_version_id_marker(id);
-            let answer = request.send().await.map_err(|error| fault(Doing::Versions, prefix, &error))?;
-            let version = |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>| Version {
-                key: key.unwrap_or_default().to_owned(),
-                id: id.unwrap_or_default().to_owned(),
-                is_latest: is_latest.unwrap_or(false),
-            };
-            all.extend(answer.versions().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())));
-            all.extend(answer.delete_markers().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())));
-            if !answer.is_truncated().unwrap_or(false) {
-                return Ok(all);
+    pub(crate) fn versions<'a>(&'a self, prefix: &'a str) -> Task<'a, Result<Vec<Version>, Fault>> {
+        Box::pin(async move {
+            let (mut all, mut key, mut id) = (Vec::new(), None, None);
+            loop {
+                let request = self.clients().await.patient.list_object_versions().bucket(&self.name);
+                let request = request.prefix(prefix).set_key_marker(key).set_version_id_marker(id);
+                let answer = request.send().await.map_err(|error| fault(Doing::Versions, prefix, &error))?;
+                let version = |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>| Version {
+                    key: key.unwrap_or_default().to_owned(),
+                    id: id.unwrap_or_default().to_owned(),
+                    is_latest: is_latest.unwrap_or(false),
+                };
+                all.extend(answer.versions().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())));
+                all.extend(
+                    answer.delete_markers().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())),
+                );
+                if !answer.is_truncated().unwrap_or(false) {
+                    return Ok(all);
+                }
+                (key, id) = (
+                    answer.next_key_marker().map(str::to_owned),
+                    answer.next_version_id_marker().map(str::to_owned),
+                );
             }
-            (key, id) = (
-                answer.next_key_marker().map(str::to_owned),
-                answer.next_version_id_marker().map(str::to_owned),
-            );
-        }
+        })
     }
 }
 
@@ -356,7 +399,8 @@ where
             Fault::Unreached { doing, key, what: "no answer within the time set".into(), was_sent: true }
         }
         SdkError::DispatchFailure(failure) => {
-            let source = failure.as_connector_error().map(|error| error as &(dyn std::error::Error + 'static));
+            let source =
+                failure.as_connector_error().map(|error| error as &(dyn std::error::Error + 'static));
             let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
             if let Some(what) = causes.iter().find_map(|cause| no_credentials(*cause)) {
                 return Fault::NoCredentials { what };

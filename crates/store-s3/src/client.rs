@@ -8,8 +8,8 @@ use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{ResponseChecksumValidation, SharedHttpClient};
 use aws_smithy_http_client::Builder;
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 
 use crate::config::S3Options;
 
@@ -58,8 +58,7 @@ impl Clients {
             loader = loader.region(Region::new(region.clone()));
         }
         let shared = loader.load().await;
-        let mut config =
-            aws_sdk_s3::config::Builder::from(&shared).force_path_style(options.path_style);
+        let mut config = aws_sdk_s3::config::Builder::from(&shared).force_path_style(options.path_style);
         if let Some(endpoint) = &options.endpoint {
             config = config.endpoint_url(endpoint);
             if shared.region().is_none() {

@@ -77,7 +77,7 @@ mod tests {
     fn a_cursor_comes_back_in_its_own_listing_only() {
         let run = RunKey::new(TenantId::new("t:.-_").unwrap(), RunId::new("r:1.2").unwrap());
         let listing = Listing::of_history(&run, Order::NewestFirst);
-        let place = SeqPlace { seq: Seq::new(7), at: 1_234 };
+        let place = SeqPlace(Seq::new(7));
         let cursor = place.cursor(listing);
         assert_eq!(SeqPlace::read(listing, &cursor).unwrap(), place);
         let other = Listing::of_history(&run, Order::OldestFirst);

@@ -1,7 +1,7 @@
 //! What every part of the store works with: the bucket, its keys, the clock for waiting, and what is remembered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
@@ -42,8 +42,6 @@ pub(crate) struct Keeper {
     pub(crate) ids: RandomIds,
     /// Whether the layout was seen to be one that this version reads.
     pub(crate) is_marked: AtomicBool,
-    /// Whether the bucket keeps versions: 0 unknown, 1 no, 2 yes.
-    pub(crate) versions: AtomicU8,
 }
 
 impl Keeper {
@@ -62,7 +60,6 @@ impl Keeper {
             clock,
             ids: RandomIds::new(),
             is_marked: AtomicBool::new(false),
-            versions: AtomicU8::new(0),
         }
     }
 
@@ -70,8 +67,9 @@ impl Keeper {
     /// do not meet again.
     pub(crate) async fn pause(&self, attempt: u32) {
         let delay = 10 << attempt.min(6);
-        // The last bytes of an id are random.
-        let random = self.ids.next(self.clock.now()).as_u128() as u64;
+        // The last two bytes of an id are random.
+        let [.., high, low] = self.ids.next(self.clock.now()).into_bytes();
+        let random = u64::from(u16::from_be_bytes([high, low]));
         self.clock.sleep(Duration::from_millis(delay + random % delay)).await;
     }
 }

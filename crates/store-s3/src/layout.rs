@@ -50,10 +50,6 @@ impl Layout {
         Self { prefix }
     }
 
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
     /// Says which layout the bucket has.
     pub(crate) fn marker(&self) -> String {
         format!("{}ferrata.json", self.prefix)

@@ -194,7 +194,9 @@ impl Keeper {
             after = listed.value.items.last().map(|item| item.key.clone()).or(after);
             for item in listed.value.items {
                 match self.layout.entry_of(tree, &item.key) {
-                    Some((created, run, entry)) => entries.push((created, run, item.key, entry, item.modified)),
+                    Some((created, run, entry)) => {
+                        entries.push((created, run, item.key, entry, item.modified))
+                    }
                     None => tracing::debug!(key = item.key, "passed over what is no entry of the index"),
                 }
             }
@@ -303,9 +305,7 @@ impl Keeper {
             let state = log.seen.state();
             let stale = candidate.entries.iter().filter(|(_, entry, _)| {
                 entry.life < log.life()
-                    || entry.life == log.life()
-                        && entry.seq <= head.seq
-                        && (entry.state != state || !is_here)
+                    || entry.life == log.life() && entry.seq <= head.seq && (entry.state != state || !is_here)
             });
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         }
@@ -367,8 +367,7 @@ impl Inquiry<'_> {
                     state.status == RunStatus::InProgress && state.wake_at.is_none() && is_left()
                 }
                 RunFilter::Due => {
-                    let has_come =
-                        |at: Timestamp| now.is_none_or(|now| at <= Timestamp::from_unix_ms(now));
+                    let has_come = |at: Timestamp| now.is_none_or(|now| at <= Timestamp::from_unix_ms(now));
                     !state.status.is_finished() && state.wake_at.is_some_and(has_come) && is_left()
                 }
                 _ => true,

@@ -189,17 +189,6 @@ impl Head {
         self.lines.iter().any(|line| line.base)
     }
 
-    /// Returns the bytes of the bodies that are here.
-    pub(crate) fn body_bytes(&self) -> u64 {
-        self.lines.iter().map(|line| u64::from(line.len)).sum()
-    }
-
-    /// Finds the newest format among the records up to `seq`, if it is newer than this version reads.
-    pub(crate) fn newer_record(&self, seq: u64) -> Option<(Seq, u16)> {
-        let newer = self.headers().find(|header| header.format > FORMAT && header.seq.get() <= seq)?;
-        Some((newer.seq, newer.format))
-    }
-
     fn header(&self, at: usize) -> RecordHeader {
         let line = &self.lines[at];
         let prev = line.prev.or_else(|| at.checked_sub(1).map(|before| self.lines[before].id));

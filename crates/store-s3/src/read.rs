@@ -46,9 +46,9 @@ impl Keeper {
             At::Record(id) if id == log.seen.last.id => Some(last),
             At::Record(id) => self.find(run, log, id).await?,
         };
-        let target = target.filter(|target| (first..=last).contains(target)).ok_or_else(|| {
-            Fault::NoRecord { at, first: Seq::new(first), last: Seq::new(last) }
-        })?;
+        let target = target
+            .filter(|target| (first..=last).contains(target))
+            .ok_or_else(|| Fault::NoRecord { at, first: Seq::new(first), last: Seq::new(last) })?;
         let newest = self.chunk_with(run, log, target).await?;
         let end = usize::try_from(target - newest.head.first()).unwrap_or(usize::MAX);
         let upto = newest.records.get(..=end).ok_or_else(|| missing(&newest.key, target))?;
@@ -82,7 +82,11 @@ impl Keeper {
         let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
         let chunk = self.chunk(item).await?;
         // Emptied by pruning, or the one before an object that is gone.
-        if (chunk.head.first()..chunk.head.end()).contains(&seq) { Ok(chunk) } else { Err(missing(&key, seq)) }
+        if (chunk.head.first()..chunk.head.end()).contains(&seq) {
+            Ok(chunk)
+        } else {
+            Err(missing(&key, seq))
+        }
     }
 
     /// Lists up to `most` objects that begin at or before a record, the newest first.

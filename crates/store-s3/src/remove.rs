@@ -206,10 +206,8 @@ impl Keeper {
             self.bucket.delete(&newest.key).await?;
             return Ok(Some((Place { life: 0, start: u64::MAX }, Purged::default())));
         };
-        let counted = Purged {
-            records: listed.len() as u64,
-            bytes: listed.iter().map(|item| item.size).sum(),
-        };
+        let counted =
+            Purged { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };
         Ok(Some((Place { life, start: u64::MAX }, counted)))
     }
 
@@ -272,7 +270,7 @@ impl Keeper {
 
     /// In a bucket that keeps versions, removes all that are not the newest of their key, and the marks of deletion.
     async fn clear_versions(&self, run: &RunKey) -> Result<(), Fault> {
-        if !self.is_versioned().await? {
+        if !self.bucket.keeps_versions() {
             return Ok(());
         }
         let prefix = self.layout.run(run);

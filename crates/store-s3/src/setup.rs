@@ -33,7 +33,6 @@ impl Keeper {
         let keys: Vec<_> = (0..used).map(|number| (self.layout.probe(&name, number), None)).collect();
         let swept = self.bucket.delete_all(&keys).await;
         probed.and(swept)?;
-        self.is_versioned().await?;
         self.sweep_executors().await
     }
 
@@ -65,26 +64,16 @@ impl Keeper {
     async fn read_mark(&self) -> Result<bool, Fault> {
         let key = self.layout.marker();
         let Some(object) = self.bucket.get(&key, None).await? else { return Ok(false) };
-        let marker: Marker = serde_json::from_slice(&object.value.bytes).map_err(|error| {
-            Fault::Damaged { key: key.clone(), seq: None, what: error.to_string() }
+        let marker: Marker = serde_json::from_slice(&object.value.bytes).map_err(|error| Fault::Damaged {
+            key: key.clone(),
+            seq: None,
+            what: error.to_string(),
         })?;
         if marker.layout > LAYOUT {
             return Err(Fault::Newer { key, found: marker.layout, known: LAYOUT });
         }
         self.is_marked.store(true, Ordering::Relaxed);
         Ok(true)
-    }
-
-    /// Tells whether the bucket keeps versions, asking once.
-    pub(crate) async fn is_versioned(&self) -> Result<bool, Fault> {
-        match self.versions.load(Ordering::Relaxed) {
-            1 => return Ok(false),
-            2 => return Ok(true),
-            _ => {}
-        }
-        let keeps = self.bucket.keeps_versions().await?;
-        self.versions.store(if keeps { 2 } else { 1 }, Ordering::Relaxed);
-        Ok(keeps)
     }
 
     /// Tries whether the server does what everything here rests on; it is refused if it does not.
@@ -111,7 +100,8 @@ impl Keeper {
         if listed.first().is_none_or(|item| item.key != key || item.size != 5) {
             return Err(unfit("its listing does not show what was just written"));
         }
-        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await? != Put::Lost {
+        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await? != Put::Lost
+        {
             return Err(unfit("it ignores `If-Match`, and replaced an object that is another"));
         }
         if !matches!(self.bucket.put_over(&key, &etag, "third".into()).await?, Put::Done(_)) {

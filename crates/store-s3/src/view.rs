@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferrata_core::record::{FORMAT, RecordHeader, RunFacts};
-use ferrata_core::store::{RunHead};
+use ferrata_core::store::RunHead;
 use ferrata_core::{RunKey, Seq};
 
 use crate::bucket::{Item, Listed, ServerTime, Told};
@@ -63,7 +63,13 @@ pub(crate) struct Card {
 }
 
 impl Seen {
-    pub(crate) fn of(place: Place, etag: String, modified: ServerTime, head: &Head, last: RecordHeader) -> Self {
+    pub(crate) fn of(
+        place: Place,
+        etag: String,
+        modified: ServerTime,
+        head: &Head,
+        last: RecordHeader,
+    ) -> Self {
         let base = if head.has_base() { head.start } else { head.base };
         let facts = head.facts.clone().map(Arc::new);
         let bytes = head.bytes;

@@ -165,7 +165,7 @@ impl Memory {
     }
 
     pub(crate) fn advance(&self, by: Duration) {
-        self.inner.ahead_ms.fetch_add(by.as_millis() as i64, Ordering::SeqCst);
+        self.inner.ahead_ms.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
     pub(crate) fn objects(&self) -> MutexGuard<'_, BTreeMap<String, Stored>> {
@@ -267,7 +267,8 @@ impl Service<Request<Incoming>> for Front {
 }
 
 fn refusal(status: u16, code: &str) -> Response<Body> {
-    let xml = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{SECRET_KEY}</Message></Error>");
+    let xml =
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{SECRET_KEY}</Message></Error>");
     let response = Response::builder().status(status).header("content-type", "application/xml");
     response.body(Body::from(xml)).unwrap()
 }
@@ -346,7 +347,8 @@ impl S3 for Objects {
             Some(range) => {
                 let range = range.check(len).map_err(|_| s3_error!(InvalidRange))?;
                 content_range = Some(format!("bytes {}-{}/{len}", range.start, range.end - 1));
-                found.bytes.slice(range.start as usize..range.end as usize)
+                let place = |at: u64| usize::try_from(at).unwrap();
+                found.bytes.slice(place(range.start)..place(range.end))
             }
         };
         let output = GetObjectOutput {
@@ -385,8 +387,7 @@ impl S3 for Objects {
             .collect();
         let is_truncated = Some(contents.len() > most);
         contents.truncate(most);
-        let output =
-            ListObjectsV2Output { contents: Some(contents), is_truncated, ..Default::default() };
+        let output = ListObjectsV2Output { contents: Some(contents), is_truncated, ..Default::default() };
         Ok(S3Response::new(output))
     }
 
@@ -409,13 +410,5 @@ impl S3 for Objects {
             objects.remove(&object.key);
         }
         Ok(S3Response::new(DeleteObjectsOutput::default()))
-    }
-
-    async fn get_bucket_versioning(
-        &self,
-        req: S3Request<GetBucketVersioningInput>,
-    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        check_bucket(&req.input.bucket)?;
-        Ok(S3Response::new(GetBucketVersioningOutput::default()))
     }
 }

@@ -30,7 +30,7 @@ impl Parsed {
         let mut at = end + len;
         let mut bodies = Vec::new();
         for record in head["records"].as_array().unwrap() {
-            let len = record["len"].as_u64().unwrap() as usize;
+            let len = usize::try_from(record["len"].as_u64().unwrap()).unwrap();
             bodies.push(bytes[at..at + len].to_vec());
             at += len;
         }
