@@ -16,7 +16,13 @@ use crate::read::Chunk;
 use crate::view::{Log, Look};
 
 /// How often a purge tries to end a run that is appended to meanwhile.
-const ENDS: u32 = 100;
+const ENDS: u32 = 40;
+
+/// How many of these tries put a single mark, which disturbs nobody; the others put a row of them.
+const STRAIGHT: u32 = 20;
+
+/// How many marks make a row: more than the records that an append has while its writer is in a hurry.
+const FENCE: u64 = 64;
 
 impl Keeper {
     /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
@@ -151,48 +157,79 @@ impl Keeper {
 
     /// Removes a run and every trace of it but one mark: its newest key stays taken, and says that this life has ended.
     pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
-        let mut purged = Purged::default();
+        let purged = self.end(run).await?;
+        self.cache.forget(run);
+        self.clear(run).await?;
+        Ok(purged)
+    }
+
+    /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.
+    async fn end(&self, run: &RunKey) -> Result<Purged, Fault> {
+        let mut found = None;
         for attempt in 0..ENDS {
-            let (place, counted) = match self.open(run).await {
-                Ok(Some(log)) => (self.next(&log), count(&log)),
-                Ok(None) => break,
-                // It cannot be read, but it can go.
-                Err(fault) if fault.is_of_run() => match self.place_beyond(run).await? {
+            let (place, purged) = match found.take() {
+                Some(found) => found,
+                None => match self.end_of(run).await? {
                     Some(found) => found,
-                    None => break,
+                    None => return Ok(Purged::default()),
                 },
-                Err(fault) => return Err(fault),
             };
             let key = self.layout.object(run, place);
-            let put = self.bucket.put_new(&key, Bytes::from_static(GONE)).await;
-            match put.map(|told| told.value) {
-                Ok(Put::Done(_)) => {
-                    purged = counted;
-                    break;
+            let put = if attempt < STRAIGHT {
+                self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value)
+            } else {
+                self.fence(run, place).await
+            };
+            match put {
+                Ok(Put::Done(_)) => return Ok(purged),
+                // Somebody appended, so the next try is behind that.
+                Ok(Put::Lost) => {
+                    found = self.head_of(&key).await?.map(|(head, _)| {
+                        let place = Place { start: head.end(), ..place };
+                        let bytes = head.headers().map(|header| u64::from(header.body_len)).sum::<u64>();
+                        let (records, bytes) = (purged.records + head.len(), purged.bytes + bytes);
+                        (place, Purged { records, bytes })
+                    });
                 }
-                // Somebody appended; the run is longer now.
-                Ok(Put::Lost) => {}
                 Ok(Put::Undecided) => self.pause(attempt.min(6)).await,
                 Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) && attempt < ATTEMPTS => {
                     self.pause(attempt).await;
                 }
                 Err(fault) => return Err(fault),
             }
-            if attempt + 1 == ENDS {
-                return Err(Fault::Restless { what: self.layout.run(run) });
-            }
         }
-        self.cache.forget(run);
-        self.clear(run).await?;
-        Ok(purged)
+        Err(Fault::Restless { what: self.layout.run(run) })
     }
 
-    fn next(&self, log: &Log) -> Place {
-        Place { life: log.life(), start: log.seen.last.seq.next().get() }
+    /// Finds where the mark goes that ends a run, and counts what there is; `None` if there is no run.
+    async fn end_of(&self, run: &RunKey) -> Result<Option<(Place, Purged)>, Fault> {
+        match self.open(run).await {
+            Ok(log) => Ok(log.map(|log| (next(&log), count(&log)))),
+            // It cannot be read, but it can go.
+            Err(fault) if fault.is_of_run() => self.end_of_unreadable(run).await,
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Puts marks where the next appends would go. A writer that appends as fast as it can is always a step ahead of who looks
+    /// where it is; it cannot jump over a row of marks.
+    async fn fence(&self, run: &RunKey, place: Place) -> Result<Put, Fault> {
+        let key = async |ahead: u64| {
+            let place = Place { start: place.start.saturating_add(ahead), ..place };
+            self.bucket.put_new(&self.layout.object(run, place), Bytes::from_static(GONE)).await
+        };
+        let marks = (0..FENCE).map(|ahead| Box::pin(key(ahead)) as Task<'_, _>);
+        let marks = crowd::each(marks.collect(), self.options.parallel.get()).await;
+        let newest = self.items(run, 1).await?.value.items;
+        let is_ended = newest.first().is_some_and(|newest| newest.size == GONE.len() as u64);
+        if is_ended {
+            return Ok(Put::Done(String::new()));
+        }
+        marks.into_iter().find_map(Result::err).map_or(Ok(Put::Lost), Err)
     }
 
     /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing.
-    async fn place_beyond(&self, run: &RunKey) -> Result<Option<(Place, Purged)>, Fault> {
+    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(Place, Purged)>, Fault> {
         if let Ok(Look::There(seen)) = self.look(run).await {
             // The head can be read, so it is known where the next append would go.
             let start = seen.last.seq.next().get();
@@ -295,6 +332,11 @@ impl Keeper {
             .collect();
         self.bucket.delete_all(&old).await
     }
+}
+
+/// Returns the place of the next append.
+fn next(log: &Log) -> Place {
+    Place { life: log.life(), start: log.seen.last.seq.next().get() }
 }
 
 fn count(log: &Log) -> Purged {

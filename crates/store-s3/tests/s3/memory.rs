@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -20,6 +20,7 @@ use s3s::dto::*;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3, S3Request, S3Response, S3Result, s3_error};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 /// The one user.
 pub(crate) const ACCESS_KEY: &str = "the-access-key";
@@ -85,7 +86,24 @@ struct Inner {
     asked: Mutex<Vec<Asked>>,
     plan: Mutex<Option<Plan>>,
     clock: SystemClock,
-    is_down: AtomicBool,
+    gate: Mutex<Option<Gate>>,
+}
+
+/// Holds one conditional write back after it has arrived.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate {
+    arrived: Arc<Notify>,
+    opened: Arc<Notify>,
+}
+
+impl Gate {
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    pub(crate) fn open(&self) {
+        self.opened.notify_one();
+    }
 }
 
 /// A running server with one bucket, `runs`. It ends with the last of its clones and the runtime it was started on.
@@ -113,7 +131,7 @@ impl Memory {
             asked: Mutex::default(),
             plan: Mutex::default(),
             clock: SystemClock::new(),
-            is_down: AtomicBool::new(false),
+            gate: Mutex::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -143,6 +161,13 @@ impl Memory {
     /// Sets what happens to requests from now on.
     pub(crate) fn plan(&self, plan: impl FnMut(&Asked) -> Option<Fault> + Send + 'static) {
         *self.inner.plan.lock().unwrap() = Some(Box::new(plan));
+    }
+
+    /// Holds the next conditional write back.
+    pub(crate) fn hold(&self) -> Gate {
+        let gate = Gate::default();
+        *self.inner.gate.lock().unwrap() = Some(gate.clone());
+        gate
     }
 
     pub(crate) fn no_plan(&self) {
@@ -245,7 +270,12 @@ impl Service<Request<Incoming>> for Front {
             };
             inner.asked.lock().unwrap().push(asked.clone());
             let fault = inner.plan.lock().unwrap().as_mut().and_then(|plan| plan(&asked));
-            if fault == Some(Fault::HangUp) || inner.is_down.load(Ordering::SeqCst) {
+            let gate = if asked.is_conditional { inner.gate.lock().unwrap().take() } else { None };
+            if let Some(gate) = gate {
+                gate.arrived.notify_one();
+                gate.opened.notified().await;
+            }
+            if fault == Some(Fault::HangUp) {
                 return Err(End);
             }
             let mut response = if let Some(Fault::Refuse(status, code)) = fault {
