@@ -3,8 +3,11 @@
 
 mod author;
 mod conformance;
+mod costs;
 mod faults;
+mod index;
 mod memory;
 mod raw;
+mod setup;
 mod sleepers;
 mod spaces;
