@@ -17,7 +17,7 @@ use aws_smithy_types::config_bag::ConfigBag;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use crate::client::Clients;
+use crate::client::{Clients, Unsigned};
 use crate::codes::Sort;
 use crate::config::S3Options;
 use crate::crowd::Task;
@@ -431,6 +431,9 @@ where
 /// Says why there are no credentials, if that is what an error is about; nothing of them is in it.
 fn no_credentials(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     use aws_credential_types::provider::error::CredentialsError;
+    if cause.is::<Unsigned>() {
+        return Some("the client has no provider of any".to_owned());
+    }
     let what = match cause.downcast_ref::<CredentialsError>()? {
         CredentialsError::CredentialsNotLoaded(_) => "no provider of the chain has any",
         CredentialsError::ProviderTimedOut(_) => "their provider did not answer in time",

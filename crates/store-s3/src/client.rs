@@ -10,6 +10,11 @@ use aws_sdk_s3::config::{ResponseChecksumValidation, SharedHttpClient};
 use aws_smithy_http_client::Builder;
 use aws_smithy_http_client::tls::Provider;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
 
 use crate::config::S3Options;
 
@@ -44,7 +49,8 @@ impl Clients {
             .to_builder()
             .timeout_config(timeouts)
             // Every record has a checksum of its own, and servers differ in what they send with a part of an object.
-            .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+            .interceptor(Signed);
         let patient = config.clone().retry_config(RetryConfig::standard().with_max_attempts(TRIES));
         let once = config.retry_config(RetryConfig::disabled());
         Self { patient: Client::from_conf(patient.build()), once: Client::from_conf(once.build()) }
@@ -52,7 +58,7 @@ impl Clients {
 
     /// Makes a client from the environment: `AWS_*` variables, profiles, web identities, the roles of containers and machines.
     pub(crate) async fn from_environment(options: &S3Options) -> Self {
-        let http = http_client(options.endpoint.as_deref());
+        let http = http_client();
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
         if let Some(region) = &options.region {
             loader = loader.region(Region::new(region.clone()));
@@ -70,7 +76,33 @@ impl Clients {
     }
 }
 
+/// Lets no request pass that is not signed. A bucket that anybody may write to would take it, and whoever runs without
+/// credentials would notice elsewhere, and late.
+#[derive(Debug)]
+struct Signed;
+
+/// A request is not signed.
+#[derive(Debug, thiserror::Error)]
+#[error("the request is not signed")]
+pub(crate) struct Unsigned;
+
+#[dyn_dispatch_hint]
+impl Intercept for Signed {
+    fn name(&self) -> &'static str {
+        "Signed"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if context.request().headers().contains_key("authorization") { Ok(()) } else { Err(Unsigned.into()) }
+    }
+}
+
 /// Makes an HTTP client with the one TLS stack of this library.
-pub(crate) fn http_client(_endpoint: Option<&str>) -> SharedHttpClient {
+fn http_client() -> SharedHttpClient {
     Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
 }

@@ -34,8 +34,8 @@ async fn a_lost_index_is_made_anew_from_the_logs() {
     }
     let whole = store.mend().await.unwrap();
     assert_eq!((whole.runs, whole.indexed, whole.unreadable), (5, 0, 0), "nothing was to be done: {whole:?}");
-    let keys = memory.keys(INDEX);
-    for gone in keys.iter().map(std::slice::from_ref).chain([keys.as_slice()]) {
+    for gone in [0..1, 1..2, 2..3, 3..4, 4..5, 0..5] {
+        let gone = &memory.keys(INDEX)[gone];
         memory.objects().retain(|key, _| !gone.contains(key));
         let fresh = Raw::on(&memory).store();
         assert!(every_run(&fresh).await.len() < 5, "the index lacks {gone:?}");

@@ -16,7 +16,7 @@ fn shows_no_secret(error: &Error) {
         texts.push(format!("{cause} {cause:?}"));
         source = cause.source();
     }
-    for secret in [SECRET_KEY, ACCESS_KEY, "Signature", "Authorization"] {
+    for secret in [SECRET_KEY, ACCESS_KEY, "Signature=", "Authorization:"] {
         assert!(texts.iter().all(|text| !text.contains(secret)), "{secret} is shown: {texts:?}");
     }
 }
@@ -88,7 +88,7 @@ async fn wrong_names_and_credentials_are_the_callers_to_correct() {
         ("another bucket", open(client(&endpoint, SECRET_KEY), "another"), "NoSuchBucket"),
         ("another secret", open(client(&endpoint, "wrong"), BUCKET), "SignatureDoesNotMatch"),
         ("no credentials", open(nobody, BUCKET), "found no credentials"),
-        ("no signature", open(anonymous, BUCKET), "AccessDenied"),
+        ("no signature", open(anonymous, BUCKET), "found no credentials"),
     ] {
         let log = Author::new("r", 1);
         let errors = [
@@ -167,15 +167,19 @@ async fn a_server_that_is_not_there_is_unavailable() {
 async fn a_url_takes_its_credentials_from_the_environment() {
     let memory = Memory::start().await;
     let url = format!("s3://{BUCKET}/some/prefix?endpoint={}&path_style=true", memory.endpoint());
-    for (secret, expected) in [(SECRET_KEY, "ok"), ("wrong", "Invalid")] {
+    for (secret, expected) in
+        [(SECRET_KEY, "ok"), ("wrong", "Invalid"), ("", "Invalid store.setup: found no cred")]
+    {
         let child = tokio::task::spawn_blocking({
             let url = url.clone();
             move || {
-                std::process::Command::new(std::env::current_exe().unwrap())
+                let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+                child.env_clear();
+                if !secret.is_empty() {
+                    child.env("AWS_ACCESS_KEY_ID", ACCESS_KEY).env("AWS_SECRET_ACCESS_KEY", secret);
+                }
+                child
                     .args(["--exact", "setup::child_of_a_test", "--ignored", "--nocapture"])
-                    .env_clear()
-                    .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
-                    .env("AWS_SECRET_ACCESS_KEY", secret)
                     .env("AWS_EC2_METADATA_DISABLED", "true")
                     .env("FERRATA_TEST_URL", url)
                     .output()
