@@ -16,12 +16,19 @@ const KIND: Kind =
 /// What Python runs before moto.
 ///
 /// Moto answers each request in a thread of its own, looks whether a key is free, and writes some time after: now and then
-/// two conditional writes of one key both succeed. (Seen once in some 500 races of 16 writers on a busy machine.) With one
-/// thread it keeps them apart.
-const ONE_THREAD: &str = "\
+/// two conditional writes of one key both succeed. (Seen once in some 500 races of 16 writers on a busy machine.) Behind a
+/// lock it keeps them apart.
+const ONE_AT_A_TIME: &str = "\
+import threading
 import werkzeug.serving
+lock = threading.Lock()
 run_simple = werkzeug.serving.run_simple
-werkzeug.serving.run_simple = lambda *a, **k: run_simple(*a, **{**k, 'threaded': False})
+def run(host, port, app, *args, **options):
+    def locked(environ, start_response):
+        with lock:
+            return list(app(environ, start_response))
+    return run_simple(host, port, locked, *args, **options)
+werkzeug.serving.run_simple = run
 ";
 
 /// A `moto_server`. It keeps everything in memory: a restart begins empty. Any credentials are good.
@@ -43,7 +50,7 @@ impl Moto {
         let (program, first) = venv::command()?;
         let folder = Folder::new(None, None)?;
         let hook = folder.path().join("sitecustomize.py");
-        std::fs::write(&hook, ONE_THREAD).map_err(ServerError::io("write", &hook))?;
+        std::fs::write(&hook, ONE_AT_A_TIME).map_err(ServerError::io("write", &hook))?;
         let server = Server::start(&KIND, folder, |port, folder| {
             let mut arguments = first.clone();
             arguments.extend(["-H", "127.0.0.1", "-p", &port.to_string()].map(Into::into));
