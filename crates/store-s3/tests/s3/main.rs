@@ -11,3 +11,4 @@ mod raw;
 mod setup;
 mod sleepers;
 mod spaces;
+mod versions;
