@@ -9,6 +9,8 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///
 /// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
 /// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
+/// - `postgres://user:password@host:port/database` keeps them in a PostgreSQL database, with the feature `postgres`. Options
+///   follow as in `?schema=app&connections=20`.
 /// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` keeps them as objects in a bucket, with the
 ///   feature `s3`. The query is for servers other than AWS. Credentials come from the environment, never from the URL.
 ///
@@ -37,9 +39,12 @@ pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
         "memory" => Err(Error::new(ErrorKind::Invalid, "a memory store has no name; use `memory:`")),
         "file" => file(url),
+        "postgres" | "postgresql" => postgres(url),
         "s3" => s3(url),
         _ => {
-            let message = format!("there is no store for `{scheme}:` URLs; use `memory:`, `file:` or `s3:`");
+            let message = format!(
+                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `postgres:` or `s3:`"
+            );
             Err(Error::new(ErrorKind::Unsupported, message))
         }
     }
@@ -62,6 +67,19 @@ fn file(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
+#[cfg(feature = "postgres")]
+fn postgres(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let options = ferrata_store_postgres::PostgresOptions::default();
+    Ok(Arc::new(ferrata_store_postgres::PostgresStore::from_url(url, options)?))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message =
+        "`postgres:` URLs need the feature `postgres` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
 #[cfg(feature = "s3")]
 fn s3(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let store = ferrata_store_s3::S3Store::from_url(url, ferrata_store_s3::S3Options::default())?;
@@ -81,7 +99,7 @@ mod tests {
     #[test]
     fn no_error_shows_more_than_the_scheme() {
         for (url, kind) in [
-            ("postgres://me:secret@host/db", ErrorKind::Unsupported),
+            ("pigeon://me:secret@host/db", ErrorKind::Unsupported),
             ("memory:secret", ErrorKind::Invalid),
             ("secret", ErrorKind::Invalid),
             ("/secret:/x", ErrorKind::Invalid),
@@ -99,6 +117,28 @@ mod tests {
         for url in ["file:///nowhere/runs", "file:runs"] {
             assert_eq!(connect(url).unwrap().capabilities().name, "file", "{url}");
         }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_postgres_url_is_a_store_that_connects_when_it_is_used() {
+        for url in ["postgres://me:secret@nowhere.invalid/db?schema=a", "postgresql://nowhere.invalid/db"] {
+            let store = connect(url).unwrap();
+            assert_eq!(store.capabilities().name, "postgres", "{url}");
+            assert!(!format!("{store:?}").contains("secret"), "{store:?}");
+        }
+        let error = connect("postgres://me:secret@host:secret/db").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    #[test]
+    fn the_feature_of_postgres_that_is_off_is_named() {
+        let error = connect("postgres://me:secret@host/db").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `postgres`"), "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
 
     #[cfg(feature = "s3")]

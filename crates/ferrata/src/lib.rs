@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 
 mod connect;
@@ -75,7 +76,7 @@ pub use ferrata_core::graph::{
 };
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
-pub use ferrata_core::runtime::{self, Event, Outcome, RunHandle, Runtime};
+pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};
 pub use ferrata_core::state::{self, Context, Draft, Patch, State, Update};
 pub use ferrata_core::store::{self, CheckpointStore, MemoryStore};
 pub use ferrata_core::testing;
@@ -86,6 +87,8 @@ pub use ferrata_core::{
 pub use ferrata_macros::State;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "postgres")]
+pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "s3")]
 pub use ferrata_store_s3::{S3Options, S3Store};
 

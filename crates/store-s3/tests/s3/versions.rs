@@ -1,14 +1,27 @@
-//! A bucket that keeps versions, on a real server: a purge leaves none of them.
+//! What only a real server shows: its conditional writes are sound, and a purge leaves no version in a bucket that keeps them.
 
 use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
 use ferrata_core::Seq;
 use ferrata_core::store::{CheckpointStore as _, PruneCut};
+use ferrata_store_s3::{S3Options, S3Store};
 use ferrata_test_servers::{Service, service_url};
 
 use crate::author::Author;
 use crate::memory::SECRET_KEY;
 use crate::raw::Raw;
 use crate::spaces::client;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
+async fn the_server_keeps_conditional_writes_apart() {
+    let raw = Raw::on_server().await;
+    let store =
+        S3Store::with_client(raw.client.clone(), raw.bucket, &raw.prefix, S3Options::default()).unwrap();
+    for _ in 0..5 {
+        store.setup().await.unwrap();
+    }
+    raw.clear().await;
+}
 
 #[tokio::test]
 #[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
@@ -40,7 +53,11 @@ async fn a_purge_leaves_no_version_of_a_run() {
     let listed = raw.client.list_object_versions().bucket(raw.bucket).prefix(prefix).send().await.unwrap();
     assert!(listed.delete_markers().is_empty(), "no mark of a deletion is left");
     for version in listed.versions() {
-        assert_eq!(version.size(), Some(18), "only marks are left, which hold nothing of the run: {version:?}");
+        assert_eq!(
+            version.size(),
+            Some(18),
+            "only marks are left, which hold nothing of the run: {version:?}"
+        );
     }
     log.write(&store, 2).await;
     log.is_kept(&store, "in its new life").await;
