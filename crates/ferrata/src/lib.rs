@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
 //! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 
@@ -87,6 +88,8 @@ pub use ferrata_core::{
 pub use ferrata_macros::State;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "postgres")]
+pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 
