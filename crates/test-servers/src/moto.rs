@@ -38,6 +38,12 @@ impl Moto {
         Ok(Self { server })
     }
 
+    /// Tells whether [`start`](Self::start) has one to start, and need not install it first.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        venv::is_installed()
+    }
+
     /// Returns the endpoint, as an S3 client takes it.
     #[must_use]
     pub fn url(&self) -> String {

@@ -1,5 +1,6 @@
 //! A server that can be killed, stopped, started again and made to stand still.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,9 +14,6 @@ use crate::{port, resp, wait};
 
 /// How long a server may take until it answers: it takes a second, and a busy machine many.
 const STARTING: Duration = Duration::from_secs(60);
-
-/// How often another port is tried when somebody was quicker.
-const PORTS: u32 = 5;
 
 /// How a kind of server says that it is ready, in a way that no other server on its port can say.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +63,7 @@ impl Server {
             server.launch = launch(server.port, server.folder.path());
             server.launch.disposable = server.folder.disposable();
             match server.restart() {
-                Err(error) if error.is_port_taken() && attempt < PORTS => {}
+                Err(error) if error.is_port_taken() && attempt < port::TRIES => {}
                 Err(error) => return Err(error),
                 Ok(()) => break,
             }
@@ -77,6 +75,12 @@ impl Server {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the address that it listens on, also while it is down.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
     /// Returns the folder of its data and its log.

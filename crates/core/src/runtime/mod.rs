@@ -3,12 +3,18 @@
 mod attempt;
 mod committer;
 mod driver;
+mod edit;
 mod event;
+mod fork;
 mod handle;
+mod history;
 mod load;
 mod log;
 mod outcome;
+mod past;
+mod recovery;
 mod resume;
+mod retention;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
 mod shared;
@@ -16,9 +22,18 @@ mod signal;
 mod start;
 mod tasks;
 
+pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
+pub use fork::ForkRequest;
 pub use handle::RunHandle;
-pub use outcome::{Outcome, Question};
+pub use outcome::Outcome;
+pub use past::{
+    Ancestor, Change, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position, Replanned, Verified,
+    Waiting,
+};
+pub use recovery::Stalled;
 pub use resume::ResumeRequest;
+pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
 pub use runtime::{Runtime, RuntimeBuilder};
+pub use signal::SignalRequest;
 pub use start::StartRequest;

@@ -24,6 +24,8 @@ use crate::store::{RunAppend, RunHead};
 pub(crate) struct Terms {
     pub(crate) allow_changed_graph: bool,
     pub(crate) take_over: bool,
+    /// Whether nobody asked for it: then a run that makes no progress is parked.
+    pub(crate) recovery: bool,
 }
 
 /// A resume that is being prepared; `.await` takes the run.
@@ -82,7 +84,8 @@ fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
     }
 }
 
-/// Claims a run and drives it. A run that waits for an answer is not claimed: the handle tells what it waits for.
+/// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
+/// what it waits for.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
@@ -96,7 +99,9 @@ pub(crate) async fn resume<S: State>(
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
         return Err(Error::new(ErrorKind::Invalid, message).with_run(run));
     }
-    if head.status != RunStatus::InProgress {
+    let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
+    let asleep = head.owner.is_none() && head.wake_at.is_some();
+    if (head.status != RunStatus::InProgress || asleep) && !due {
         return Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None));
     }
     let driven = shared.enter(run)?;
@@ -114,12 +119,23 @@ pub(crate) async fn resume<S: State>(
         );
         return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(folded.last.seq));
     }
+    if terms.recovery && machine.fruitless >= shared.limits.max_claims {
+        drop(driven);
+        let reason = format!(
+            "taken up {} times without any progress; look at its node, then unpause it",
+            machine.fruitless
+        );
+        return park(shared, graph, run, reason).await;
+    }
     let changed = machine.changed_graph();
     let (settled, unmet) = machine.resettle();
     let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
     let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
     log.follow(&folded);
     log.epoch = folded.last.epoch.next();
+    log.state_version = graph.schema().version();
+    // The original stays as it is until the new form is written whole.
+    let migrated = folded.version != log.state_version;
     let graph_changed = changed.is_some();
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
     events.extend(
@@ -130,7 +146,8 @@ pub(crate) async fn resume<S: State>(
     let mut records = Vec::new();
     for event in events {
         machine.absorb(&event)?;
-        records.push(log.record(&event, About::default(), &machine, || state.to_channels_json())?);
+        let about = About { base: migrated && records.is_empty(), ..About::default() };
+        records.push(log.record(&event, about, &machine, || state.to_channels_json())?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
@@ -148,6 +165,18 @@ pub(crate) async fn resume<S: State>(
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
     Ok(drive(Arc::clone(shared), graph.clone(), policy, driven, parts))
+}
+
+/// Pauses a run that keeps ending its process.
+async fn park<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    reason: String,
+) -> Result<RunHandle<S>> {
+    tracing::error!(%run, reason, "the run is parked");
+    super::signal::park(shared, run, reason).await?;
+    Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None))
 }
 
 impl<S: State> IntoFuture for ResumeRequest<S> {

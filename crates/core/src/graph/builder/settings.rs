@@ -19,6 +19,13 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
+    /// Sets how often one run may go back to nodes by [`Route::revisit`](crate::graph::Route::revisit), all nodes together; no
+    /// limit unless set, beside that of each node ([`max_replans`](Self::max_replans)). A run that would go beyond it fails.
+    pub fn max_replans_total(mut self, replans: u32) -> Self {
+        self.outline.max_replans_total = Some(replans);
+        self
+    }
+
     /// Sets how long one run may take in all, more than zero; no limit unless set. A run that takes longer fails.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.outline.deadline = Some(deadline);
@@ -43,6 +50,13 @@ impl<S: State> GraphBuilder<S> {
 }
 
 impl GraphBuilder<Context> {
+    /// Sets the version of the form that the context has; 1 unless set. Raise it when code reads what is stored otherwise, and
+    /// say with [`migrate`](Self::migrate) how to bring older runs forward.
+    pub fn state_version(mut self, version: u32) -> Self {
+        self.outline.schema = self.outline.schema.with_version(version);
+        self
+    }
+
     /// Declares a channel of the context and how updates join it; a channel that is not declared has [`Reducer::Last`].
     pub fn channel(mut self, name: impl Into<String>, reducer: Reducer) -> Self {
         let name = name.into();
