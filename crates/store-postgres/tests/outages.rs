@@ -96,12 +96,13 @@ async fn a_server_that_is_stopped_under_load_loses_and_doubles_nothing() {
 async fn a_server_that_is_down_is_unavailable() {
     let server = start(PostgresOptions::default().with_fsync(false)).await;
     let schema = Schema::at(server.url());
-    let options = schema.options().with_acquire_timeout(Duration::from_millis(300));
+    let options = schema.options().with_acquire_timeout(Duration::from_secs(1));
     let store = PostgresStore::from_url(&schema.url, options.with_connections(NonZeroU32::MIN)).unwrap();
-    store.setup().await.unwrap();
+    schema.store().setup().await.unwrap();
+    let mut author = Author::new("r");
+    retried(async || store.head(&author.run).await).await;
     let down = Arc::clone(&server);
     spawn_blocking(move || down.stop().unwrap()).await.unwrap();
-    let mut author = Author::new("r");
     let entry = author.next(1);
     // The first call may find the dead connection, of which it does not know how far the append came.
     let _ = append(&store, entry.clone()).await.unwrap_err();
