@@ -124,13 +124,14 @@ async fn a_server_that_is_down_is_unavailable() {
 )]
 async fn a_full_disk_is_named_and_survived() {
     let disk = std::path::PathBuf::from(std::env::var_os("STORE_TEST_SMALL_DISK").unwrap());
-    let options =
-        PostgresOptions::default().with_dir(disk.join("postgres")).with_setting("max_wal_size", "32MB");
+    let (folder, ballast) = (disk.join("postgres"), disk.join("ballast"));
+    // What a run before this one left, if it failed.
+    let _ = (std::fs::remove_dir_all(&folder), std::fs::remove_file(&ballast));
+    let options = PostgresOptions::default().with_dir(&folder).with_setting("max_wal_size", "32MB");
     let server = start(options.with_setting("min_wal_size", "32MB")).await;
     let schema = Schema::at(server.url());
     let store = schema.store();
     store.setup().await.unwrap();
-    let ballast = disk.join("ballast");
     std::fs::write(&ballast, vec![0; 24 << 20]).unwrap();
     let body: &'static [u8] = vec![7; 1 << 20].leak();
     let mut author = Author::new("r");
@@ -155,4 +156,5 @@ async fn a_full_disk_is_named_and_survived() {
     retried(async || append(&store, entry.clone()).await).await;
     is_kept(&store, &author).await;
     spawn_blocking(move || drop(server)).await.unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
 }
