@@ -40,6 +40,14 @@ async fn survives(go_down: fn(&Postgres)) {
     let options = schema.options().with_acquire_timeout(Duration::from_secs(2));
     let store = PostgresStore::from_url(&schema.url, options).unwrap();
     store.setup().await.unwrap();
+    // Every append takes a while in the server, so that some are under way whenever it goes down.
+    schema
+        .execute(
+            "CREATE FUNCTION {schema}.linger() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END';
+             CREATE TRIGGER linger AFTER INSERT ON {schema}.records FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
+        )
+        .await;
     let is_over = Arc::new(AtomicBool::new(false));
     let acknowledged = Arc::new(AtomicU64::new(0));
     let doubts = Arc::new(AtomicU64::new(0));
