@@ -1,0 +1,50 @@
+//! How long reading and linting takes; run with `cargo test --release -p ferrata-dot --test speed -- --ignored --nocapture`.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(clippy::disallowed_methods, reason = "this measures real time")]
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use ferrata_dot::Pipeline;
+use ferrata_dot::lint::Linter;
+use ferrata_dot::transform::Transforms;
+
+/// A pipeline as people write them: tasks with prompts, checks with two ways out, classes and a stylesheet.
+fn source(nodes: usize) -> String {
+    let mut source = String::from(
+        "digraph Big { graph [goal=\"ship\", model_stylesheet=\"* { llm_model: m } .hard { reasoning_effort: high }\"]\n\
+         node [shape=box, timeout=\"900s\"]\nstart [shape=Mdiamond]\nexit [shape=Msquare]\nstart -> n0\n",
+    );
+    for at in 0..nodes {
+        writeln!(source, "n{at} [label=\"Step {at}\", prompt=\"Work on part {at} of $goal\", class=\"hard,part\", max_retries=3]")
+            .unwrap();
+        let next = if at + 1 < nodes { format!("n{}", at + 1) } else { "exit".to_owned() };
+        writeln!(
+            source,
+            "n{at} -> {next} [label=\"ok\", condition=\"outcome=success && context.ready!=no\"]"
+        )
+        .unwrap();
+        writeln!(source, "n{at} -> n{} [condition=\"outcome=fail\", weight=2]", at / 2).unwrap();
+    }
+    source + "}\n"
+}
+
+#[test]
+#[ignore = "measures; run it in release mode"]
+fn ten_thousand_nodes_are_read_and_linted_within_100_ms() {
+    let source = source(10_000);
+    let mut times: Vec<Duration> = (0..9)
+        .map(|_| {
+            let begun = Instant::now();
+            let mut pipeline = Pipeline::parse(source.as_bytes()).unwrap();
+            Transforms::default().apply(&mut pipeline).unwrap();
+            let found = Linter::default().lint(&pipeline);
+            let taken = begun.elapsed();
+            assert_eq!(found, []);
+            taken
+        })
+        .collect();
+    times.sort();
+    println!("{} bytes: median {:?}, slowest {:?}", source.len(), times[4], times[8]);
+    assert!(times[4] < Duration::from_millis(100), "{times:?}");
+}
