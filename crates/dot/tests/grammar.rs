@@ -131,9 +131,9 @@ fn strings_are_utf_8() {
 
 #[test]
 fn integers_floats_and_booleans() {
-    let pipeline = read("a [i=-42, f=-3.14, h=.5, t=true, n=false]");
+    let pipeline = read("a [i=-42, f=-2.75, h=.5, t=true, n=false]");
     assert_eq!(value(&pipeline, "a", "i"), Value::Integer(-42));
-    assert_eq!(value(&pipeline, "a", "f"), Value::Float(-3.14));
+    assert_eq!(value(&pipeline, "a", "f"), Value::Float(-2.75));
     assert_eq!(value(&pipeline, "a", "h"), Value::Float(0.5));
     assert_eq!(value(&pipeline, "a", "t"), Value::Boolean(true));
     assert_eq!(value(&pipeline, "a", "n"), Value::Boolean(false));
