@@ -29,10 +29,14 @@
 //! - A [`Document`] that is printed and read again is the same document.
 //! - A mistake names its place, and wherever possible what to write instead.
 
+pub mod compile;
 pub mod condition;
+pub mod handler;
 pub mod lint;
+pub mod outcome;
 mod parse;
 pub mod pipeline;
+pub mod select;
 pub mod source;
 mod suggest;
 pub mod syntax;

@@ -7,7 +7,12 @@ const SHOWN: usize = 80;
 
 /// Returns the beginning of a text, for a message.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(SHOWN) {
+    shortened(text, SHOWN)
+}
+
+/// Returns at most so many characters of a text, and two points if that is not all.
+pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}..", &text[..at]).into(),
         None => text.into(),
     }

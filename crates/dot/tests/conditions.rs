@@ -1,5 +1,4 @@
 //! The condition language: what holds, what is refused, and that any text gets an answer.
-#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use ferrata_dot::condition::{Condition, Facts};
 use proptest::prelude::*;

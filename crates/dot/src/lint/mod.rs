@@ -67,7 +67,11 @@ impl Linter {
 
     /// Returns what all rules find: errors first, then by place in the source.
     pub fn lint(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
-        let view = View::new(pipeline, &self.types);
+        self.lint_with(pipeline, &self.types)
+    }
+
+    fn lint_with(&self, pipeline: &Pipeline, types: &[String]) -> Vec<Diagnostic> {
+        let view = View::new(pipeline, types);
         let mut found = Vec::new();
         for rule in rules::BUILT_IN {
             rule(&view, &mut found);
@@ -85,7 +89,17 @@ impl Linter {
     ///
     /// [`LintError`] with everything that was found, if there is an error among it.
     pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Diagnostic>, LintError> {
-        let diagnostics = self.lint(pipeline);
+        self.check_with(pipeline, std::iter::empty())
+    }
+
+    /// Checks with some more types known.
+    pub(crate) fn check_with<'a>(
+        &self,
+        pipeline: &Pipeline,
+        more: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Diagnostic>, LintError> {
+        let types: Vec<String> = self.types.iter().cloned().chain(more.map(str::to_owned)).collect();
+        let diagnostics = self.lint_with(pipeline, &types);
         let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
         if errors { Err(LintError { diagnostics }) } else { Ok(diagnostics) }
     }
