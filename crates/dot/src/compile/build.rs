@@ -12,7 +12,7 @@ use super::stage::{Role, StageNode};
 use super::text::digest;
 use crate::condition::Condition;
 use crate::handler::Registry;
-use crate::pipeline::{Node, Pipeline};
+use crate::pipeline::{Attributes, Node, Pipeline};
 use crate::select::Candidate;
 use crate::value::Value;
 
@@ -121,6 +121,7 @@ fn ways(
         to_conditional: Vec::with_capacity(outgoing.len()),
         decides: types[at].0 == CONDITIONAL,
         retry_target: if exit { None } else { own_target(pipeline, node) },
+        named: named(pipeline, &node.attributes),
         gates: Vec::new(),
     };
     for edge in outgoing.iter().map(|at| &pipeline.edges()[*at]) {
@@ -135,6 +136,7 @@ fn ways(
         ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
     }
     if exit {
+        ways.named.extend(named(pipeline, &pipeline.attributes));
         let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate());
         let graph = || {
             let named = |key: &str, why| existing(pipeline, &pipeline.attributes.text(key), why);
@@ -149,6 +151,12 @@ fn ways(
             .collect();
     }
     Ok(ways)
+}
+
+/// Returns the nodes that there are of those that attributes name to jump to.
+fn named(pipeline: &Pipeline, attributes: &Attributes) -> Vec<String> {
+    let keys = ["retry_target", "fallback_retry_target"].iter();
+    keys.filter_map(|key| pipeline.node(&attributes.text(key))).map(|node| node.id().to_owned()).collect()
 }
 
 /// Returns the node that a node itself names to jump to.

@@ -25,6 +25,8 @@ pub(super) struct Ways {
     pub(super) decides: bool,
     /// Where a failure jumps, the first that exists.
     pub(super) retry_target: Option<(String, Jump)>,
+    /// Every node that is named to be jumped to, also where another one comes first: they are part of the graph.
+    pub(super) named: Vec<String>,
     /// What the exit looks at.
     pub(super) gates: Vec<Gate>,
 }
@@ -162,6 +164,6 @@ impl Ways {
         let jumps = self.retry_target.iter().map(|(to, _)| to);
         let gates = self.gates.iter().filter_map(|gate| gate.target.as_ref().map(|(to, _)| to));
         let mut seen = std::collections::HashSet::new();
-        edges.chain(jumps).chain(gates).filter(|to| seen.insert(*to)).cloned().collect()
+        edges.chain(jumps).chain(gates).chain(&self.named).filter(|to| seen.insert(*to)).cloned().collect()
     }
 }

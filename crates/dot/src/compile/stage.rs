@@ -190,11 +190,12 @@ impl StageNode {
             changes.push((key.clone(), Some(value.clone())));
         }
         changes.push(("current_node".to_owned(), Some(self.node.id().into())));
-        if !self.passes {
-            changes.push(("outcome".to_owned(), Some(outcome.status.as_str().into())));
-            let label =
-                (!outcome.preferred_label.is_empty()).then(|| outcome.preferred_label.as_str().into());
-            changes.push(("preferred_label".to_owned(), label));
+        changes.push(("outcome".to_owned(), Some(outcome.status.as_str().into())));
+        for (key, text) in
+            [("preferred_label", &outcome.preferred_label), ("failure_reason", &outcome.failure_reason)]
+        {
+            // What the last outcome does not say is taken away: an old label would steer a node that it was not meant for.
+            changes.push((key.to_owned(), (!text.is_empty()).then(|| text.as_str().into())));
         }
         if self.node.is_goal_gate() {
             changes.push((gate_key(self.node.id()), Some(outcome.status.as_str().into())));

@@ -20,8 +20,8 @@ use ferrata_dot::transform::Transforms;
 /// times. Words: `success`, `partial`, `retry`, `fail`, `skipped`, `transient`, `permanent`, `no_status`, `panic`, `hang`;
 /// then after `/` what to set: `label:x`, `next:a+b`, `key:value`.
 #[derive(Clone, Debug, Default)]
-pub struct Scripted {
-    pub calls: Arc<Mutex<BTreeMap<String, usize>>>,
+pub(crate) struct Scripted {
+    pub(crate) calls: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
 #[async_trait]
@@ -63,50 +63,55 @@ impl Handler for Scripted {
 }
 
 /// A pipeline with a start, an exit and these statements, whose nodes are scripted.
-pub fn source(statements: &str) -> String {
-    format!("digraph G {{ start [shape=Mdiamond] exit [shape=Msquare] node [type=scripted, prompt=x, retry_policy=none] {statements} }}")
+pub(crate) fn source(statements: &str) -> String {
+    format!(
+        "digraph G {{ start [shape=Mdiamond] exit [shape=Msquare] node [type=scripted, prompt=x, retry_policy=none] {statements} }}"
+    )
 }
 
-pub fn pipeline(source: &str) -> Pipeline {
+pub(crate) fn pipeline(source: &str) -> Pipeline {
     let mut pipeline =
         Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{}", error.report("test.dot")));
     Transforms::default().apply(&mut pipeline).unwrap();
     pipeline
 }
 
-pub fn registry() -> Registry {
+pub(crate) fn registry() -> Registry {
     Registry::default().with("scripted", Scripted::default())
 }
 
-pub fn compile(source: &str, registry: Registry) -> Graph<Context> {
+pub(crate) fn compile(source: &str, registry: Registry) -> Graph<Context> {
     Compiler::new(registry).compile(&pipeline(source)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// How a run ended.
-pub struct Ran {
+pub(crate) struct Ran {
     /// The nodes in the order in which they ended.
-    pub path: Vec<String>,
-    pub outcome: Outcome<Context>,
+    pub(crate) path: Vec<String>,
+    pub(crate) outcome: Outcome<Context>,
 }
 
 impl Ran {
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.path.join(" ")
     }
 
-    pub fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         match &self.outcome {
             Outcome::Completed(context) => context,
             other => panic!("not completed: {other:?}"),
         }
     }
 
-    pub fn text(&self, key: &str) -> String {
-        self.context().get_value(key).map(|value| value.as_str().map_or(value.to_string(), str::to_owned)).unwrap_or_default()
+    pub(crate) fn text(&self, key: &str) -> String {
+        self.context()
+            .get_value(key)
+            .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+            .unwrap_or_default()
     }
 
     /// Why it failed.
-    pub fn failure(&self) -> String {
+    pub(crate) fn failure(&self) -> String {
         match &self.outcome {
             Outcome::Failed { failure, .. } => failure.message.clone(),
             other => panic!("not failed: {other:?}"),
@@ -114,15 +119,16 @@ impl Ran {
     }
 }
 
-pub async fn path_of(store: &MemoryStore, run: &RunKey) -> Vec<String> {
-    let history = store.history(run, Page::default()).await.unwrap();
+pub(crate) async fn path_of(store: &MemoryStore, run: &RunKey) -> Vec<String> {
+    let history = store.history(run, Page::first(1000)).await.unwrap();
     let nodes = history.items.iter().filter(|header| header.kind == ferrata_core::record::RecordKind::Node);
-    let mut nodes: Vec<_> = nodes.map(|header| (header.seq, header.node.as_ref().unwrap().0.to_string())).collect();
+    let mut nodes: Vec<_> =
+        nodes.map(|header| (header.seq, header.node.as_ref().unwrap().to_string())).collect();
     nodes.sort();
     nodes.into_iter().map(|(_, node)| node).collect()
 }
 
-pub async fn run_with(source: &str, registry: Registry, input: Context) -> Ran {
+pub(crate) async fn run_with(source: &str, registry: Registry, input: Context) -> Ran {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let graph = compile(source, registry);
@@ -132,6 +138,6 @@ pub async fn run_with(source: &str, registry: Registry, input: Context) -> Ran {
     Ran { path, outcome }
 }
 
-pub async fn run(statements: &str) -> Ran {
+pub(crate) async fn run(statements: &str) -> Ran {
     run_with(&source(statements), registry(), Context::new()).await
 }
