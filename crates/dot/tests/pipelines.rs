@@ -3,10 +3,15 @@
 
 mod support;
 
-use ferrata_core::ErrorKind;
-use ferrata_core::runtime::Runtime;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::MemoryStore;
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::{ErrorKind, RunKey};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::Noop;
 use serde_json::json;
@@ -138,8 +143,8 @@ const PATHS: &[(&str, &str)] = &[
     // Several edges between the same nodes.
     ("a start -> a a -> exit [label=one] a -> exit [label=two, condition=\"outcome=fail\"]", "start a exit"),
     // Retries.
-    ("a [does=\"retry success\", max_retries=1] start -> a -> exit", "start a exit"),
-    ("a [does=\"transient success\", max_retries=1] start -> a -> exit", "start a exit"),
+    ("a [does=\"retry,success\", max_retries=1] start -> a -> exit", "start a exit"),
+    ("a [does=\"transient,success\", max_retries=1] start -> a -> exit", "start a exit"),
     (
         "a [does=retry, allow_partial=true] b start -> a a -> b [condition=\"outcome=partial_success\"] b -> exit",
         "start a b exit",
@@ -150,7 +155,7 @@ const PATHS: &[(&str, &str)] = &[
         "a [does=hang, timeout=20ms] b start -> a a -> b [condition=\"outcome=fail\"] b -> exit",
         "start a b exit",
     ),
-    ("a [does=\"hang success\", timeout=20ms, max_retries=1] start -> a -> exit", "start a exit"),
+    ("a [does=\"hang,success\", timeout=20ms, max_retries=1] start -> a -> exit", "start a exit"),
     // A run that ends where no edge leads on.
     ("a b start -> a a -> b [condition=\"outcome=success\"] a -> exit", "start a b"),
     // A fresh start.
@@ -164,11 +169,7 @@ const PATHS: &[(&str, &str)] = &[
 async fn pipelines_take_their_paths() {
     for (statements, path) in PATHS {
         let ran = run(statements).await;
-        assert!(
-            matches!(ran.outcome, ferrata_core::runtime::Outcome::Completed(_)),
-            "{statements}: {:?}",
-            ran.outcome
-        );
+        assert!(matches!(ran.outcome, Outcome::Completed(_)), "{statements}: {:?}", ran.outcome);
         assert_eq!(ran.path(), *path, "{statements}");
     }
     assert!(PATHS.len() >= 40);
@@ -227,6 +228,72 @@ async fn pipelines_fail_with_their_reasons() {
         assert_eq!(ran.failure(), *reason, "{statements}");
         assert_eq!(ran.path(), *path, "{statements}");
     }
+}
+
+/// What a run comes to: its path, its status and what its context holds.
+async fn result(
+    store: &MemoryStore,
+    key: &RunKey,
+    outcome: Outcome<Context>,
+) -> (Vec<String>, String, Context) {
+    let (status, context) = match outcome {
+        Outcome::Completed(context) => ("completed".to_owned(), context),
+        Outcome::Failed { failure, state } => (failure.message, state),
+        other => panic!("{other:?}"),
+    };
+    (path_of(store, key).await, status, context)
+}
+
+/// Lets a process die at one write, and another one go on with the run.
+async fn crash(graph: &Graph<Context>, at: u64, fault: Fault) -> Option<(Vec<String>, String, Context)> {
+    let (memory, key) = (MemoryStore::new(), RunKey::try_from("r").unwrap());
+    let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
+    let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
+    let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
+    let ended = match first.start(graph, Context::new()).id("r").await {
+        Ok(run) => run.wait().await.ok(),
+        Err(_) => None,
+    };
+    if !store.is_crashed() {
+        // The run has fewer writes than that.
+        return None;
+    }
+    store.crash();
+    drop((first, ended));
+    let second = Runtime::builder(memory.clone()).build().await.unwrap();
+    let run = match second.head(&key).await.unwrap() {
+        Some(head) if head.status == RunStatus::InProgress => {
+            second.resume(graph, "r").take_over().await.unwrap()
+        }
+        // The last write got through, or the first one did not.
+        _ => second.start(graph, Context::new()).id("r").await.unwrap(),
+    };
+    let outcome = run.wait().await.unwrap();
+    Some(result(&memory, run.run(), outcome).await)
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_changes_nothing() {
+    let failures = FAILURES.iter().map(|(statements, ..)| statements);
+    let mut crashes = 0;
+    for statements in PATHS.iter().map(|(statements, _)| statements).chain(failures) {
+        let graph = compile(&source(statements), registry());
+        let store = MemoryStore::new();
+        let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        let outcome = run.wait().await.unwrap();
+        let expected = result(&store, run.run(), outcome).await;
+        for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+            let mut at = 0;
+            while let Some(ended) = crash(&graph, at, fault).await {
+                assert_eq!(ended, expected, "{statements}, {fault:?} at write {at}");
+                at += 1;
+                crashes += 1;
+            }
+            assert!(at > 2, "{statements}: only {at} writes");
+        }
+    }
+    assert!(crashes > 400, "{crashes}");
 }
 
 #[tokio::test]
@@ -295,7 +362,7 @@ async fn a_fail_is_not_retried() {
 #[tokio::test]
 async fn a_success_resets_the_retries() {
     let ran = run(
-        "a [does=\"retry success retry success/done:yes\", max_retries=1] start -> a a -> exit [condition=\"done\"] a -> a",
+        "a [does=\"retry,success retry,success/done:yes\", max_retries=1] start -> a a -> exit [condition=\"done\"] a -> a",
     )
     .await;
     completes(&ran, "start a a exit");
@@ -324,7 +391,7 @@ async fn loop_restart_leaves_the_input_and_the_graph_alone() {
 async fn a_failed_run_is_retried_where_it_failed() {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
-    let graph = compile(&source("a b [does=\"fail success\"] start -> a -> b -> exit"), registry());
+    let graph = compile(&source("a b [does=\"fail,success\"] start -> a -> b -> exit"), registry());
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     run.wait().await.unwrap();
     runtime.retry(run.run()).await.unwrap();

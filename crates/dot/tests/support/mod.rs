@@ -16,8 +16,9 @@ use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
 use ferrata_dot::outcome::{StageOutcome, Status};
 use ferrata_dot::transform::Transforms;
 
-/// Does what the node's attribute `does` says: a list of words, one for each time it is called, the last one for all further
-/// times. Words: `success`, `partial`, `retry`, `fail`, `skipped`, `transient`, `permanent`, `no_status`, `panic`, `hang`;
+/// Does what the node's attribute `does` says: a word for each attempt, separated by commas, for each visit, separated by
+/// blanks; the last ones for all further attempts and visits. So a node that runs again after a crash does the same again.
+/// Words: `success`, `partial`, `retry`, `fail`, `skipped`, `transient`, `permanent`, `no_status`, `panic`, `hang`;
 /// then after `/` what to set: `label:x`, `next:a+b`, `key:value`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scripted {
@@ -28,14 +29,14 @@ pub(crate) struct Scripted {
 impl Handler for Scripted {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let script = stage.node.attributes.text("does").into_owned();
-        let call = {
-            let mut calls = self.calls.lock().unwrap();
-            let call = calls.entry(stage.node.id().to_owned()).or_default();
-            *call += 1;
-            *call
+        *self.calls.lock().unwrap().entry(stage.node.id().to_owned()).or_default() += 1;
+        let at = |parts: &str, by: char, at: u32| {
+            let parts: Vec<&str> = parts.split(by).filter(|part| !part.is_empty()).collect();
+            let at = usize::try_from(at).unwrap() - 1;
+            parts.get(at).or(parts.last()).copied().unwrap_or("success").to_owned()
         };
-        let words: Vec<&str> = script.split_whitespace().collect();
-        let word = words.get(call - 1).or(words.last()).copied().unwrap_or("success");
+        let visit = at(&script, ' ', stage.cx.visit().get());
+        let word = at(&visit, ',', stage.cx.attempt());
         let mut parts = word.split('/');
         let mut outcome = match parts.next().unwrap_or_default() {
             "success" => StageOutcome::success(),
