@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferrata_core::graph::Graph;
@@ -13,7 +14,8 @@ use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::{ErrorKind, RunKey};
 use ferrata_dot::compile::Compiler;
-use ferrata_dot::handler::Noop;
+use ferrata_dot::handler::{Handler, HandlerError, Noop, Stage};
+use ferrata_dot::outcome::StageOutcome;
 use serde_json::json;
 use support::{Ran, Scripted, compile, path_of, pipeline, registry, run, run_with, source};
 
@@ -338,7 +340,7 @@ async fn max_retries_counts_attempts_beyond_the_first() {
         ("retry_policy=linear, max_retries=1", "", 2),
     ] {
         let scripted = Scripted::default();
-        let counted = scripted.calls.clone();
+        let counted = Arc::clone(&scripted.calls);
         let comma = if attributes.is_empty() { "" } else { ", " };
         let text = format!(
             "digraph G {{ {graph} start exit a [type=scripted, prompt=x, does=transient{comma}{attributes}] start -> a -> exit }}"
@@ -352,7 +354,7 @@ async fn max_retries_counts_attempts_beyond_the_first() {
 #[tokio::test]
 async fn a_fail_is_not_retried() {
     let scripted = Scripted::default();
-    let counted = scripted.calls.clone();
+    let counted = Arc::clone(&scripted.calls);
     let text = source("a [does=\"fail success\", max_retries=3] start -> a -> exit");
     let ran = run_with(&text, registry().with("scripted", scripted), Context::new()).await;
     assert_eq!(ran.failure(), "a failed");
@@ -387,11 +389,24 @@ async fn loop_restart_leaves_the_input_and_the_graph_alone() {
     assert_eq!(ran.context().get_value("internal.restarts"), Some(&json!(1)));
 }
 
+/// Fails when it is called first.
+#[derive(Debug, Default)]
+struct Flaky(AtomicBool);
+
+#[async_trait::async_trait]
+impl Handler for Flaky {
+    async fn run(&self, _stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let again = self.0.swap(true, Ordering::SeqCst);
+        Ok(if again { StageOutcome::success() } else { StageOutcome::fail("not yet") })
+    }
+}
+
 #[tokio::test]
 async fn a_failed_run_is_retried_where_it_failed() {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
-    let graph = compile(&source("a b [does=\"fail,success\"] start -> a -> b -> exit"), registry());
+    let text = source("a b [type=flaky] start -> a -> b -> exit");
+    let graph = compile(&text, registry().with("flaky", Flaky::default()));
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     run.wait().await.unwrap();
     runtime.retry(run.run()).await.unwrap();

@@ -140,8 +140,8 @@ fn ways(
         let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate());
         let graph = || {
             let named = |key: &str, why| existing(pipeline, &pipeline.attributes.text(key), why);
-            named("retry_target", Jump::GraphRetryTarget)
-                .or_else(|| named("fallback_retry_target", Jump::GraphFallbackRetryTarget))
+            named("retry_target", Jump::OfGraph)
+                .or_else(|| named("fallback_retry_target", Jump::FallbackOfGraph))
         };
         ways.gates = gates
             .map(|gate| Gate {
@@ -162,8 +162,7 @@ fn named(pipeline: &Pipeline, attributes: &Attributes) -> Vec<String> {
 /// Returns the node that a node itself names to jump to.
 fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, Jump)> {
     let named = |key: &str, why| existing(pipeline, &node.attributes.text(key), why);
-    named("retry_target", Jump::RetryTarget)
-        .or_else(|| named("fallback_retry_target", Jump::FallbackRetryTarget))
+    named("retry_target", Jump::Own).or_else(|| named("fallback_retry_target", Jump::Fallback))
 }
 
 /// Returns a target if there is such a node; lint has warned of the others.

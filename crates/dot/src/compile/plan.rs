@@ -41,19 +41,19 @@ pub(super) struct Gate {
 /// Which attribute names the node that is jumped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Jump {
-    RetryTarget,
-    FallbackRetryTarget,
-    GraphRetryTarget,
-    GraphFallbackRetryTarget,
+    Own,
+    Fallback,
+    OfGraph,
+    FallbackOfGraph,
 }
 
 impl Jump {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
-            Self::RetryTarget => "retry_target",
-            Self::FallbackRetryTarget => "fallback_retry_target",
-            Self::GraphRetryTarget => "graph.retry_target",
-            Self::GraphFallbackRetryTarget => "graph.fallback_retry_target",
+            Self::Own => "retry_target",
+            Self::Fallback => "fallback_retry_target",
+            Self::OfGraph => "graph.retry_target",
+            Self::FallbackOfGraph => "graph.fallback_retry_target",
         }
     }
 }

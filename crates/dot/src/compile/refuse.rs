@@ -22,7 +22,7 @@ pub(super) fn unsupported(pipeline: &Pipeline) -> Result<(), Error> {
     for node in pipeline.nodes() {
         refuse(&node.attributes, &OF_NODE, || format!("node {}", node.id()))?;
         if node.attributes.text("selection") == "random" {
-            return Err(error(format!("node {}", node.id()), "selection=random"));
+            return Err(error(&format!("node {}", node.id()), "selection=random"));
         }
     }
     for edge in pipeline.edges() {
@@ -33,12 +33,12 @@ pub(super) fn unsupported(pipeline: &Pipeline) -> Result<(), Error> {
 
 fn refuse(attributes: &Attributes, keys: &[&str], what: impl FnOnce() -> String) -> Result<(), Error> {
     match keys.iter().find(|key| attributes.get(key).is_some()) {
-        Some(key) => Err(error(what(), key)),
+        Some(key) => Err(error(&what(), key)),
         None => Ok(()),
     }
 }
 
-fn error(what: String, key: &str) -> Error {
+fn error(what: &str, key: &str) -> Error {
     let message = format!("{what}: `{key}` has no effect yet; take it out");
     Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile")
 }
