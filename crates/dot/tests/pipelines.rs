@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
@@ -247,10 +246,12 @@ async fn result(
 }
 
 /// Lets a process die at one write, and another one go on with the run.
-async fn crash(graph: &Graph<Context>, at: u64, fault: Fault) -> Option<(Vec<String>, String, Context)> {
+async fn crash(statements: &str, at: u64, fault: Fault) -> Option<(Vec<String>, String, Context)> {
     let (memory, key) = (MemoryStore::new(), RunKey::try_from("r").unwrap());
     let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
     let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
+    // Each process makes the graph anew: nothing but the store is left of the first one.
+    let graph = &compile(&source(statements), registry());
     let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
     let ended = match first.start(graph, Context::new()).id("r").await {
         Ok(run) => run.wait().await.ok(),
@@ -262,6 +263,7 @@ async fn crash(graph: &Graph<Context>, at: u64, fault: Fault) -> Option<(Vec<Str
     }
     store.crash();
     drop((first, ended));
+    let graph = &compile(&source(statements), registry());
     let second = Runtime::builder(memory.clone()).build().await.unwrap();
     let run = match second.head(&key).await.unwrap() {
         Some(head) if head.status == RunStatus::InProgress => {
@@ -287,7 +289,7 @@ async fn a_crash_at_any_write_changes_nothing() {
         let expected = result(&store, run.run(), outcome).await;
         for fault in [Fault::CrashBefore, Fault::CrashAfter] {
             let mut at = 0;
-            while let Some(ended) = crash(&graph, at, fault).await {
+            while let Some(ended) = crash(statements, at, fault).await {
                 assert_eq!(ended, expected, "{statements}, {fault:?} at write {at}");
                 at += 1;
                 crashes += 1;
