@@ -378,11 +378,11 @@ async fn loop_restart_leaves_the_input_and_the_graph_alone() {
     input.set("given", "yes").unwrap();
     input.set("color", "white").unwrap();
     let text = source(
-        "goal=g a [does=\"success/color:red/more:x success\", goal_gate=true] \
-         start -> a a -> a [condition=\"more=x\", loop_restart=true] a -> exit",
+        "goal=g max_node_visits=5 a [does=\"success/color:red/more:x success\", goal_gate=true] b \
+         start -> a -> b b -> a [condition=\"more=x\", loop_restart=true] b -> exit",
     );
     let ran = run_with(&text, registry(), input).await;
-    completes(&ran, "start a a exit");
+    completes(&ran, "start a b a b exit");
     assert_eq!(
         (ran.text("given"), ran.text("color"), ran.text("graph.goal")),
         ("yes".into(), "white".into(), "g".into())
