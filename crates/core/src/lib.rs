@@ -3,6 +3,7 @@
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
 //! this crate alone.
 
+pub mod ask;
 mod engine;
 pub mod graph;
 pub mod node;

@@ -4,8 +4,10 @@
 
 use std::path::Path;
 
-use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, Resolution, RunFacts, RunStatus};
+use ferrata_core::graph::{Effect, Graph, NodeCheckpoint, RetryPolicy, Route};
+use ferrata_core::record::{
+    FORMAT, FailureKind, Record, RecordHeader, RecordKind, Resolution, RunFacts, RunStatus,
+};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer, Update};
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
@@ -76,6 +78,24 @@ fn flaky() -> Graph<Context> {
     Graph::<Context>::builder("flaky").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap()
 }
 
+/// A plan that no draft is ever good enough for.
+fn replanned() -> Graph<Context> {
+    Graph::<Context>::builder("replanned")
+        .node("plan", async |_cx, s| Ok(s))
+        .node("draft", async |cx, s| {
+            cx.checkpoint().await?;
+            Ok(s)
+        })
+        .checkpoint(NodeCheckpoint::After)
+        .entry("plan")
+        .edge("plan", "draft")
+        .route("draft", ["plan"], |_s, cx| {
+            Route::revisit("plan", format!("draft {} is too long", cx.visit()))
+        })
+        .build()
+        .unwrap()
+}
+
 fn notes(state: &Context) -> Vec<String> {
     state.get("notes").unwrap().unwrap_or_default()
 }
@@ -138,6 +158,31 @@ async fn a_failed_run_says_why_and_a_retried_one_goes_on() {
     let (_, runtime) = stored("retried").await;
     let run = runtime.resume(&flaky(), "r").await.unwrap();
     assert!(run.wait().await.unwrap().completed().is_some());
+}
+
+#[tokio::test]
+async fn replans_are_counted_from_records_and_from_bases() {
+    for name in ["replanned", "replanned-bases"] {
+        let (_, runtime) = stored(name).await;
+        let history = |most: u32| -> Vec<String> {
+            (1..=most).map(|n| format!("draft@{n} -> plan: draft {n} is too long")).collect()
+        };
+        let Outcome::Failed { failure, .. } = found(&runtime, &replanned(), None).await else {
+            panic!("not failed")
+        };
+        assert_eq!((failure.kind, failure.causes), (FailureKind::Replan, history(3)), "{name}");
+        runtime.retry(&key()).await.unwrap();
+        let run = runtime.resume(&replanned(), "r").await.unwrap();
+        let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("not failed") };
+        assert_eq!((failure.kind, failure.causes), (FailureKind::Replan, history(4)), "{name}");
+    }
+    let bodies = |name: &str| -> Vec<String> {
+        read(name).1.iter().map(|record| String::from_utf8_lossy(&record.body).into_owned()).collect()
+    };
+    let (records, bases) = (bodies("replanned"), bodies("replanned-bases"));
+    let (reason, counted) = (r#"{"to":"plan","reason":"draft 1 is too long"}"#, r#""replans":2"#);
+    assert!(records.iter().any(|body| body.contains(reason)) && !records.iter().any(|b| b.contains(counted)));
+    assert!(bases.iter().any(|body| body.contains(counted)) && !bases.iter().any(|b| b.contains(reason)));
 }
 
 #[test]

@@ -68,13 +68,14 @@ mod connect;
 pub mod prelude;
 
 pub use connect::connect;
+pub use ferrata_core::ask::{self, Answer, Ask, AskError};
 pub use ferrata_core::graph::{
     self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, RetryPolicy, Route,
 };
-pub use ferrata_core::node::{self, Fatal, Node, NodeContext, NodeError, NodeResult};
+pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
 pub use ferrata_core::runtime::{self, Event, Outcome, RunHandle, Runtime};
-pub use ferrata_core::state::{self, Context, Draft, State, Update};
+pub use ferrata_core::state::{self, Context, Draft, Patch, State, Update};
 pub use ferrata_core::store::{self, CheckpointStore, MemoryStore};
 pub use ferrata_core::testing;
 pub use ferrata_core::{
@@ -89,3 +90,8 @@ pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs of the page on replanning, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/replanning.md")]
+struct Replanning;

@@ -13,13 +13,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-core", &["ferrata-macros"]),
     ("ferrata-store-conformance", &["ferrata-core"]),
     ("ferrata-store-*", &["ferrata-core"]),
+    // Servers for tests only: no library may use it but in its tests.
+    ("ferrata-test-servers", &[]),
     ("ferrata-dot", &["ferrata-core"]),
     ("ferrata-inspector", &["ferrata-core"]),
     ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot"]),
     ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector"]),
     ("ferrata-benches", &["ferrata"]),
-    ("ferrata-tests", &["ferrata", "ferrata-core", "ferrata-store-*"]),
-    ("xtask", &[]),
+    ("ferrata-tests", &["ferrata", "ferrata-core", "ferrata-store-*", "ferrata-test-servers"]),
+    ("xtask", &["ferrata-test-servers"]),
 ];
 
 /// Where a dependency is declared.

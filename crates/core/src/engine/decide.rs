@@ -4,6 +4,7 @@
 
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
+use super::replan::bounded;
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::liveness::Liveness;
@@ -68,6 +69,7 @@ impl Machine {
             dropped: Vec::new(),
             settled: Settled::default(),
             wrote: Vec::new(),
+            hold: false,
             end: None,
         };
         match ending.result {
@@ -97,6 +99,7 @@ impl Machine {
                 self.bypass(plan, index, |kind| kind == EdgeKind::OnFailure, &mut done);
             }
         }
+        done.hold = plan.node(index).interrupt.after && !done.fired.is_empty();
         if self.in_flight.len() > 1 {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
@@ -354,7 +357,7 @@ impl Machine {
                 }
             }),
         }
-        if let Some(failure) = over {
+        if let Some(failure) = over.or_else(|| self.over_replans(plan, done)) {
             done.settled.start = Some(Vec::new());
             done.end = Some(End::Failed(failure));
         }
@@ -362,19 +365,20 @@ impl Machine {
 }
 
 fn back_to(plan: &Plan, target: NodeIx) -> Fired {
-    Fired { to: plan.node(target).name.clone(), items: None, back: true }
+    Fired { to: plan.node(target).name.clone(), items: None, back: true, reason: None }
 }
 
 /// Gathers fired edges by target, items together, in the order of the edges.
 fn collect(plan: &Plan, fired: Vec<crate::graph::fire::Fired>) -> Vec<Fired> {
     let mut by_edge: Vec<(EdgeIx, Fired)> = Vec::with_capacity(fired.len().min(8));
-    for crate::graph::fire::Fired { edge, item } in fired {
+    for crate::graph::fire::Fired { edge, item, reason } in fired {
         let item = item.map(Item);
         match (by_edge.last_mut(), item) {
             (Some((last, Fired { items: Some(items), .. })), Some(item)) if *last == edge => items.push(item),
             (_, item) => {
                 let to = plan.node(plan.edge(edge).to).name.clone();
-                by_edge.push((edge, Fired { to, items: item.map(|item| vec![item]), back: false }));
+                let (items, reason) = (item.map(|item| vec![item]), reason.as_deref().map(bounded));
+                by_edge.push((edge, Fired { to, items, back: false, reason }));
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::machine::Machine;
+use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::RunKey;
@@ -59,8 +60,10 @@ impl Folded {
             return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
         }
         let body = codec::decode(run, record)?;
-        if let Event::Node(nodes) = &body.event {
-            self.channels.apply(&nodes.patch)?;
+        match &body.event {
+            Event::Node(nodes) => self.channels.apply(&nodes.patch)?,
+            Event::Edit(edited) => self.channels.apply(&edited.patch)?,
+            _ => {}
         }
         match (&body.event, &body.base) {
             // Nothing but the full state: what led to it was never written.
@@ -89,7 +92,7 @@ impl Folded {
 }
 
 /// Tells whether an answer may be given, so that a refused one leaves the run untouched.
-pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
+pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message));
     let status = machine.status;
     match what {
@@ -100,10 +103,12 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
                     format!("the run is {status}; nothing is asked any more"),
                 );
             }
-            if machine.question(question).is_none() {
-                let open: Vec<_> = machine.open_questions().map(|key| machine.question_id(key)).collect();
-                let message = format!("no question `{question}` is open; open are: {}", open.join(", "));
-                return refuse(ErrorKind::NotFound, message);
+            if machine.doubt(question).is_none() {
+                let posed = machine.find_question(question)?;
+                let id = machine.id_of(&posed);
+                let message =
+                    format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it");
+                return refuse(ErrorKind::Invalid, message);
             }
             if let Resolution::Supply(patch) = resolution {
                 patch.ops().map_err(|error| {
@@ -111,6 +116,22 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
                 })?;
             }
             Ok(())
+        }
+        SignalKind::Answer { .. } if status.is_finished() => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; nothing is asked any more"))
+        }
+        SignalKind::Answer { question, answer } => machine.check_answer(question, answer, now),
+        SignalKind::Message { .. } if status.is_finished() => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; nobody receives messages any more"))
+        }
+        SignalKind::Pause { .. } if status.is_finished() => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to pause"))
+        }
+        SignalKind::Pause { .. } if machine.paused.is_some() => {
+            refuse(ErrorKind::WrongStatus, "the run is paused already".into())
+        }
+        SignalKind::Unpause if machine.paused.is_none() => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status} and not paused"))
         }
         SignalKind::Cancel { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to cancel"))
@@ -130,4 +151,12 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Puts the full id of the question into an answer that names it in short, as the log is to keep it.
+pub(crate) fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
+    if let SignalKind::Answer { question, .. } = what {
+        *question = machine.id_of(&machine.find_question(question)?);
+    }
+    Ok(())
 }

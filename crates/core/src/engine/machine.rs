@@ -1,12 +1,16 @@
 //! The machine itself: its state, and the one way it changes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use super::frontier::{Activation, ActivationKey, Local, Token};
 use super::history::{Ended, Outcome};
+use super::memo::ask_anew;
+use super::questions::Answered;
+use super::replan::Replan;
+use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
@@ -17,6 +21,7 @@ use crate::record::body::{
     AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal,
     SignalKind, Start, Started, StatusChange,
 };
+use crate::record::pause::{Message, Rested};
 
 /// What the machine knows of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub(crate) struct NodeState {
     pub(crate) spent: bool,
     /// How often the run returned to a retry target on its account.
     pub(crate) returns: u32,
+    /// How often the run went back to it on purpose.
+    pub(crate) replans: u32,
     /// What the node was like in the graph that the run was last driven with.
     pub(crate) print: Option<Fingerprint>,
 }
@@ -55,6 +62,22 @@ pub(crate) struct Machine {
     pub(crate) failure: Option<Failure>,
     /// Why somebody asked the run to stop.
     pub(crate) cancel: Option<String>,
+    /// Why somebody asked the run to stop until it is let go on.
+    pub(crate) paused: Option<String>,
+    /// Messages that nobody has taken, in order.
+    pub(crate) inbox: VecDeque<Message>,
+    /// How many messages were sent.
+    pub(crate) messages: u64,
+    /// Whether a message moves the run, which is at rest.
+    pub(crate) receiving: bool,
+    /// When time moves the run, which is at rest.
+    pub(crate) wake: Option<Timestamp>,
+    /// Activations that have ended, behind which somebody must agree to go on.
+    pub(crate) holds: BTreeSet<ActivationKey>,
+    /// How often the run was claimed since it last made any progress.
+    pub(crate) fruitless: u32,
+    /// Questions that were answered, the last ones.
+    pub(crate) answered: Vec<Answered>,
     /// How many activations have ended.
     pub(crate) tick: u64,
     /// How many activations were made.
@@ -66,6 +89,8 @@ pub(crate) struct Machine {
     /// Overwrites that an activation in flight cannot have seen.
     pub(crate) overwrites: BTreeMap<String, Overwrite>,
     pub(crate) history: Vec<Ended>,
+    /// The latest replans, with their reasons.
+    pub(crate) replans: VecDeque<Replan>,
     /// Activations that were made by the last event, in order: what the driver starts next.
     pub(crate) fresh: Vec<ActivationKey>,
     pub(crate) plan: Option<Arc<Plan>>,
@@ -89,6 +114,14 @@ impl Machine {
             status: RunStatus::InProgress,
             failure: None,
             cancel: None,
+            paused: None,
+            inbox: VecDeque::new(),
+            messages: 0,
+            receiving: false,
+            wake: None,
+            holds: BTreeSet::new(),
+            fruitless: 0,
+            answered: Vec::new(),
             tick: 0,
             started: 0,
             in_flight: BTreeMap::new(),
@@ -96,6 +129,7 @@ impl Machine {
             tokens: BTreeMap::new(),
             overwrites: BTreeMap::new(),
             history: Vec::new(),
+            replans: VecDeque::new(),
             fresh: Vec::new(),
             live: plan.as_ref().map(|plan| plan.topology.liveness()),
             plan,
@@ -142,6 +176,12 @@ impl Machine {
     pub(crate) fn absorb(&mut self, event: &Event) -> Result<()> {
         self.fresh.clear();
         match event {
+            Event::Claim(_) => self.fruitless += 1,
+            // A retry that was written down is no progress: the process may well end at the next one again.
+            Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
+            _ => self.fruitless = 0,
+        }
+        match event {
             Event::Start(Started { entry, graph, life }) => {
                 self.life = *life;
                 self.note_graph(graph);
@@ -155,17 +195,8 @@ impl Machine {
                 self.in_flight_mut(node, *visit)?.intent = true;
                 Ok(())
             }
-            Event::Status(change) => {
-                match change {
-                    StatusChange::Interrupted => self.status = RunStatus::Interrupted,
-                    StatusChange::Failed(failure) => self.fail(failure.clone()),
-                    StatusChange::Cancelled => {
-                        self.status = RunStatus::Cancelled;
-                        self.clear_frontier();
-                    }
-                }
-                Ok(())
-            }
+            Event::Step(step) => self.absorb_step(step),
+            Event::Status(change) => self.absorb_status(change),
             Event::Signal(signal) => self.absorb_signal(signal),
             Event::Claim(Claimed { settled, graph, .. }) => {
                 if let Some(graph) = graph {
@@ -174,10 +205,41 @@ impl Machine {
                 for activation in self.in_flight.values_mut().filter(|a| a.intent && a.resolution.is_none()) {
                     activation.in_doubt = true;
                 }
+                self.wake_up();
                 self.settle(settled, &[])
             }
-            Event::Release(_) | Event::Base => Ok(()),
+            Event::Release(released) => {
+                (self.receiving, self.wake) = (released.receiving, released.wake);
+                Ok(())
+            }
+            Event::Edit(_) | Event::Base => Ok(()),
         }
+    }
+
+    fn absorb_status(&mut self, change: &StatusChange) -> Result<()> {
+        match change {
+            StatusChange::Interrupted => self.status = RunStatus::Interrupted,
+            StatusChange::Failed(failure) => self.fail(failure.clone()),
+            StatusChange::Cancelled => {
+                self.status = RunStatus::Cancelled;
+                self.clear_frontier();
+            }
+            StatusChange::Asked(asking) => return self.absorb_asked(asking),
+            StatusChange::Expired(expired) => return self.absorb_expired(expired),
+            StatusChange::Rested(Rested { status, receiving, wake }) => {
+                (self.status, self.receiving, self.wake) = (*status, *receiving, *wake);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a run at rest go on, unless it is paused or has ended.
+    pub(super) fn wake_up(&mut self) {
+        if self.status.is_finished() || self.paused.is_some() {
+            return;
+        }
+        self.status = RunStatus::InProgress;
+        (self.receiving, self.wake) = (false, None);
     }
 
     fn note_graph(&mut self, graph: &BTreeMap<NodeName, Fingerprint>) {
@@ -229,6 +291,7 @@ impl Machine {
             live.finished(index);
         }
         self.tick += 1;
+        self.fruitless = 0;
         let succeeded = done.failure.is_none();
         let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
         self.nodes[node as usize].succeeded = Some(succeeded);
@@ -240,6 +303,7 @@ impl Machine {
             let to = self.known(name)?;
             self.drop_last(node, to);
         }
+        self.note_replans(done);
         for name in &done.skipped {
             let skipped = self.local(name);
             self.nodes[skipped as usize].skipped = true;
@@ -250,6 +314,9 @@ impl Machine {
         self.settle(&done.settled, &done.fired)?;
         if self.in_flight.is_empty() {
             self.overwrites.clear();
+        }
+        if done.hold {
+            self.holds.insert(key);
         }
         match &done.end {
             None => {}
@@ -276,7 +343,7 @@ impl Machine {
     fn absorb_signal(&mut self, signal: &Signal) -> Result<()> {
         match &signal.what {
             SignalKind::Respond { question, resolution } => {
-                let key = self.question(question).ok_or_else(|| {
+                let key = self.doubt(question).ok_or_else(|| {
                     Error::new(
                         ErrorKind::Corrupt,
                         format!("an answer to a question that was not open: {question}"),
@@ -287,9 +354,31 @@ impl Machine {
                     activation.intent = false;
                     activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
                 }
-                if self.status == RunStatus::Interrupted {
-                    self.status = RunStatus::InProgress;
+                self.wake_up();
+                Ok(())
+            }
+            SignalKind::Answer { question, answer } => {
+                self.absorb_answer(question, answer, signal.by.as_ref(), signal.at)
+            }
+            SignalKind::Message { body } => {
+                let (body, by) = (Arc::clone(body), signal.by.clone());
+                self.inbox.push_back(Message { number: self.messages, body, by, at: signal.at });
+                self.messages += 1;
+                if self.receiving {
+                    self.wake_up();
                 }
+                Ok(())
+            }
+            SignalKind::Pause { reason } => {
+                self.paused = Some(reason.clone());
+                if self.status == RunStatus::AwaitingInput {
+                    self.status = RunStatus::Interrupted;
+                }
+                Ok(())
+            }
+            SignalKind::Unpause => {
+                self.paused = None;
+                self.wake_up();
                 Ok(())
             }
             SignalKind::Cancel { reason } => {
@@ -299,7 +388,8 @@ impl Machine {
             SignalKind::Retry { settled } => {
                 self.status = RunStatus::InProgress;
                 self.failure = None;
-                for (key, activation) in std::mem::take(&mut self.stopped_at) {
+                for (key, mut activation) in std::mem::take(&mut self.stopped_at) {
+                    ask_anew(&mut activation.memos);
                     self.insert(key, Activation { failed: 0, intent: false, ..activation });
                 }
                 self.settle(settled, &[])
@@ -412,12 +502,7 @@ impl Machine {
         self.tokens.entry(to).or_default().push(token);
     }
 
-    /// Lists the activations of which nobody knows what became of them.
-    pub(crate) fn open_questions(&self) -> impl Iterator<Item = ActivationKey> + '_ {
-        self.in_flight.iter().filter(|(_, activation)| activation.in_doubt).map(|(&key, _)| key)
-    }
-
-    fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: Failure) {
         self.status = RunStatus::Failed;
         self.failure = Some(failure);
     }
@@ -427,19 +512,8 @@ impl Machine {
         self.tokens.clear();
         self.stopped_at.clear();
         self.overwrites.clear();
+        self.holds.clear();
         self.live = self.plan.as_ref().map(|plan| plan.topology.liveness());
-    }
-
-    /// Finds the activation that a question is about.
-    pub(crate) fn question(&self, id: &str) -> Option<ActivationKey> {
-        let (node, visit) = id.rsplit_once('@')?;
-        let key = (self.find(node)?, Visit::new(visit.parse().ok()?));
-        self.in_flight.get(&key).filter(|activation| activation.in_doubt).map(|_| key)
-    }
-
-    /// Returns the id of the question about an activation.
-    pub(crate) fn question_id(&self, key: ActivationKey) -> String {
-        format!("{}@{}", self.name(key.0), key.1)
     }
 
     fn known(&self, name: &NodeName) -> Result<Local> {
@@ -448,7 +522,7 @@ impl Machine {
         })
     }
 
-    fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
+    pub(super) fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
         let missing = self.not_in_flight(node, visit);
         let key = (self.known(node)?, visit);
         self.in_flight.get_mut(&key).ok_or(missing)

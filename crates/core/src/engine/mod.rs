@@ -8,6 +8,9 @@ pub(crate) mod fold;
 pub(crate) mod frontier;
 pub(crate) mod history;
 pub(crate) mod machine;
+pub(crate) mod memo;
+pub(crate) mod questions;
+pub(crate) mod replan;
 pub(crate) mod snapshot;
 
 #[cfg(test)]

@@ -10,11 +10,15 @@ use uuid::Uuid;
 use super::frontier::{Activation, Local, Token};
 use super::history::Ended;
 use super::machine::{Machine, NodeState, Overwrite};
+use super::questions::Answered;
+use super::replan::Replan;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, Visit};
 use crate::record::codec::to_raw;
+use crate::record::memo::Memo;
+use crate::record::pause::Message;
 use crate::record::{Failure, Resolution, RunStatus};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -30,6 +34,22 @@ struct Stored {
     failure: Option<Failure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cancel: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inbox: Vec<Message>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    messages: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    receiving: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wake: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    holds: Vec<(Local, Visit)>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    fruitless: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answered: Vec<Answered>,
     tick: u64,
     started: u64,
     nodes: Vec<StoredNode>,
@@ -42,6 +62,8 @@ struct Stored {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     overwrites: BTreeMap<String, (u64, Local, Visit)>,
     history: Vec<Ended>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replans: Vec<StoredReplan>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,8 +79,18 @@ struct StoredNode {
     spent: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     returns: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    replans: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Fingerprint>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredReplan {
+    from: Local,
+    visit: Visit,
+    to: Local,
+    reason: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,6 +113,8 @@ struct StoredActivation {
     item: Option<Arc<RawValue>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<StoredToken>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    memos: BTreeMap<String, Memo>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -113,6 +147,7 @@ impl Machine {
             resolution: a.resolution.clone(),
             item: a.item.clone(),
             inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
+            memos: BTreeMap::clone(&a.memos),
         };
         let nodes = self.names.iter().zip(&self.nodes).map(|(name, node)| StoredNode {
             name: name.clone(),
@@ -121,7 +156,14 @@ impl Machine {
             skipped: node.skipped,
             spent: node.spent,
             returns: node.returns,
+            replans: node.replans,
             print: node.print,
+        });
+        let replans = self.replans.iter().map(|r| StoredReplan {
+            from: r.from,
+            visit: r.visit,
+            to: r.to,
+            reason: r.reason.clone(),
         });
         let tokens = self
             .tokens
@@ -133,6 +175,14 @@ impl Machine {
             status: self.status,
             failure: self.failure.clone(),
             cancel: self.cancel.clone(),
+            paused: self.paused.clone(),
+            inbox: self.inbox.iter().cloned().collect(),
+            messages: self.messages,
+            receiving: self.receiving,
+            wake: self.wake,
+            holds: self.holds.iter().copied().collect(),
+            fruitless: self.fruitless,
+            answered: self.answered.clone(),
             tick: self.tick,
             started: self.started,
             nodes: nodes.collect(),
@@ -141,6 +191,7 @@ impl Machine {
             tokens: tokens.collect(),
             overwrites: writes.collect(),
             history: self.history.clone(),
+            replans: replans.collect(),
         })
     }
 
@@ -166,6 +217,7 @@ impl Machine {
                 skipped: node.skipped,
                 spent: node.spent,
                 returns: node.returns,
+                replans: node.replans,
                 print: node.print,
             };
         }
@@ -173,6 +225,16 @@ impl Machine {
         machine.status = stored.status;
         machine.failure = stored.failure;
         machine.cancel = stored.cancel;
+        machine.paused = stored.paused;
+        machine.inbox = stored.inbox.into();
+        machine.messages = stored.messages;
+        machine.receiving = stored.receiving;
+        machine.wake = stored.wake;
+        machine.fruitless = stored.fruitless;
+        machine.answered = stored.answered;
+        for (node, visit) in stored.holds {
+            machine.holds.insert((find(node)?, visit));
+        }
         machine.tick = stored.tick;
         machine.started = stored.started;
         for a in stored.in_flight {
@@ -194,6 +256,9 @@ impl Machine {
         for ended in stored.history {
             machine.history.push(Ended { node: find(ended.node)?, ..ended });
         }
+        for StoredReplan { from, visit, to, reason } in stored.replans {
+            machine.replans.push_back(Replan { from: find(from)?, visit, to: find(to)?, reason });
+        }
         Ok(machine)
     }
 }
@@ -210,6 +275,7 @@ impl StoredActivation {
             resolution: self.resolution,
             item: self.item,
             inputs,
+            memos: Arc::new(self.memos),
         })
     }
 }

@@ -3,7 +3,9 @@
 mod graphs;
 mod life;
 mod normal;
+mod replans;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -12,11 +14,20 @@ use self::graphs::{Draw, build, drafts};
 use self::life::Life;
 use self::normal::normal;
 use super::machine::Machine;
+use crate::graph::Graph;
 use crate::graph::plan::Plan;
+use crate::id::NodeName;
+use crate::state::Context;
+
+/// What is counted, past what a base says: a count that no base holds must not go unseen.
+fn replans(machine: &Machine) -> BTreeMap<NodeName, u32> {
+    machine.replan_counts().into_iter().collect()
+}
 
 fn fold_from(life: &Life, at: usize, plan: Option<&Arc<Plan>>) -> Machine {
     let mut machine = Machine::restore(&life.moments[at].snapshot().unwrap(), plan.cloned()).unwrap();
     assert_eq!(normal(&machine), normal(&life.moments[at]), "restored at {at}");
+    assert_eq!(replans(&machine), replans(&life.moments[at]), "restored at {at}");
     for (seen, event) in life.events.iter().enumerate().skip(at + 1) {
         machine.absorb(event).unwrap();
         assert_eq!(
@@ -26,6 +37,24 @@ fn fold_from(life: &Life, at: usize, plan: Option<&Arc<Plan>>) -> Machine {
         );
     }
     machine
+}
+
+/// Folds a life from its start and from some place in it, with the graph and without.
+fn fold_all(life: &Life, graph: &Graph<Context>, place: usize) {
+    for plan in [None, Some(graph.plan())] {
+        let mut folded = Machine::new(plan.cloned());
+        for (event, moment) in life.events.iter().zip(&life.moments) {
+            folded.absorb(event).unwrap();
+            assert_eq!(normal(&folded), normal(moment), "after {event:?}");
+            if plan.is_some() {
+                assert_eq!(&folded.live, &moment.live);
+            }
+        }
+        let restored = fold_from(life, place, plan);
+        if plan.is_some() {
+            assert_eq!(&restored.live, &life.moments[life.moments.len() - 1].live);
+        }
+    }
 }
 
 proptest! {
@@ -41,19 +70,14 @@ proptest! {
     fn every_prefix_folds_to_the_machine_that_lived_it(draft in drafts(), seed: u64, place: prop::sample::Index) {
         let graph = build(&draft);
         let life = Life::live(graph.plan(), &mut Draw(seed));
-        for plan in [None, Some(graph.plan())] {
-            let mut folded = Machine::new(plan.cloned());
-            for (event, moment) in life.events.iter().zip(&life.moments) {
-                folded.absorb(event).unwrap();
-                prop_assert_eq!(normal(&folded), normal(moment), "after {:?}", event);
-                if plan.is_some() {
-                    prop_assert_eq!(&folded.live, &moment.live);
-                }
-            }
-            let restored = fold_from(&life, place.index(life.events.len()), plan);
-            if plan.is_some() {
-                prop_assert_eq!(&restored.live, &life.moments[life.moments.len() - 1].live);
-            }
-        }
+        fold_all(&life, &graph, place.index(life.events.len()));
+    }
+
+    /// What is allowed is checked by [`replans::Replans`] at every end.
+    #[test]
+    fn a_run_that_replans_folds_and_stops_at_its_limits(draft in drafts(), seed: u64, place: prop::sample::Index) {
+        let graph = build(&draft);
+        let life = Life::live_revisiting(graph.plan(), &mut Draw(seed), 2);
+        fold_all(&life, &graph, place.index(life.events.len()));
     }
 }

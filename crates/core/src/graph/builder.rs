@@ -2,6 +2,7 @@
 
 mod modify_edge;
 mod modify_node;
+mod pauses;
 mod settings;
 
 use std::fmt;

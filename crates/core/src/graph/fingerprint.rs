@@ -10,7 +10,7 @@ use crate::id::Fingerprint;
 /// What a node's fingerprint is taken of; fields in the order of their names, so that the text is canonical.
 ///
 /// A change of any of these changes the fingerprint. What decides only how hard a node is tried or how it is watched does not:
-/// retries, timeout, visits, checkpoints, retry target. Neither does the order in which edges were declared, nor the code of
+/// retries, timeout, visits, replans, checkpoints, retry target. Neither does the order in which edges were declared, nor the code of
 /// the node, which nothing can see: that is what the revision is for.
 #[derive(Serialize)]
 struct NodeText<'a> {

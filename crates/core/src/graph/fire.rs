@@ -20,6 +20,14 @@ pub(crate) struct Fired {
     pub(crate) edge: EdgeIx,
     /// The item of a fan-out, for an activation of its own.
     pub(crate) item: Option<Arc<RawValue>>,
+    /// Why the run goes back to the target, if it does so on purpose.
+    pub(crate) reason: Option<Arc<str>>,
+}
+
+impl Fired {
+    pub(crate) fn once(edge: EdgeIx) -> Self {
+        Self { edge, item: None, reason: None }
+    }
 }
 
 impl fmt::Debug for Fired {
@@ -41,15 +49,15 @@ impl<S: State> Graph<S> {
     /// cannot hold.
     pub(crate) fn fire(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Vec<Fired>> {
         let plan = self.plan();
-        let once = |edge| Fired { edge, item: None };
         let holds = |edge: &EdgeIx| {
             self.predicates()[edge.as_usize()].as_ref().is_some_and(|predicate| predicate(state))
         };
-        let mut fired: Vec<Fired> = plan.outgoing(node, EdgeKind::When).filter(holds).map(once).collect();
+        let mut fired: Vec<Fired> =
+            plan.outgoing(node, EdgeKind::When).filter(holds).map(Fired::once).collect();
         if fired.is_empty() {
-            fired.extend(plan.outgoing(node, EdgeKind::Otherwise).map(once));
+            fired.extend(plan.outgoing(node, EdgeKind::Otherwise).map(Fired::once));
         }
-        fired.extend(plan.outgoing(node, EdgeKind::Plain).map(once));
+        fired.extend(plan.outgoing(node, EdgeKind::Plain).map(Fired::once));
         if let Some(choose) = self.route_fn(node) {
             let routed = follow(plan, node, choose(state, cx));
             fired.extend(routed.map_err(|error| error.with_node(&plan.node(node).name))?);
@@ -70,18 +78,32 @@ fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<Fired>> {
     for part in route.into_parts() {
         match part {
             RoutePart::To(name) => {
-                let edge = find(&name)?;
-                if !fired.iter().any(|fired| fired.edge == edge && fired.item.is_none()) {
-                    fired.push(Fired { edge, item: None });
-                }
+                once(&mut fired, find(&name)?);
+            }
+            RoutePart::Revisit(name, reason) => {
+                let before = &mut once(&mut fired, find(&name)?).reason;
+                *before = Some(match before.take() {
+                    Some(first) => format!("{first}; {reason}").into(),
+                    None => reason.into(),
+                });
             }
             RoutePart::Each(name, items) => {
                 let edge = find(&name)?;
-                fired.extend(items?.into_iter().map(|item| Fired { edge, item: Some(item) }));
+                fired.extend(items?.into_iter().map(|item| Fired { edge, item: Some(item), reason: None }));
             }
         }
     }
     Ok(fired)
+}
+
+/// Finds the one token of an edge that has no item, adding it if there is none.
+fn once(fired: &mut Vec<Fired>, edge: EdgeIx) -> &mut Fired {
+    let found = fired.iter().position(|fired| fired.edge == edge && fired.item.is_none());
+    let at = found.unwrap_or(fired.len());
+    if found.is_none() {
+        fired.push(Fired::once(edge));
+    }
+    &mut fired[at]
 }
 
 fn stray(plan: &Plan, node: NodeIx, name: &str) -> Error {

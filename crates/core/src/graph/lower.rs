@@ -14,6 +14,10 @@ use crate::id::{NodeName, WorkflowName};
 /// Why a checked name can be looked up or validated again.
 const CHECKED: &str = "every name was checked";
 
+/// How often a run may go back to a node on purpose unless its builder says otherwise: a plan that was wrong three times is
+/// rarely right the fourth, and each round costs what made it.
+const MAX_REPLANS: u32 = 2;
+
 /// Makes the plan of an outline: nodes and edges keep the order of their declaration.
 pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     let issues = check(outline);
@@ -52,8 +56,10 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             timeout: node.timeout,
             join: node.join,
             max_visits: node.max_visits.and_then(NonZeroU32::new),
+            max_replans: node.max_replans.unwrap_or(MAX_REPLANS),
             goal_gate: node.goal_gate,
             retry_target: node.retry_target.as_deref().map(find),
+            interrupt: node.interrupt,
             checkpoint: node.checkpoint,
             routed,
             outgoing: outgoing.into(),
@@ -75,6 +81,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         edges,
         entry,
         max_steps: outline.max_steps.and_then(NonZeroU64::new),
+        max_replans_total: outline.max_replans_total,
         deadline: outline.deadline,
         concurrency: outline.concurrency.and_then(NonZeroU32::new),
         retry_target: outline.fallback.as_deref().map(find),

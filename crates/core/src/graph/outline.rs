@@ -6,7 +6,7 @@ use crate::graph::edge::EdgeKind;
 use crate::graph::effect::Effect;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
-use crate::graph::policy::NodeCheckpoint;
+use crate::graph::policy::{Interrupt, NodeCheckpoint};
 use crate::graph::retry::RetryPolicy;
 use crate::state::Schema;
 
@@ -23,6 +23,7 @@ pub(crate) struct Outline {
     /// Each entry that was named: one, if all is well.
     pub(crate) entries: Vec<String>,
     pub(crate) max_steps: Option<u64>,
+    pub(crate) max_replans_total: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) concurrency: Option<u32>,
     pub(crate) fallback: Option<String>,
@@ -39,8 +40,10 @@ pub(crate) struct NodeOutline {
     pub(crate) timeout: Option<Duration>,
     pub(crate) join: Join,
     pub(crate) max_visits: Option<u32>,
+    pub(crate) max_replans: Option<u32>,
     pub(crate) goal_gate: bool,
     pub(crate) retry_target: Option<String>,
+    pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     pub(crate) revision: Option<String>,
 }
@@ -74,6 +77,7 @@ impl Outline {
             routes: Vec::new(),
             entries: Vec::new(),
             max_steps: None,
+            max_replans_total: None,
             deadline: None,
             concurrency: None,
             fallback: None,

@@ -8,7 +8,7 @@ use crate::graph::edge::EdgeKind;
 use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
-use crate::graph::policy::NodeCheckpoint;
+use crate::graph::policy::{Interrupt, NodeCheckpoint};
 use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) topology: Topology,
     /// How many activations a run may have; no limit if `None`.
     pub(crate) max_steps: Option<NonZeroU64>,
+    /// How often a run may go back to any node on purpose; no limit if `None`.
+    pub(crate) max_replans_total: Option<u32>,
     /// How long a run may take in all.
     pub(crate) deadline: Option<Duration>,
     /// How many activations may be in flight at once.
@@ -67,10 +69,14 @@ pub(crate) struct NodePlan {
     pub(crate) join: Join,
     /// How often a run may activate the node.
     pub(crate) max_visits: Option<NonZeroU32>,
+    /// How often a run may go back to the node on purpose.
+    pub(crate) max_replans: u32,
     /// Whether the run may end only if the node's goal is met.
     pub(crate) goal_gate: bool,
     /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure.
     pub(crate) retry_target: Option<NodeIx>,
+    /// Where somebody must agree to go on.
+    pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     /// Whether a routing function chooses among the routed edges.
     pub(crate) routed: bool,

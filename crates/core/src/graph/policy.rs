@@ -120,3 +120,12 @@ pub enum NodeCheckpoint {
     /// checkpoint holds its result.
     None,
 }
+
+/// Where somebody must agree before a run goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interrupt {
+    /// Before the node starts.
+    pub(crate) before: bool,
+    /// Behind the node: its work is recorded, and what it leads to waits.
+    pub(crate) after: bool,
+}

@@ -24,6 +24,7 @@ use crate::state::strict;
 /// let several: Route = ["lint", "facts"].into();
 /// let none: Route = None::<&str>.into();
 /// let one_activation_per_item = Route::each("fetch", ["a.html", "b.html"]).and("report");
+/// let back = Route::revisit("plan", "the tests need a database that is not there").and("notify");
 /// ```
 #[derive(Default)]
 #[must_use]
@@ -37,6 +38,8 @@ pub(crate) enum RoutePart {
     To(String),
     /// The edge fires once for each item.
     Each(String, Result<Vec<Arc<RawValue>>>),
+    /// The edge fires once, and the run goes back on purpose, for this reason.
+    Revisit(String, String),
 }
 
 impl Route {
@@ -73,6 +76,20 @@ impl Route {
         };
         let items = items.into_iter().enumerate().map(encode).collect();
         Self { parts: vec![RoutePart::Each(node, items)] }
+    }
+
+    /// Fires the edge to one node, as [`to`](Self::to) does, and says that the run goes back to it on purpose, and why: what was
+    /// tried does not work out, and is planned anew.
+    ///
+    /// Such replans are counted, per node and for the run, and their reasons are kept in the log, up to 500 bytes of each. A run
+    /// that goes back to a node more often than it [allows](crate::graph::GraphBuilder::max_replans), twice unless set, fails
+    /// with [`FailureKind::Replan`](crate::record::FailureKind::Replan) instead, and the failure tells the whole history. It
+    /// counts whether or not the node ran before. To go another way at the limit, ask
+    /// [`RouteContext::replans`] first.
+    ///
+    /// If the edge fires anyway, on account of another part of the route, it still fires once, and the reasons are joined.
+    pub fn revisit(node: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { parts: vec![RoutePart::Revisit(node.into(), reason.into())] }
     }
 
     /// Fires what both routes fire.
@@ -118,7 +135,7 @@ impl<T: Into<Self>> From<Option<T>> for Route {
 }
 
 impl fmt::Debug for Route {
-    /// Shows targets and how many items each has, never an item.
+    /// Shows targets and how many items each has, never an item or a reason.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.parts).finish()
     }
@@ -128,6 +145,7 @@ impl fmt::Debug for RoutePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::To(node) => f.write_str(node),
+            Self::Revisit(node, _) => write!(f, "{node} again"),
             Self::Each(node, Ok(items)) => write!(f, "{node} x {}", items.len()),
             Self::Each(node, Err(error)) => write!(f, "{node}: {error}"),
         }
@@ -143,12 +161,18 @@ pub struct RouteContext<'a> {
     node: &'a NodeName,
     visit: Visit,
     output: Option<&'a RawValue>,
+    replans: &'a [(NodeName, u32)],
 }
 
 impl<'a> RouteContext<'a> {
     /// Describes the activation that has just succeeded.
     pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
-        Self { node, visit, output }
+        Self { node, visit, output, replans: &[] }
+    }
+
+    /// Adds how often the run went back to each node on purpose.
+    pub(crate) const fn with_replans(self, replans: &'a [(NodeName, u32)]) -> Self {
+        Self { replans, ..self }
     }
 
     /// Returns the name of the node that has just succeeded.
@@ -159,6 +183,26 @@ impl<'a> RouteContext<'a> {
     /// Returns which visit of the node it was; the first is 1.
     pub const fn visit(&self) -> Visit {
         self.visit
+    }
+
+    /// Returns how often the run has gone back to a node by [`Route::revisit`] so far; 0 for a name that no node has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::{Route, RouteContext};
+    ///
+    /// fn after_review(cx: &RouteContext<'_>, problem: Option<String>) -> Route {
+    ///     match problem {
+    ///         None => "publish".into(),
+    ///         Some(problem) if cx.replans("plan") < 2 => Route::revisit("plan", problem),
+    ///         Some(_) => "ask-a-person".into(),
+    ///     }
+    /// }
+    /// # let _ = after_review;
+    /// ```
+    pub fn replans(&self, node: &str) -> u32 {
+        self.replans.iter().find(|(name, _)| name.as_str() == node).map_or(0, |(_, count)| *count)
     }
 
     /// Returns the output that the node sends along its edges; `None` if it sends none.
@@ -192,6 +236,7 @@ mod tests {
         assert_eq!(shown(Some("a")), "[a]");
         assert_eq!(shown(None::<Vec<&str>>), "[]");
         assert_eq!(shown(Route::none().and("a").and(Route::each("b", 0..3)).and(["c"])), "[a, b x 3, c]");
+        assert_eq!(shown(Route::revisit("a", "private").and("b")), "[a again, b]");
     }
 
     #[test]

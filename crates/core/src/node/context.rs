@@ -1,6 +1,7 @@
 //! What a node is told about where it runs, and what it may ask of the runtime.
 
 use std::any::type_name;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,8 +11,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::resources::Resources;
+use super::wait::{Given, Waits, Wish};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::record::memo::Memo;
 use crate::state::strict;
 
 /// What all activations of a run share.
@@ -21,6 +25,7 @@ pub(crate) struct RunScope {
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
     pub(crate) resources: Arc<Resources>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) cancelled: watch::Receiver<bool>,
 }
@@ -31,6 +36,10 @@ pub(crate) enum Command {
     Checkpoint(oneshot::Sender<Result<()>>),
     /// Tell subscribers.
     Emit { node: NodeName, visit: Visit, name: String, payload: Box<RawValue> },
+    /// Note something under a name of the activation, or wait for it.
+    Wish { activation: (u32, Visit), name: String, wish: Wish, reply: oneshot::Sender<Result<Given>> },
+    /// The activation has nothing to do until something that it waits for comes.
+    Parked { activation: (u32, Visit) },
 }
 
 /// What one attempt of an activation is told.
@@ -41,6 +50,11 @@ pub(crate) struct NodeScope {
     pub(crate) attempt: u32,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Arc<[Input]>,
+    /// The activation by the machine's numbers.
+    pub(crate) activation: (u32, Visit),
+    /// What it noted before this attempt.
+    pub(crate) memos: Arc<BTreeMap<String, Memo>>,
+    pub(crate) waits: Waits,
 }
 
 /// What arrived at a node from one that ran before it.
@@ -86,12 +100,12 @@ fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T> {
 /// Where a node runs: its run, its visit, what arrived, and what it may ask of the runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeContext {
-    scope: Arc<NodeScope>,
+    pub(super) scope: Arc<NodeScope>,
 }
 
 impl NodeContext {
-    pub(crate) fn new(scope: NodeScope) -> Self {
-        Self { scope: Arc::new(scope) }
+    pub(crate) fn new(scope: Arc<NodeScope>) -> Self {
+        Self { scope }
     }
 
     /// Returns the run.
@@ -195,9 +209,13 @@ impl NodeContext {
     /// Cancel safe: the records are written all the same.
     pub async fn checkpoint(&self) -> Result<()> {
         let (reply, answer) = oneshot::channel();
-        let gone = || Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.run());
+        let gone = || self.gone();
         self.scope.run.commands.send(Command::Checkpoint(reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
+    }
+
+    pub(super) fn gone(&self) -> Error {
+        Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.run())
     }
 
     /// Sends an event of the node's own to whoever subscribes to the run; nothing is stored.

@@ -1,8 +1,11 @@
 //! The work of a node: what it is given, what it returns, and what a type implements to be one.
 
 mod context;
+mod conversation;
 mod error;
+mod gate;
 mod resources;
+mod wait;
 
 use async_trait::async_trait;
 
@@ -10,8 +13,13 @@ use crate::state::{Draft, State, Update};
 
 pub(crate) use context::{Command, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
+pub use conversation::Conversation;
+pub(crate) use conversation::{Left, TalkNode};
 pub use error::{Fatal, NodeError};
+pub(crate) use gate::GateNode;
+pub use gate::Taken;
 pub use resources::Resources;
+pub(crate) use wait::{Given, Waits, Wish};
 
 /// What a node returns: an update of the state, or why there is none.
 pub type NodeResult<S> = Result<Update<S>, NodeError>;

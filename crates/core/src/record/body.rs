@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use super::pause::{Asking, Edited, Expired, Rested, Stepped};
+use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::id::{ExecutorId, Fingerprint, NodeName, Visit};
 use crate::state::Patch;
@@ -33,10 +35,12 @@ pub(crate) enum Event {
     Node(NodesDone),
     Attempt(AttemptFailed),
     Intent(Intent),
+    Step(Stepped),
     Status(StatusChange),
     Signal(Signal),
     Claim(Claimed),
     Release(Released),
+    Edit(Edited),
     Base,
 }
 
@@ -139,6 +143,9 @@ pub(crate) struct NodeDone {
     /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) wrote: Vec<String>,
+    /// Whether what it leads to starts only once somebody agrees.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) hold: bool,
     /// How the run ended with it; absent if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) end: Option<End>,
@@ -175,11 +182,13 @@ pub(crate) struct Fired {
     pub(crate) items: Option<Vec<Item>>,
     /// Whether there is no such edge: the run returns to a retry target.
     pub(crate) back: bool,
+    /// Why the run goes back to the target, if it does so on purpose.
+    pub(crate) reason: Option<String>,
 }
 
 impl Fired {
     pub(crate) fn plain(to: NodeName) -> Self {
-        Self { to, items: None, back: false }
+        Self { to, items: None, back: false, reason: None }
     }
 
     pub(crate) fn tokens(&self) -> usize {
@@ -195,14 +204,17 @@ struct FiredFields {
     items: Option<Vec<Item>>,
     #[serde(default, skip_serializing_if = "is_default")]
     back: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 impl Serialize for Fired {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.items.is_none() && !self.back {
+        if self.items.is_none() && !self.back && self.reason.is_none() {
             return self.to.serialize(serializer);
         }
-        FiredFields { to: self.to.clone(), items: self.items.clone(), back: self.back }.serialize(serializer)
+        let Self { to, items, back, reason } = self.clone();
+        FiredFields { to, items, back, reason }.serialize(serializer)
     }
 }
 
@@ -219,9 +231,9 @@ impl<'de> Deserialize<'de> for Fired {
                 NodeName::new(name).map(Fired::plain).map_err(E::custom)
             }
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Fired, A::Error> {
-                let FiredFields { to, items, back } =
+                let FiredFields { to, items, back, reason } =
                     Deserialize::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(Fired { to, items, back })
+                Ok(Fired { to, items, back, reason })
             }
         }
         deserializer.deserialize_any(Either)
@@ -259,7 +271,7 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What happened, in one line.
     pub message: String,
-    /// The causes, outermost first; at most 8 of at most 500 bytes.
+    /// The causes, outermost first; at most 8 of at most 500 bytes. Of [`FailureKind::Replan`], the replans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// The activation it is about, if it is about one.
@@ -296,8 +308,17 @@ pub enum FailureKind {
     JoinUnmet,
     /// An operator decided so.
     Operator,
+    /// The run would go back to a node on purpose more often than allowed.
+    ///
+    /// The causes are the replans, oldest first, the refused one last, each `from@visit -> to: reason`: the latest 100, of at
+    /// most 800 bytes, and before them a line that counts those that came earlier.
+    Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
+    /// Somebody said no to a question.
+    Rejected,
+    /// Nobody answered a question in time.
+    Expired,
 }
 
 impl Failure {
@@ -339,7 +360,7 @@ impl fmt::Display for Failure {
 }
 
 /// Cuts a text to at most `most` bytes at a character's border.
-fn clip(mut text: String, most: usize) -> String {
+pub(crate) fn clip(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(end);
@@ -367,8 +388,8 @@ pub(crate) struct Intent {
     pub(crate) visit: Visit,
 }
 
-/// `Status`: the status changed without an activation ending.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// `Status`: the status changed without an activation ending, or a question was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum StatusChange {
     /// Only answers can move the run.
     #[serde(rename = "interrupted")]
@@ -379,22 +400,42 @@ pub(crate) enum StatusChange {
     /// The owner carried out a cancellation.
     #[serde(rename = "cancelled")]
     Cancelled,
+    /// A node asks; the status stays.
+    #[serde(rename = "asked")]
+    Asked(Asking),
+    /// Nobody answered in time.
+    #[serde(rename = "expired")]
+    Expired(Expired),
+    /// Nothing moves the run any more but what is said to it, or time.
+    #[serde(rename = "rested")]
+    Rested(Rested),
 }
 
 /// `Signal`: somebody said something to the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub(crate) what: SignalKind,
     /// Who said it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
+    /// When, by the clock of whoever said it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) at: Timestamp,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SignalKind {
     /// What became of an activation that must not be repeated and was in flight when its process ended.
     Respond { question: String, resolution: Resolution },
+    /// The answer to a question that a node asked.
+    Answer { question: String, answer: Answer },
+    /// A message for whoever receives it.
+    Message { body: Arc<RawValue> },
+    /// The run is to stop until it is let go on.
+    Pause { reason: String },
+    /// A paused run is to go on.
+    Unpause,
     /// The run is to stop for good.
     Cancel { reason: String },
     /// A failed run is to go on from its frontier, attempts counted anew.
@@ -436,4 +477,10 @@ pub(crate) struct Claimed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Released {
     pub(crate) reason: String,
+    /// When time moves the run on, if nothing else can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) wake: Option<Timestamp>,
+    /// Whether a message moves it before.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) receiving: bool,
 }

@@ -41,10 +41,12 @@ impl Event {
             Self::Node(_) => RecordKind::Node,
             Self::Attempt(_) => RecordKind::Attempt,
             Self::Intent(_) => RecordKind::Intent,
+            Self::Step(_) => RecordKind::Step,
             Self::Status(_) => RecordKind::Status,
             Self::Signal(_) => RecordKind::Signal,
             Self::Claim(_) => RecordKind::Claim,
             Self::Release(_) => RecordKind::Release,
+            Self::Edit(_) => RecordKind::Edit,
             Self::Base => RecordKind::Base,
         }
     }
@@ -63,6 +65,8 @@ pub(crate) fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
         Event::Node(event) => serde_json::to_vec(&With { event, base }),
         Event::Attempt(event) => serde_json::to_vec(&With { event, base }),
         Event::Intent(event) => serde_json::to_vec(&With { event, base }),
+        Event::Step(event) => serde_json::to_vec(&With { event, base }),
+        Event::Edit(event) => serde_json::to_vec(&With { event, base }),
         Event::Status(change) => serde_json::to_vec(&With { event: &Change { change }, base }),
         Event::Signal(change) => serde_json::to_vec(&With { event: &Change { change }, base }),
         Event::Claim(event) => serde_json::to_vec(&With { event, base }),
@@ -78,8 +82,7 @@ pub(crate) fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`] naming run and record, if the body is not what its kind says, or a base holds none.
-/// - [`ErrorKind::Unsupported`] for a kind that this version does not know.
+/// [`ErrorKind::Corrupt`] naming run and record, if the body is not what its kind says, or a base holds none.
 pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
     fn read<T: DeserializeOwned>(run: &RunKey, record: &Record) -> Result<T> {
         serde_json::from_slice(&record.body).map_err(|source| broken(run, record, source))
@@ -89,18 +92,13 @@ pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
         RecordKind::Node => Event::Node(read(run, record)?),
         RecordKind::Attempt => Event::Attempt(read(run, record)?),
         RecordKind::Intent => Event::Intent(read(run, record)?),
+        RecordKind::Step => Event::Step(read(run, record)?),
+        RecordKind::Edit => Event::Edit(read(run, record)?),
         RecordKind::Status => Event::Status(read::<Change<_>>(run, record)?.change),
         RecordKind::Signal => Event::Signal(read::<Change<_>>(run, record)?.change),
         RecordKind::Claim => Event::Claim(read(run, record)?),
         RecordKind::Release => Event::Release(read(run, record)?),
         RecordKind::Base => Event::Base,
-        kind => {
-            let message =
-                format!("records of kind {kind:?} are not known to this version; upgrade this process");
-            return Err(Error::new(ErrorKind::Unsupported, message)
-                .with_run(run)
-                .with_seq(record.header.seq));
-        }
     };
     let base = if record.header.base { Some(base(run, record)?) } else { None };
     Ok(Body { event, base })

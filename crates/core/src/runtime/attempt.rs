@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::node::{NodeError, NodeResult};
+use crate::ask::{AskError, Declined};
+use crate::node::{NodeError, NodeResult, NodeScope};
 use crate::record::{Failure, FailureKind};
 use crate::state::{State, Update};
 
@@ -28,14 +28,15 @@ pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
     timeout: Option<(Duration, Sleep)>,
-    clock: Arc<dyn Clock>,
+    scope: Arc<NodeScope>,
     begun: Duration,
 }
 
 impl<S: State> Attempt<S> {
-    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, clock: Arc<dyn Clock>) -> Self {
-        let begun = clock.monotonic();
-        Self { work: Some(work), timeout: timeout.map(|after| (after, clock.sleep(after))), clock, begun }
+    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>) -> Self {
+        let clock = &scope.run.clock;
+        let timeout = timeout.map(|after| (after, clock.sleep(after)));
+        Self { work: Some(work), timeout, begun: clock.monotonic(), scope }
     }
 }
 
@@ -49,7 +50,13 @@ impl<S: State> Future for Attempt<S> {
             Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(update),
             Ok(Poll::Ready(Err(error))) => failed(&error),
             Ok(Poll::Pending) => {
+                let parked = this.scope.park();
                 let Some((after, sleep)) = &mut this.timeout else { return Poll::Pending };
+                if parked {
+                    // Whoever is asked is not to hurry: the time begins anew when the node has work again.
+                    *sleep = this.scope.run.clock.sleep(*after);
+                    return Poll::Pending;
+                }
                 if sleep.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -65,14 +72,21 @@ impl<S: State> Future for Attempt<S> {
         // A node's destructors are its own code as well.
         let work = this.work.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
-        Poll::Ready((end, this.clock.monotonic().saturating_sub(this.begun)))
+        Poll::Ready((end, this.scope.run.clock.monotonic().saturating_sub(this.begun)))
     }
 }
 
 fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
+    let source = error.source();
+    let kind = match (source.downcast_ref::<AskError>(), source.downcast_ref::<Declined>()) {
+        (Some(AskError::Rejected { .. }), _) | (_, Some(Declined::Rejected { .. })) => FailureKind::Rejected,
+        (Some(AskError::Expired { .. }), _) | (_, Some(Declined::Expired { .. })) => FailureKind::Expired,
+        _ => FailureKind::Node,
+    };
     AttemptEnd::Failed {
-        failure: Failure::of(FailureKind::Node, error.source()),
-        fatal: error.is_fatal(),
+        failure: Failure::of(kind, error.source()),
+        // What was answered is on record: asking again would bring the same.
+        fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),
     }
 }

@@ -77,6 +77,26 @@ pub enum Event {
         /// The status it has now.
         status: RunStatus,
     },
+    /// A question was asked.
+    Asked {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// The name of the question; it is answered by `node@visit:name`.
+        name: String,
+    },
+    /// A message could not be read by the node that took it, and was set aside; it stands in the log.
+    MessageRefused {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// How many messages were sent to the run before it.
+        message: u64,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A node said something of its own, see [`NodeContext::emit`](crate::node::NodeContext::emit).
     Custom {
         /// The node.

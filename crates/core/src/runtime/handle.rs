@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::event::Events;
+use super::load;
 use super::outcome::Outcome;
 use super::shared::Shared;
-use super::{load, signal};
+use super::signal::SignalRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::RunKey;
@@ -74,15 +75,45 @@ impl<S: State> RunHandle<S> {
         })
     }
 
+    /// Waits until the run is completed, however often it rests and is taken up meanwhile, here or elsewhere. Returns its state.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongStatus`] with the reason if it failed or was cancelled, and as [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the run goes on, and can be waited for again.
+    pub async fn completed(&self) -> Result<S> {
+        let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
+        let mut outcome = self.wait().await;
+        loop {
+            match outcome {
+                Ok(Outcome::Completed(state)) => return Ok(state),
+                Ok(Outcome::Failed { failure, .. }) => return refuse(format!("the run failed: {failure}")),
+                Ok(Outcome::Cancelled { reason, .. }) => {
+                    return refuse(format!("the run was cancelled: {reason}"));
+                }
+                Ok(_) => self.shared.clock.sleep(WATCH).await,
+                // It goes on elsewhere.
+                Err(error) if error.kind() == ErrorKind::Fenced => {}
+                Err(error) => return Err(error),
+            }
+            outcome = self.watch().await;
+        }
+    }
+
     /// Follows a run that goes on elsewhere.
     async fn watch(&self) -> Result<Outcome<S>> {
         loop {
             let head = self.shared.store.head(&self.run).await?;
             let head = head.ok_or_else(|| load::missing(&self.run))?;
-            if head.status != RunStatus::InProgress {
+            let asleep = head.owner.is_none() && head.wake_at.is_some();
+            if head.status != RunStatus::InProgress || asleep {
                 let loaded = load::load(&*self.shared.store, &self.graph, &self.run).await?;
-                if loaded.folded.machine.status != RunStatus::InProgress {
-                    return Ok(Outcome::of(&loaded.folded.machine, &loaded.state));
+                let machine = &loaded.folded.machine;
+                if machine.status != RunStatus::InProgress || machine.wake.is_some() {
+                    return Ok(Outcome::of(machine, &loaded.state));
                 }
             }
             self.shared.clock.sleep(WATCH).await;
@@ -94,12 +125,8 @@ impl<S: State> RunHandle<S> {
     /// # Errors
     ///
     /// As [`Runtime::cancel`](super::Runtime::cancel).
-    ///
-    /// # Cancel safety
-    ///
-    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
-    pub async fn cancel(&self, reason: impl Into<String>) -> Result<()> {
-        signal::send(&self.shared, &self.run, SignalKind::Cancel { reason: reason.into() }, None).await
+    pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
+        SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
 
     /// Returns the events of this run from now on.

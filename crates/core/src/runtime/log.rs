@@ -118,7 +118,7 @@ impl LogWriter {
             visit,
             epoch: self.epoch,
             owner: owned.then_some(self.executor),
-            wake_at: about.wake_at,
+            wake_at: about.wake_at.or(machine.wake),
             at: now,
             base: is_base,
             body_len: 0,

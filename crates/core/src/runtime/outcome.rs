@@ -1,7 +1,9 @@
 //! How a run stands when nothing moves it any more.
 
+use crate::ask::{OnDeadline, Question, QuestionKind};
+use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
-use crate::id::{NodeName, Visit};
+use crate::engine::questions::{About, BEFORE};
 use crate::record::{Failure, RunStatus};
 use crate::state::State;
 
@@ -20,6 +22,20 @@ pub enum Outcome<S> {
     },
     /// Only answers to these questions can move it: see [`Runtime::respond`](super::Runtime::respond).
     Interrupted(Vec<Question>),
+    /// Only a message can move it: see [`Runtime::send`](super::Runtime::send).
+    AwaitingInput,
+    /// Somebody paused it: see [`Runtime::unpause`](super::Runtime::unpause).
+    Paused {
+        /// Why, as whoever paused it said.
+        reason: String,
+        /// What is asked meanwhile.
+        questions: Vec<Question>,
+    },
+    /// Only time can move it: it is to be resumed then, and uses no memory until then.
+    Sleeping {
+        /// When it is to be resumed.
+        until: Timestamp,
+    },
     /// It was cancelled.
     Cancelled {
         /// Why, as whoever cancelled it said.
@@ -29,21 +45,6 @@ pub enum Outcome<S> {
     },
     /// The runtime was shut down before the run ended; whoever resumes it goes on.
     Released,
-}
-
-/// Something that somebody must answer before the run can go on.
-///
-/// Asked when a process ended while an `External` node was at work: nobody knows whether the work was done, and it must not
-/// be done twice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Question {
-    /// What to answer it by.
-    pub id: String,
-    /// The node it is about.
-    pub node: NodeName,
-    /// Which visit of it.
-    pub visit: Visit,
 }
 
 impl<S: State> Outcome<S> {
@@ -62,8 +63,12 @@ impl<S: State> Outcome<S> {
             RunStatus::Cancelled => {
                 Self::Cancelled { reason: machine.cancel.clone().unwrap_or_default(), state: state.clone() }
             }
-            RunStatus::Interrupted | RunStatus::AwaitingInput => Self::Interrupted(questions(machine)),
-            RunStatus::InProgress => Self::Released,
+            RunStatus::Interrupted => match &machine.paused {
+                Some(reason) => Self::Paused { reason: reason.clone(), questions: questions(machine) },
+                None => Self::Interrupted(questions(machine)),
+            },
+            RunStatus::AwaitingInput => Self::AwaitingInput,
+            RunStatus::InProgress => machine.wake.map_or(Self::Released, |until| Self::Sleeping { until }),
         }
     }
 
@@ -76,8 +81,38 @@ impl<S: State> Outcome<S> {
     }
 }
 
+/// Returns the open questions of a run.
 pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
-    let question =
-        |key| Question { id: machine.question_id(key), node: machine.name(key.0).clone(), visit: key.1 };
-    machine.open_questions().map(question).collect()
+    let question = |posed: crate::engine::questions::Posed| {
+        let (node, visit) = (machine.name(posed.key.0).clone(), posed.key.1);
+        let id = machine.id_of(&posed);
+        let plain = |kind| Question {
+            id: id.clone(),
+            node: node.clone(),
+            visit,
+            kind,
+            text: None,
+            expects: None,
+            deadline: None,
+            default: None,
+            problem: None,
+        };
+        match posed.about {
+            About::Doubt => plain(QuestionKind::Doubt),
+            About::After => plain(QuestionKind::After),
+            About::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
+            About::Asked(asked) => Question {
+                text: Some(asked.ask.question.get().to_owned()),
+                expects: Some(asked.ask.expects.clone()),
+                deadline: asked.ask.deadline,
+                default: match &asked.ask.on_deadline {
+                    OnDeadline::Default(text) => Some(text.get().to_owned()),
+                    OnDeadline::Tell => None,
+                },
+                problem: asked.ask.problem.clone(),
+                ..plain(QuestionKind::Asked)
+            },
+        }
+    };
+    machine.posed().into_iter().map(question).collect()
 }

@@ -24,6 +24,8 @@ use crate::store::{RunAppend, RunHead};
 pub(crate) struct Terms {
     pub(crate) allow_changed_graph: bool,
     pub(crate) take_over: bool,
+    /// Whether nobody asked for it: then a run that makes no progress is parked.
+    pub(crate) recovery: bool,
 }
 
 /// A resume that is being prepared; `.await` takes the run.
@@ -82,7 +84,8 @@ fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
     }
 }
 
-/// Claims a run and drives it. A run that waits for an answer is not claimed: the handle tells what it waits for.
+/// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
+/// what it waits for.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
@@ -96,7 +99,9 @@ pub(crate) async fn resume<S: State>(
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
         return Err(Error::new(ErrorKind::Invalid, message).with_run(run));
     }
-    if head.status != RunStatus::InProgress {
+    let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
+    let asleep = head.owner.is_none() && head.wake_at.is_some();
+    if (head.status != RunStatus::InProgress || asleep) && !due {
         return Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None));
     }
     let driven = shared.enter(run)?;
@@ -113,6 +118,14 @@ pub(crate) async fn resume<S: State>(
             listed.join(", ")
         );
         return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(folded.last.seq));
+    }
+    if terms.recovery && machine.fruitless >= shared.limits.max_claims {
+        drop(driven);
+        let reason = format!(
+            "taken up {} times without any progress; look at its node, then unpause it",
+            machine.fruitless
+        );
+        return park(shared, graph, run, reason).await;
     }
     let changed = machine.changed_graph();
     let (settled, unmet) = machine.resettle();
@@ -148,6 +161,18 @@ pub(crate) async fn resume<S: State>(
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
     Ok(drive(Arc::clone(shared), graph.clone(), policy, driven, parts))
+}
+
+/// Pauses a run that keeps ending its process.
+async fn park<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    reason: String,
+) -> Result<RunHandle<S>> {
+    tracing::error!(%run, reason, "the run is parked");
+    super::signal::park(shared, run, reason).await?;
+    Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None))
 }
 
 impl<S: State> IntoFuture for ResumeRequest<S> {

@@ -5,23 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::committer::{Committer, RetryBudget};
+use super::edit::EditRequest;
 use super::event::Events;
 use super::load::missing;
-use super::outcome::{Question, questions};
+use super::outcome::questions;
+use super::recovery::{self, Stalled};
 use super::resume::ResumeRequest;
 use super::shared::{Control, Limits, Shared};
-use super::signal;
+use super::signal::SignalRequest;
 use super::start::StartRequest;
 use super::tasks::spawn;
+use crate::ask::{Answer, Answerer, Question};
 use crate::clock::{Clock, SystemClock};
 use crate::engine::fold::fold;
-use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{ExecutorId, IdSource, RandomIds, RunKey};
 use crate::node::Resources;
-use crate::record::Resolution;
 use crate::record::body::{Settled, SignalKind};
-use crate::state::State;
+use crate::state::{Patch, State, strict};
 use crate::store::{At, CheckpointStore, RunHead};
 
 /// The largest body of a record unless set otherwise, in bytes.
@@ -40,6 +42,7 @@ pub struct RuntimeBuilder {
     ids: Arc<dyn IdSource>,
     resources: Resources,
     limits: Limits,
+    answerer: Option<Arc<dyn Answerer>>,
     budget: RetryBudget,
 }
 
@@ -95,6 +98,44 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how long a run that only time can move stays in memory; 60 seconds unless set. When more time is left, the run is
+    /// let go and is to be resumed when its time has come.
+    #[must_use]
+    pub fn release_after(mut self, time: Duration) -> Self {
+        self.limits.release_after = time;
+        self
+    }
+
+    /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
+    /// give or take a quarter.
+    #[must_use]
+    pub fn sweep_interval(mut self, interval: Duration) -> Self {
+        self.limits.sweep = interval;
+        self
+    }
+
+    /// Sets how many runs may go on in this process for it to take up more by itself; 10,000 unless set.
+    #[must_use]
+    pub fn max_recovered(mut self, runs: usize) -> Self {
+        self.limits.max_recovered = runs;
+        self
+    }
+
+    /// Sets how often a run may be taken up by itself without any progress, as when it ends its process each time; 10 times
+    /// unless set. Then it is paused, for people to look at.
+    #[must_use]
+    pub fn max_claims(mut self, claims: u32) -> Self {
+        self.limits.max_claims = claims.max(1);
+        self
+    }
+
+    /// Has the questions of the runs that go on here answered by something else than people.
+    #[must_use]
+    pub fn answerer(mut self, answerer: impl Answerer) -> Self {
+        self.answerer = Some(Arc::new(answerer));
+        self
+    }
+
     /// Sets how often a failed append is made before the run stops with the store's error, and the first delay, which doubles
     /// each time; 8 times from 50 ms unless set, about 6 seconds in all.
     #[must_use]
@@ -113,12 +154,12 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, budget } = self;
+        let Self { store, clock, ids, resources, limits, answerer, budget } = self;
         store.setup().await?;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
         store.heartbeat(&executor, limits.heartbeat_ttl).await?;
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
-        let shared = Shared::new(store, committer, clock, ids, executor, resources, limits, EVENTS);
+        let shared = Shared::new(store, committer, clock, ids, executor, resources, limits, answerer, EVENTS);
         let shared = Arc::new(shared);
         spawn(beat(Arc::downgrade(&shared)));
         spawn(pass_notices(Arc::downgrade(&shared)));
@@ -214,7 +255,12 @@ impl Runtime {
                 heartbeat_ttl: Duration::from_secs(15),
                 poll: Duration::from_millis(500),
                 cancel_grace: Duration::from_secs(5),
+                release_after: Duration::from_secs(60),
+                sweep: Duration::from_secs(1),
+                max_recovered: 10_000,
+                max_claims: 10,
             },
+            answerer: None,
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
         }
     }
@@ -237,10 +283,10 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::AlreadyExists`](crate::ErrorKind::AlreadyExists): the id was used with another input or workflow. Nothing was changed.
-    /// - [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge): the id, a label or the input cannot be stored. Nothing was changed.
-    /// - [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable), [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate): the store; start again with the same id.
-    /// - [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged): as [`Runtime::resume`].
+    /// - [`ErrorKind::AlreadyExists`]: the id was used with another input or workflow. Nothing was changed.
+    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. Nothing was changed.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store; start again with the same id.
+    /// - [`ErrorKind::GraphChanged`]: as [`Runtime::resume`].
     ///
     /// # Cancel safety
     ///
@@ -253,11 +299,11 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run.
-    /// - [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus): it is completed, cancelled, or failed (see [`Runtime::retry`]).
-    /// - [`ErrorKind::Conflict`](crate::ErrorKind::Conflict): its owner is alive, or another executor took it at the same moment, or it goes on here.
-    /// - [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged): a node where the run is differs from the one it was recorded with.
-    /// - [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported): the log cannot be read.
+    /// - [`ErrorKind::NotFound`]: there is no such run.
+    /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
+    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here.
+    /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
     ///
     /// Nothing was changed in any of these cases.
     ///
@@ -272,55 +318,153 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
-    /// Answers what became of an `External` node that was at work when its process ended. Resume the run afterwards.
+    /// Goes on by itself with the runs of a workflow that nobody drives, from now on: those whose process ended, that were
+    /// answered, sent a message, unpaused or retried, and those whose time has come. Any number of processes may serve a
+    /// workflow; each run goes on in one of them.
+    ///
+    /// A run that the graph does not fit is left as it is and listed by [`stalled`](Self::stalled). One that was taken up
+    /// [too often](RuntimeBuilder::max_claims) without any progress is paused.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) (no such run, or no such question open: the open ones are named), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus)
-    /// (the run has ended), [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) (the patch). The run is untouched then.
+    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already.
     ///
-    /// # Cancel safety
+    /// # Examples
     ///
-    /// Not cancel safe: a dropped future leaves it open whether the answer was recorded.
-    pub async fn respond(&self, run: &RunKey, question: &str, resolution: Resolution) -> Result<()> {
-        let what = SignalKind::Respond { question: question.to_owned(), resolution };
-        signal::send(&self.shared, run, what, None).await
+    /// ```
+    /// use ferrata_core::ask::{Answer, Ask};
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("pay")
+    ///     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay 120 EUR?"), |s, yes| s.set("approved", yes))
+    ///     .entry("approve")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&graph)?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?; // interrupted
+    /// runtime.respond(run.run(), "approve", Answer::accept(true)?).await?;
+    /// # let mut events = runtime.events();
+    /// let state = run.completed().await?; // taken up by itself
+    /// assert_eq!(state.get::<bool>("approved")?, Some(true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        recovery::serve(&self.shared, graph, CheckpointPolicy::default())
+    }
+
+    /// Lists the runs of served workflows that could not be taken up, with the reason and the time of the next try.
+    pub fn stalled(&self) -> Vec<Stalled> {
+        self.shared.recovery.stalled()
+    }
+
+    /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
+    /// process or another.
+    ///
+    /// The question is named by its id, or by the node (or `node@visit`) if only one of its questions is open. To one that a
+    /// node or a declared interrupt asks, the answer is an [`Answer`]; to what became of an `External` node that was at work
+    /// when its process ended, it is a [`Resolution`](crate::record::Resolution).
+    ///
+    /// # Errors
+    ///
+    /// The run is untouched in each of these cases.
+    ///
+    /// - [`ErrorKind::NotFound`]: no such run, or no such question: the open ones are named.
+    /// - [`ErrorKind::AlreadyExists`]: it was answered; the error says by whom.
+    /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline is over.
+    /// - [`ErrorKind::Invalid`]: the answer is not what the question expects.
+    pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
+        let question = question.to_owned();
+        let what = match answer.into() {
+            Answer::Resolve(resolution) => SignalKind::Respond { question, resolution },
+            answer => SignalKind::Answer { question, answer },
+        };
+        SignalRequest::new(&self.shared, run, Ok(what))
+    }
+
+    /// Sends a message to a run, wherever it is, for whichever node receives next. Messages wait in the order in which they
+    /// were sent, also before anybody receives. A run at rest that waits for one is resumed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended),
+    /// [`ErrorKind::Invalid`] (not JSON), [`ErrorKind::TooLarge`]. The run is untouched then.
+    pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SignalRequest {
+        let most = self.shared.limits.max_body;
+        let body = strict::to_raw_value(&message).and_then(|text| match text.get().len() {
+            bytes if bytes > most => {
+                let message =
+                    format!("the message has {bytes} bytes, allowed are {most}: send a reference instead");
+                Err(Error::new(ErrorKind::TooLarge, message))
+            }
+            _ => Ok(text.into()),
+        });
+        SignalRequest::new(&self.shared, run, body.map(|body| SignalKind::Message { body }))
     }
 
     /// Asks a run to stop for good, wherever it goes on. Its nodes are told, have a grace, and are then dropped.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it has ended, or is being cancelled). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is being cancelled). The run is untouched then.
+    pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
+    }
+
+    /// Stops a run until [`unpause`](Self::unpause): nodes at work finish and are recorded, nothing new starts, and the run is
+    /// `Interrupted`. Answers and messages are taken meanwhile, and wait.
     ///
-    /// # Cancel safety
+    /// # Errors
     ///
-    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
-    pub async fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> Result<()> {
-        signal::send(&self.shared, run, SignalKind::Cancel { reason: reason.into() }, None).await
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is paused). The run is untouched then.
+    pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
+    }
+
+    /// Lets a paused run go on. Resume it afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused). The run is untouched then.
+    pub fn unpause(&self, run: &RunKey) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
 
     /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
     ///
-    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it.
+    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it. Questions that were
+    /// rejected or expired are asked again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::WrongStatus`](crate::ErrorKind::WrongStatus) (it is not failed, or
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not failed, or
     /// nothing of it is left to be tried again, as when a goal was not met). The run is untouched then.
+    pub fn retry(&self, run: &RunKey) -> SignalRequest {
+        SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: Settled::default() }))
+    }
+
+    /// Changes the state of a run, wherever it is; the change and who made it are recorded. Activations that start afterwards
+    /// see it; one at work does not, and what it writes to the same channel comes after it.
     ///
-    /// # Cancel safety
+    /// # Errors
     ///
-    /// Not cancel safe: a dropped future leaves it open whether the request was recorded.
-    pub async fn retry(&self, run: &RunKey) -> Result<()> {
-        signal::send(&self.shared, run, SignalKind::Retry { settled: Settled::default() }, None).await
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is completed or cancelled),
+    /// [`ErrorKind::Invalid`] (the patch does not fit the state). The run is untouched then.
+    pub fn edit<S: State>(&self, graph: &Graph<S>, run: &RunKey, patch: Patch) -> EditRequest<S> {
+        EditRequest::new(&self.shared, graph, run, patch)
     }
 
     /// Returns the questions that a run waits for.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound), [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///

@@ -8,11 +8,14 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::committer::Committer;
 use super::event::{Event, RunEvent};
+use super::recovery::Recovery;
+use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, IdSource, RunKey};
 use crate::node::Resources;
 use crate::record::body::Signal;
+use crate::state::Patch;
 use crate::store::CheckpointStore;
 
 /// Limits and times of a runtime.
@@ -25,12 +28,22 @@ pub(crate) struct Limits {
     /// How often a run's head is looked at for signals of other processes.
     pub(crate) poll: Duration,
     pub(crate) cancel_grace: Duration,
+    /// How often runs are looked for that nobody drives.
+    pub(crate) sweep: Duration,
+    /// How many runs may go on here for recovery to take up more.
+    pub(crate) max_recovered: usize,
+    /// How often a run may be taken up without any progress before it is parked.
+    pub(crate) max_claims: u32,
+    /// How far away the time must be that alone moves a run for its memory to be let go of.
+    pub(crate) release_after: Duration,
 }
 
 /// What a driver is told by others in its process.
 pub(crate) enum Control {
     /// Somebody says something to the run; the reply comes when it is durable.
     Signal { signal: Signal, reply: oneshot::Sender<Result<()>> },
+    /// An operator changes the state; the reply comes when it is durable.
+    Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
     /// The run may have changed in the store.
     Look,
 }
@@ -46,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) executor: ExecutorId,
     pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
+    pub(crate) answerer: Option<Arc<dyn Answerer>>,
+    pub(crate) recovery: Arc<Recovery>,
     pub(crate) events: broadcast::Sender<RunEvent>,
     pub(crate) stop: watch::Sender<Stop>,
     active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
@@ -63,6 +78,7 @@ impl Shared {
         executor: ExecutorId,
         resources: Resources,
         limits: Limits,
+        answerer: Option<Arc<dyn Answerer>>,
         events: usize,
     ) -> Self {
         Self {
@@ -73,6 +89,8 @@ impl Shared {
             executor,
             resources: Arc::new(resources),
             limits,
+            answerer,
+            recovery: Arc::default(),
             events: broadcast::channel(events).0,
             stop: watch::channel(None).0,
             active: Mutex::default(),
@@ -108,6 +126,11 @@ impl Shared {
         active.insert(run.clone(), sender);
         self.drivers.send_modify(|count| *count += 1);
         Ok(Driven { shared: Arc::clone(self), run: run.clone(), control })
+    }
+
+    /// Returns how many runs are driven here.
+    pub(crate) fn driven(&self) -> usize {
+        *self.drivers.borrow()
     }
 
     /// Returns the way to the driver of a run, if it is driven here.

@@ -1,5 +1,7 @@
 //! Saying something to a run, wherever it goes on: to its driver if it is in this process, to its log otherwise.
 
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -7,15 +9,61 @@ use tokio::sync::oneshot;
 use super::load::missing;
 use super::log::{About, LogWriter};
 use super::shared::{Control, Shared};
-use crate::engine::fold::{check_signal, fold};
+use crate::ask::Answer;
+use crate::engine::fold::{check_signal, fold, full_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::body::{Event, Signal, SignalKind, StatusChange};
-use crate::record::codec;
+use crate::record::pause::Rested;
+use crate::record::{RunStatus, codec};
 use crate::store::{At, RunAppend};
 
 /// How often an append is tried again because others write to the run at the same time.
 const RACES: u32 = 32;
+
+/// Something that is about to be said to a run; `.await` says it, and comes back when that is durable.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: dropped, it leaves open whether it was recorded.
+#[must_use = "nothing is said before it is awaited"]
+pub struct SignalRequest {
+    shared: Arc<Shared>,
+    run: RunKey,
+    what: Result<SignalKind>,
+    by: Option<String>,
+}
+
+impl SignalRequest {
+    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, what: Result<SignalKind>) -> Self {
+        Self { shared: Arc::clone(shared), run: run.clone(), what, by: None }
+    }
+
+    /// Says who says it; it is recorded.
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = Some(who.into());
+        self
+    }
+}
+
+impl IntoFuture for SignalRequest {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let what = self.what.map_err(|error| error.with_run(&self.run))?;
+            send(&self.shared, &self.run, what, self.by).await
+        })
+    }
+}
+
+impl std::fmt::Debug for SignalRequest {
+    /// Never shows what is said.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SignalRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
+    }
+}
 
 /// Records a signal. Returns when it is durable.
 pub(crate) async fn send(
@@ -24,20 +72,35 @@ pub(crate) async fn send(
     what: SignalKind,
     by: Option<String>,
 ) -> Result<()> {
-    let signal = Signal { what, by };
+    let signal = Signal { what, by, at: shared.clock.now() };
+    attempt(
+        shared,
+        run,
+        |reply| Control::Signal { signal: signal.clone(), reply },
+        || append(shared, run, &signal, false),
+    )
+    .await
+}
+
+/// Says something to the driver of a run or to its log, again as long as others write first.
+pub(crate) async fn attempt<F: Future<Output = Result<()>>>(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    control: impl Fn(oneshot::Sender<Result<()>>) -> Control,
+    append: impl Fn() -> F,
+) -> Result<()> {
     for _ in 0..RACES {
         let result = match shared.driver(run) {
             Some(driver) => {
                 let (reply, answer) = oneshot::channel();
-                let control = Control::Signal { signal: signal.clone(), reply };
-                match driver.send(control) {
+                match driver.send(control(reply)) {
                     Ok(()) => answer
                         .await
                         .unwrap_or_else(|_| Err(Error::new(ErrorKind::Conflict, "the driver ended"))),
-                    Err(_) => append(shared, run, &signal).await,
+                    Err(_) => append().await,
                 }
             }
-            None => append(shared, run, &signal).await,
+            None => append().await,
         };
         match result {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Closed) => {
@@ -50,11 +113,21 @@ pub(crate) async fn send(
     Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
 }
 
-/// Appends a signal to the log of a run that is not driven here; its owner, if it has one, meets it there.
-async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<()> {
+/// Pauses a run whose owner is dead.
+pub(crate) async fn park(shared: &Arc<Shared>, run: &RunKey, reason: String) -> Result<()> {
+    let (what, by) = (SignalKind::Pause { reason }, Some("recovery".to_owned()));
+    append(shared, run, &Signal { what, by, at: shared.clock.now() }, true).await
+}
+
+/// Appends a signal to the log of a run that is not driven here; its owner, if it has one, meets it there. One that is
+/// `orphaned` has none that is alive.
+async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: bool) -> Result<()> {
     let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
     let mut folded = fold(run, &records, None)?;
-    check_signal(&folded.machine, &signal.what).map_err(|error| error.with_run(run))?;
+    let mut signal = signal.clone();
+    check_signal(&folded.machine, &signal.what, shared.clock.now())
+        .and_then(|()| full_id(&folded.machine, &mut signal.what))
+        .map_err(|error| error.with_run(run))?;
     let owner = folded.last.owner;
     let mut log = LogWriter::new(
         run.clone(),
@@ -66,11 +139,20 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<(
     log.follow(&folded);
     let mut records = Vec::new();
     let mut events = vec![Event::Signal(signal.clone())];
-    // Nobody drives a run that waits for an answer, so that whoever cancels it also carries it out.
-    if matches!(signal.what, SignalKind::Cancel { .. })
-        && folded.last.status != crate::record::RunStatus::InProgress
-    {
-        events.push(Event::Status(StatusChange::Cancelled));
+    // Nobody drives a run at rest, so whoever stops it also carries that out. Its owner does that otherwise, or whoever takes
+    // it up next.
+    if orphaned || owner.is_none() {
+        let stops = match &signal.what {
+            SignalKind::Cancel { .. } => Some(StatusChange::Cancelled),
+            SignalKind::Answer { answer: Answer::Cancel(_), .. } => Some(StatusChange::Cancelled),
+            SignalKind::Pause { .. } => Some(StatusChange::Rested(Rested {
+                status: RunStatus::Interrupted,
+                receiving: folded.machine.receiving,
+                wake: None,
+            })),
+            _ => None,
+        };
+        events.extend(stops.map(Event::Status));
     }
     for event in events {
         folded.machine.absorb(&event)?;
@@ -79,5 +161,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal) -> Result<(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    shared.committer.submit(append).await.unwrap_or_else(gone).map(|_| ())
+    shared.committer.submit(append).await.unwrap_or_else(gone)?;
+    shared.recovery.ring();
+    Ok(())
 }

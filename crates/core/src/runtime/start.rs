@@ -181,6 +181,7 @@ pub(crate) fn drive<S: State>(
         workflow: graph.name().clone(),
         life: machine.life,
         resources: Arc::clone(&shared.resources),
+        clock: Arc::clone(&shared.clock),
         commands,
         cancelled,
     });

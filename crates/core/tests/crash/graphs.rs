@@ -17,7 +17,7 @@ pub(crate) struct Case {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    vec![chain(), diamond(), rounds(), fan_out(), flaky(), external()]
+    vec![chain(), diamond(), rounds(), replans(), fan_out(), flaky(), external()]
 }
 
 /// What a node adds to the state: also what an operator supplies in its place.
@@ -138,6 +138,26 @@ pub(crate) fn rounds() -> Case {
         .build();
     let effects = vec![("write", Effect::Pure), ("check", Effect::Write)];
     Case { name: "rounds", graph: graph.unwrap(), effects }
+}
+
+/// Rounds that end because the run was counted to have gone back three times.
+pub(crate) fn replans() -> Case {
+    let graph = builder("replans")
+        .node("write", work)
+        .effect(Effect::Pure)
+        .max_replans(3)
+        .node("check", slow)
+        .effect(Effect::Write)
+        .node("out", work)
+        .entry("write")
+        .edge("write", "check")
+        .route("check", ["write", "out"], |_s, cx| match cx.replans("write") {
+            3 => "out".into(),
+            times => Route::revisit("write", format!("{times} times are not enough")),
+        })
+        .build();
+    let effects = vec![("write", Effect::Pure), ("check", Effect::Write)];
+    Case { name: "replans", graph: graph.unwrap(), effects }
 }
 
 pub(crate) fn fan_out() -> Case {

@@ -83,7 +83,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(chain, diamond, rounds, fan_out, flaky, external);
+cases!(chain, diamond, rounds, replans, fan_out, flaky, external);
 
 /// A lost reply or a short outage costs no restart: the same append is made again.
 #[tokio::test]

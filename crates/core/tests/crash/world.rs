@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ferrata_core::ask::Question;
 use ferrata_core::graph::{CheckpointPolicy, Effect, Graph};
 use ferrata_core::record::{Resolution, RunStatus};
-use ferrata_core::runtime::{Outcome, Question, Runtime};
+use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Patch};
 use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page};
 use ferrata_core::testing::SeqIds;

@@ -8,6 +8,9 @@ use crate::state::Context;
 /// Bounds what loops do.
 const MAX_STEPS: u64 = 60;
 
+/// Bounds how often a run goes back on purpose, all nodes together.
+pub(super) const MAX_REPLANS_TOTAL: u32 = 5;
+
 /// Numbers that follow from a seed (SplitMix64).
 pub(super) struct Draw(pub(super) u64);
 
@@ -73,7 +76,10 @@ pub(super) fn build(draft: &Draft) -> Graph<Context> {
 
 fn declare(draft: &Draft, join: &dyn Fn(Join) -> Join) -> Result<Graph<Context>, crate::graph::GraphError> {
     let name = |node: usize| format!("n{node}");
-    let mut builder = Graph::<Context>::builder("random").entry("n0").max_steps(MAX_STEPS);
+    let mut builder = Graph::<Context>::builder("random")
+        .entry("n0")
+        .max_steps(MAX_STEPS)
+        .max_replans_total(MAX_REPLANS_TOTAL);
     for (node, (wanted, _)) in draft.nodes.iter().enumerate() {
         builder = builder.node(name(node), async |_cx, s| Ok(s)).join(join(*wanted));
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::graphs::Draw;
+use super::replans::Replans;
 use crate::clock::Timestamp;
 use crate::engine::decide::Ending;
 use crate::engine::frontier::{ActivationKey, Local};
@@ -36,10 +37,18 @@ pub(super) struct Life {
     retried: usize,
     /// Whether a failed run was tried again.
     again: bool,
+    /// One in so many tokens without an item is a revisit; 0 for none.
+    revisits: usize,
+    replans: Replans,
 }
 
 impl Life {
     pub(super) fn live(plan: &Arc<Plan>, draw: &mut Draw) -> Self {
+        Self::live_revisiting(plan, draw, 0)
+    }
+
+    /// The same, in which one in so many tokens goes back on purpose.
+    pub(super) fn live_revisiting(plan: &Arc<Plan>, draw: &mut Draw, revisits: usize) -> Self {
         let mut life = Self {
             events: Vec::new(),
             moments: Vec::new(),
@@ -50,6 +59,8 @@ impl Life {
             skipped: BTreeSet::new(),
             retried: 0,
             again: false,
+            revisits,
+            replans: Replans::default(),
         };
         let entry = plan.node(plan.entry).name.clone();
         life.note(Event::Start(crate::record::body::Started {
@@ -110,9 +121,11 @@ impl Life {
         };
         let ending = Ending { key, result, overwrites };
         let mut done = self.machine.decide(ending, |_| false);
+        self.replans.check(&self.machine, &self.plan, &done);
         done.output = draw.one_in(2).then(|| Arc::from(codec::to_raw(&draw.below(9)).unwrap()));
         self.machine.fresh.clear();
         self.machine.absorb_done(&done).unwrap();
+        self.replans.check_counts(&self.machine);
         for name in &done.skipped {
             let node = self.machine.find(name.as_str()).unwrap();
             assert_eq!(self.machine.nodes[node as usize].visits, 0, "skipped `{name}` had run");
@@ -123,16 +136,19 @@ impl Life {
     }
 
     fn choose(&self, node: NodeIx, draw: &mut Draw) -> Vec<Fired> {
-        let mut fired: Vec<Fired> =
-            self.plan.outgoing(node, EdgeKind::Plain).map(|edge| Fired { edge, item: None }).collect();
+        let mut fired: Vec<Fired> = self.plan.outgoing(node, EdgeKind::Plain).map(Fired::once).collect();
         for edge in self.plan.outgoing(node, EdgeKind::Routed) {
             match draw.below(6) {
                 0 | 1 => {}
                 2 => {
                     let item = |n: usize| Some(Arc::from(codec::to_raw(&n).unwrap()));
-                    fired.extend((0..=draw.below(3)).map(|n| Fired { edge, item: item(n) }));
+                    fired.extend((0..=draw.below(3)).map(|n| Fired { item: item(n), ..Fired::once(edge) }));
                 }
-                _ => fired.push(Fired { edge, item: None }),
+                _ => {
+                    let revisit = self.revisits > 0 && draw.one_in(self.revisits);
+                    let reason = revisit.then(|| Arc::from(format!("reason {}", self.machine.tick)));
+                    fired.push(Fired { reason, ..Fired::once(edge) });
+                }
             }
         }
         fired
@@ -144,7 +160,7 @@ impl Life {
         self.retried += self.machine.stopped_at.len();
         let what = SignalKind::Retry { settled: Settled::default() };
         self.flush();
-        self.absorb(&Event::Signal(Signal { what, by: None }));
+        self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default() }));
         let (settled, unmet) = self.machine.resettle();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
         self.absorb(&Event::Claim(Claimed { executor, graph: None, settled }));

@@ -38,6 +38,16 @@ impl<S: State> GraphBuilder<S> {
         self.modify("max_visits", |node| node.max_visits = Some(visits))
     }
 
+    /// Sets how often one run may go back to the node by [`Route::revisit`](crate::graph::Route::revisit); twice unless set, 0
+    /// allows it never. A run that would go beyond it fails with
+    /// [`FailureKind::Replan`](crate::record::FailureKind::Replan), and each
+    /// [`Runtime::retry`](crate::runtime::Runtime::retry) of it allows one more.
+    ///
+    /// It is counted apart from [`max_visits`](Self::max_visits), which holds for every activation, however it came about.
+    pub fn max_replans(self, replans: u32) -> Self {
+        self.modify("max_replans", |node| node.max_replans = Some(replans))
+    }
+
     /// Lets a run that visited the node end only if a predicate holds for its state then; otherwise it goes on at the retry
     /// target of the node, or at the [`fallback`](Self::fallback) of the graph.
     pub fn goal_gate(mut self, met: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
@@ -57,6 +67,18 @@ impl<S: State> GraphBuilder<S> {
     /// Sets when a checkpoint is written around the node; as the run's policy says unless set.
     pub fn checkpoint(self, checkpoint: NodeCheckpoint) -> Self {
         self.modify("checkpoint", |node| node.checkpoint = checkpoint)
+    }
+
+    /// Asks whether to go on before each activation of the node. The question is `node@visit:before`; an acceptance with any
+    /// value starts the node, a rejection fails the activation with its comment.
+    pub fn interrupt_before(self) -> Self {
+        self.modify("interrupt_before", |node| node.interrupt.before = true)
+    }
+
+    /// Asks whether to go on behind each activation of the node that leads anywhere: its work is done and recorded, and what
+    /// it leads to starts once somebody accepts the question `node@visit:after`. A rejection fails the run with its comment.
+    pub fn interrupt_after(self) -> Self {
+        self.modify("interrupt_after", |node| node.interrupt.after = true)
     }
 
     /// Names the version of the node's code. It is part of the node's fingerprint: change it when runs that are stored within

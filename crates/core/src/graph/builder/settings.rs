@@ -19,6 +19,13 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
+    /// Sets how often one run may go back to nodes by [`Route::revisit`](crate::graph::Route::revisit), all nodes together; no
+    /// limit unless set, beside that of each node ([`max_replans`](Self::max_replans)). A run that would go beyond it fails.
+    pub fn max_replans_total(mut self, replans: u32) -> Self {
+        self.outline.max_replans_total = Some(replans);
+        self
+    }
+
     /// Sets how long one run may take in all, more than zero; no limit unless set. A run that takes longer fails.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.outline.deadline = Some(deadline);

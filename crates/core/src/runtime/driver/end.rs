@@ -43,6 +43,7 @@ impl<S: State> Driver<S> {
         took: Duration,
     ) -> Result<()> {
         self.running.remove(&key);
+        self.waits.forget(key);
         let Some(activation) = self.machine.in_flight.get(&key) else {
             // Another writer came first, and the activation does not follow any more.
             return Ok(());
@@ -102,6 +103,8 @@ impl<S: State> Driver<S> {
                 Ok(())
             }
             What::Ended { result, took } => self.take_in_end(key, result, took),
+            What::Noted { name, what } => self.note_step(key, &name, what).map(|_| ()),
+            What::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }
 
@@ -226,7 +229,8 @@ impl<S: State> Driver<S> {
         let written = writer.finish();
         self.check_size(&written, update.output())?;
         let name = &self.plan.node(index).name;
-        let cx = RouteContext::new(name, key.1, update.output());
+        let replans = self.machine.replan_counts();
+        let cx = RouteContext::new(name, key.1, update.output()).with_replans(&replans);
         let (graph, state) = (&self.graph, &self.state);
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fire(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?

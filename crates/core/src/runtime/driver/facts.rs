@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::ask::Request;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
 use crate::record::Failure;
+use crate::record::pause::Noted;
 use crate::state::{State, Update};
 
 /// Something that happened to an activation.
@@ -20,6 +22,10 @@ pub(super) enum What<S: State> {
     Ended { result: Result<Update<S>, Failure>, took: Duration },
     /// An attempt failed and another follows.
     Retry { failed: u32, failure: Failure, at: Timestamp },
+    /// It noted something.
+    Noted { name: String, what: Noted },
+    /// It asked something.
+    Asked { name: String, ask: Request },
 }
 
 /// The facts that no acknowledged record holds, in order.

@@ -10,12 +10,14 @@ use super::super::attempt::Attempt;
 use super::barrier::Barrier;
 use super::facts::{Fact, What};
 use super::{Driver, Running};
-use crate::engine::frontier::{ActivationKey, Token};
+use crate::clock::Timestamp;
+use crate::engine::frontier::{Activation, ActivationKey, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::node::{Input, NodeContext, NodeScope};
+use crate::node::{Input, NodeContext, NodeScope, Waits};
 use crate::record::body::Resolution;
+use crate::record::memo::Memo;
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Channels, Draft, State, Update};
@@ -37,8 +39,10 @@ impl<S: State> Driver<S> {
         self.passed.clear();
         self.timers.clear();
         self.given.retain(|key, _| self.running.contains_key(key));
-        let idle: Vec<_> =
+        let mut idle: Vec<_> =
             self.machine.in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
+        // Timers that came due while nobody drove the run go on in the order of their times.
+        idle.sort_by_key(|&key| self.machine.in_flight.get(&key).and_then(last_timer));
         for key in idle {
             self.given.insert(key, Arc::clone(&self.state));
             self.ready.push_back(key);
@@ -66,11 +70,14 @@ impl<S: State> Driver<S> {
             self.take_in(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
             return Ok(true);
         }
+        if self.machine.is_held(key) {
+            return Ok(true);
+        }
         if let Some(at) = activation.retry_at.filter(|at| *at > self.shared.clock.now()) {
             self.timers.insert((at, key));
             return Ok(true);
         }
-        if let Barrier::Open = self.barrier(key)? {
+        if self.agreed(key)? && matches!(self.barrier(key)?, Barrier::Open) {
             self.launch(key).await?;
         }
         Ok(true)
@@ -87,10 +94,12 @@ impl<S: State> Driver<S> {
             visit: key.1,
             attempt,
             item: activation.item.clone(),
-            inputs: Arc::default(),
+            inputs: self.inputs(key),
+            activation: key,
+            memos: Arc::clone(&activation.memos),
+            waits: Waits::default(),
         };
-        let inputs = self.inputs(key);
-        let scope = NodeScope { inputs, ..scope };
+        let scope = Arc::new(scope);
         self.shared.emit(&self.log.run, || RunEventKind::NodeStarted {
             node: scope.node.clone(),
             visit: key.1,
@@ -109,13 +118,14 @@ impl<S: State> Driver<S> {
         let span = tracing::debug_span!(
             "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
         );
-        let node = async move { work.run(NodeContext::new(scope), Draft::new(state)).await };
+        let cx = NodeContext::new(Arc::clone(&scope));
+        let node = async move { work.run(cx, Draft::new(state)).await };
         let work: Pin<Box<dyn Future<Output = _> + Send>> = if span.is_disabled() {
             Box::pin(node)
         } else {
             Box::pin(tracing::Instrument::instrument(node, span))
         };
-        let mut attempt = Attempt::new(work, timeout, Arc::clone(&self.shared.clock));
+        let mut attempt = Attempt::new(work, timeout, scope);
         let alone = self.running.is_empty() && self.ready.is_empty() && self.passed.is_empty();
         if alone {
             // One turn here: work that does not wait is done without a task of its own.
@@ -128,7 +138,7 @@ impl<S: State> Driver<S> {
             let (end, took) = attempt.await;
             (key, end, took)
         });
-        self.running.insert(key, Running { task, external });
+        self.running.insert(key, Running { task, external, parked: false });
         Ok(())
     }
 
@@ -166,10 +176,14 @@ impl<S: State> Driver<S> {
 
     /// Makes an update of a patch that somebody supplied.
     fn supplied(&self, patch: &crate::state::Patch) -> Result<Update<S>> {
+        Ok(Update::new(S::diff(&self.state, self.patched(patch)?)?))
+    }
+
+    /// Returns the state as a patch would make it.
+    pub(super) fn patched(&self, patch: &crate::state::Patch) -> Result<S> {
         let mut channels = Channels::from_json(self.state.to_channels_json()?.get())?;
         channels.apply(patch)?;
-        let after = S::from_channels(channels, self.graph.schema())?;
-        Ok(Update::new(S::diff(&self.state, after)?))
+        S::from_channels(channels, self.graph.schema())
     }
 
     /// Acts on the time: retries that are due, the deadline, the end of a grace, signals of others.
@@ -179,6 +193,7 @@ impl<S: State> Driver<S> {
             self.timers.pop_first();
             self.ready.push_back(key);
         }
+        self.ring(wall)?;
         if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_stopping() {
             self.deadline = None;
             return self.exceed_deadline();
@@ -215,4 +230,13 @@ impl<S: State> Driver<S> {
         );
         Error::new(ErrorKind::Corrupt, message).with_run(&self.log.run)
     }
+}
+
+/// Returns when the last timer that an activation set rings or rang.
+fn last_timer(activation: &Activation) -> Option<Timestamp> {
+    let until = |memo: &Memo| match memo {
+        Memo::Until(until) => Some(*until),
+        _ => None,
+    };
+    activation.memos.values().filter_map(until).max()
 }

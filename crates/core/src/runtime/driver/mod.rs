@@ -7,24 +7,29 @@ mod launch;
 mod outbox;
 mod rebase;
 mod record;
+mod settle;
+mod signal;
+mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::end::Spoilt;
 pub(crate) use self::end::check_input;
 use self::facts::Facts;
 pub(crate) use self::outbox::Outbox;
+use self::wishes::Waiting;
 use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
 use super::log::LogWriter;
 use super::shared::{Control, Driven, Shared};
+use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
@@ -32,7 +37,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::Seq;
-use crate::node::{Command, RunScope};
+use crate::node::{Command, Given, RunScope};
 use crate::record::RunStatus;
 use crate::record::body::{Event, NodeDone};
 use crate::state::{Patch, State};
@@ -80,6 +85,8 @@ pub(crate) struct Driver<S: State> {
     pub(crate) cancelled: watch::Sender<bool>,
     /// When the run must have ended, by the monotonic clock.
     pub(crate) deadline: Option<Duration>,
+    /// The same, as others understand it.
+    deadline_at: Option<Timestamp>,
     /// The first record, until it is written: with checkpoints disabled it may never be.
     pub(crate) first: Option<First>,
     driven: Driven,
@@ -98,7 +105,13 @@ pub(crate) struct Driver<S: State> {
     running: HashMap<ActivationKey, Running>,
     tasks: JoinSet<(ActivationKey, AttemptEnd<S>, Duration)>,
     /// Replies to those who wait for a record to become durable.
-    replies: VecDeque<(Seq, tokio::sync::oneshot::Sender<Result<()>>)>,
+    replies: VecDeque<(Seq, Owed)>,
+    /// What running nodes wait for.
+    waits: Waiting,
+    /// The questions that the answerer was given.
+    posed: HashSet<String>,
+    /// Its answers to come.
+    answering: JoinSet<(String, Option<Answer>)>,
     /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
     grace: Option<Duration>,
     /// An update that went wrong after it had changed the live state.
@@ -109,6 +122,31 @@ pub(crate) struct Driver<S: State> {
 struct Running {
     task: AbortHandle,
     external: bool,
+    /// Whether it has nothing to do until something that it waits for comes.
+    parked: bool,
+}
+
+/// A reply that is owed once a record is durable.
+enum Owed {
+    Done(oneshot::Sender<Result<()>>),
+    Given(oneshot::Sender<Result<Given>>, Given),
+}
+
+impl Owed {
+    fn pay(self) {
+        // Who does not wait any more needs no reply.
+        match self {
+            Self::Done(reply) => drop(reply.send(Ok(()))),
+            Self::Given(reply, given) => drop(reply.send(Ok(given))),
+        }
+    }
+
+    fn refuse(self, error: Error) {
+        match self {
+            Self::Done(reply) => drop(reply.send(Err(error))),
+            Self::Given(reply, _) => drop(reply.send(Err(error))),
+        }
+    }
 }
 
 impl<S: State> Driver<S> {
@@ -132,6 +170,7 @@ impl<S: State> Driver<S> {
         let (scope, commands, cancelled) = parts;
         let mut driver = Self {
             deadline: None,
+            deadline_at: None,
             shared,
             graph,
             plan,
@@ -155,6 +194,9 @@ impl<S: State> Driver<S> {
             running: HashMap::new(),
             tasks: JoinSet::new(),
             replies: VecDeque::new(),
+            waits: Waiting::default(),
+            posed: HashSet::new(),
+            answering: JoinSet::new(),
             grace: None,
             spoilt: None,
             turn: 0,
@@ -167,6 +209,7 @@ impl<S: State> Driver<S> {
     pub(crate) fn count_from(&mut self, created: Timestamp) {
         let clock = &self.shared.clock;
         let left = self.plan.deadline.map(|after| after.saturating_sub(clock.now().since(created)));
+        self.deadline_at = self.plan.deadline.map(|after| created.plus(after));
         self.deadline = left.map(|left| clock.monotonic() + left);
     }
 
@@ -199,7 +242,7 @@ impl<S: State> Driver<S> {
             Err(error) => error.clone(),
         };
         for (_, waiting) in self.replies.drain(..) {
-            let _ = waiting.send(Err(reply.clone()));
+            waiting.refuse(reply.clone());
         }
         result
     }
@@ -213,6 +256,7 @@ impl<S: State> Driver<S> {
                 self.cancelled.send_replace(true);
             }
             self.step().await?;
+            self.pose();
             if let Some(stopped) = self.settle().await? {
                 return Ok(stopped);
             }
@@ -261,6 +305,13 @@ impl<S: State> Driver<S> {
                 // Aborted on purpose; a panic of a node is caught inside its task.
                 Err(_) => Ok(()),
             },
+            Some(answered) = self.answering.join_next() => match answered {
+                Ok((question, answer)) => self.answered(question, answer).await,
+                Err(error) => {
+                    tracing::error!(run = %self.log.run, %error, "the answerer panicked; its question stays open");
+                    Ok(())
+                }
+            },
             Some(command) = self.commands.recv() => self.command(command),
             Some(control) = self.driven.control.recv() => self.control(control).await,
             // The sender lives as long as the driver; what changed is taken in at the next turn.
@@ -275,7 +326,7 @@ impl<S: State> Driver<S> {
                 self.flush(true)?;
                 match self.log.head {
                     Some(head) if !self.outbox.is_durable(head.seq) => {
-                        self.replies.push_back((head.seq, reply))
+                        self.replies.push_back((head.seq, Owed::Done(reply)))
                     }
                     _ => drop(reply.send(Ok(()))),
                 }
@@ -284,6 +335,12 @@ impl<S: State> Driver<S> {
                 let payload = Arc::from(payload);
                 self.shared.emit(&self.log.run, || RunEventKind::Custom { node, visit, name, payload });
             }
+            Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
+            Command::Parked { activation } => {
+                if let Some(running) = self.running.get_mut(&activation) {
+                    running.parked = true;
+                }
+            }
         }
         Ok(())
     }
@@ -291,7 +348,14 @@ impl<S: State> Driver<S> {
     async fn control(&mut self, control: Control) -> Result<()> {
         match control {
             Control::Look => self.look().await,
-            Control::Signal { signal, reply } => self.signal(signal, reply).await,
+            Control::Signal { signal, reply } => {
+                let _ = reply.send(self.signal(signal).await?);
+                Ok(())
+            }
+            Control::Edit { patch, by, reply } => {
+                let _ = reply.send(self.edit(patch, by).await?);
+                Ok(())
+            }
         }
     }
 
@@ -319,7 +383,7 @@ impl<S: State> Driver<S> {
                 self.shared.emit(&self.log.run, || RunEventKind::Durable { seq: head.seq });
                 while self.replies.front().is_some_and(|(seq, _)| *seq <= head.seq) {
                     if let Some((_, reply)) = self.replies.pop_front() {
-                        let _ = reply.send(Ok(()));
+                        reply.pay();
                     }
                 }
                 self.pass_barriers();
@@ -334,16 +398,27 @@ impl<S: State> Driver<S> {
     fn next_wake(&self, now: Duration) -> Duration {
         let retry = self.timers.first().map(|&(at, _)| at);
         let retry = retry.map(|at| now + at.since(self.shared.clock.now()));
-        [retry, self.deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
+        let rings = self.waits.next_time().map(|at| now + at.since(self.shared.clock.now()));
+        [retry, rings, self.deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
     }
 
     /// Whether nothing new may start.
     fn is_stopping(&self) -> bool {
-        self.machine.cancel.is_some() || self.grace.is_some() || self.machine.status != RunStatus::InProgress
+        self.machine.cancel.is_some()
+            || self.machine.paused.is_some()
+            || self.grace.is_some()
+            || self.machine.status != RunStatus::InProgress
+    }
+
+    /// Whether an activation that runs has more to do than to wait for something that survives it.
+    fn is_at_work(&self) -> bool {
+        self.running.iter().any(|(&key, running)| !(running.parked && self.waits.waits(key)))
     }
 
     fn room(&self) -> bool {
-        self.plan.concurrency.map_or(usize::MAX, |most: NonZeroU32| most.get() as usize) > self.running.len()
+        self.plan.concurrency.is_none_or(|most: NonZeroU32| {
+            (most.get() as usize) > self.running.values().filter(|running| !running.parked).count()
+        })
     }
 
     fn abort_all(&mut self) {

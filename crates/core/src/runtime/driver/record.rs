@@ -10,6 +10,7 @@ use crate::error::{ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, NodeCheckpoint};
 use crate::id::{NodeName, Seq, Visit};
 use crate::record::body::{Event, NodeDone, NodesDone, StatusChange};
+use crate::record::pause::{Noted, Stepped};
 use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, State};
@@ -131,6 +132,10 @@ impl<S: State> Driver<S> {
         self.machine.absorb(event)?;
         let wake_at = match event {
             Event::Attempt(attempt) if self.machine.in_flight.len() == 1 => Some(attempt.retry_at),
+            // Should this process end, the run is taken up when the time has come, and not before.
+            Event::Step(Stepped { what: Noted::Until(until), .. }) if self.machine.in_flight.len() == 1 => {
+                Some(*until)
+            }
             _ => None,
         };
         let seq = self.write(event, About { node, wake_at, release, base: false })?;

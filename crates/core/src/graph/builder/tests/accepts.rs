@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
-use crate::node::{NodeScope, Resources, RunScope};
+use crate::node::{NodeScope, Resources, RunScope, Waits};
 use crate::state::PatchWriter;
 
 async fn function(_cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
@@ -119,17 +119,21 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         workflow: graph.name().clone(),
         life: uuid::Uuid::nil(),
         resources: Arc::new(Resources::default()),
+        clock: Arc::new(crate::clock::SystemClock::new()),
         commands: tokio::sync::mpsc::unbounded_channel().0,
         cancelled: tokio::sync::watch::channel(false).1,
     };
-    let cx = NodeContext::new(NodeScope {
+    let cx = NodeContext::new(Arc::new(NodeScope {
         run: Arc::new(scope),
         node: NodeName::new(node)?,
         visit: Visit::new(1),
         attempt: 1,
         item: None,
         inputs: [].into(),
-    });
+        activation: (0, Visit::new(1)),
+        memos: Arc::default(),
+        waits: Waits::default(),
+    }));
     let mut state = Context::new();
     state.set("n", 1)?;
     let work = graph.work(graph.plan().find(node).unwrap());

@@ -64,6 +64,7 @@ fn nothing_changes_with_how_hard_it_is_tried_or_the_order_of_the_lines() {
         ("retry", base().retry(RetryPolicy::standard())),
         ("timeout", base().timeout(second)),
         ("visits", base().max_visits(2)),
+        ("replans", base().max_replans(9).max_replans_total(9)),
         ("retry target", base().retry_target("a")),
         ("checkpoint", base().checkpoint(NodeCheckpoint::After)),
         ("limits", base().max_steps(9).deadline(second).concurrency(1).fallback("a")),

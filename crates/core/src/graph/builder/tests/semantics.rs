@@ -82,6 +82,26 @@ fn routes_fire_in_the_order_of_declaration_and_items_in_theirs() {
 }
 
 #[test]
+fn a_revisit_fires_its_edge_once_and_keeps_every_reason() {
+    let graph = nodes("a b c")
+        .entry("a")
+        .route("a", ["b", "c"], |_, _| {
+            let both = Route::to("b").and(Route::revisit("b", "x")).and("b").and(Route::revisit("b", "y"));
+            both.and(Route::each("b", [1])).and("c")
+        })
+        .build()
+        .unwrap();
+    let (name, plan) = (NodeName::new("a").unwrap(), graph.plan());
+    let cx = RouteContext::new(&name, Visit::new(1), None);
+    let fired = graph.fire(plan.entry, &Context::new(), &cx).unwrap();
+    let shown: Vec<_> = fired
+        .iter()
+        .map(|fired| (fired.edge.as_usize(), fired.item.is_some(), fired.reason.as_deref()))
+        .collect();
+    assert_eq!(shown, [(0, false, Some("x; y")), (0, true, None), (1, false, None)]);
+}
+
+#[test]
 fn a_route_to_a_node_that_is_no_target_is_refused() {
     let graph = nodes("a bb cc dd")
         .entry("a")

@@ -1,0 +1,86 @@
+//! What somebody answers to a question.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::error::Result;
+use crate::record::Resolution;
+use crate::state::strict;
+
+/// What somebody answers to a question of a run: see [`Runtime::respond`](crate::runtime::Runtime::respond).
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::ask::Answer;
+///
+/// let yes = Answer::accept(true)?;
+/// let no = Answer::reject("the amount is wrong");
+/// assert_eq!(yes.to_string(), "accepted with true");
+/// assert_eq!(no.to_string(), "rejected: the amount is wrong");
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Answer {
+    /// This is the answer, as JSON. It must fit what the question expects.
+    Accept(Box<RawValue>),
+    /// No, for this reason. The node that asked is told, and fails with the reason unless it deals with it.
+    Reject(String),
+    /// Nobody is going to answer, for this reason: the run is cancelled.
+    Cancel(String),
+    /// What became of an activation that must not be repeated and was at work when its process ended.
+    Resolve(Resolution),
+}
+
+impl Answer {
+    /// Accepts with a value.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the value cannot be expressed in JSON and read back.
+    pub fn accept(value: impl Serialize) -> Result<Self> {
+        strict::to_raw_value(&value).map(Self::Accept)
+    }
+
+    /// Rejects with a comment.
+    pub fn reject(comment: impl Into<String>) -> Self {
+        Self::Reject(comment.into())
+    }
+
+    /// Cancels the run instead of answering.
+    pub fn cancel(reason: impl Into<String>) -> Self {
+        Self::Cancel(reason.into())
+    }
+}
+
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Accept(one), Self::Accept(other)) => one.get() == other.get(),
+            (Self::Reject(one), Self::Reject(other)) | (Self::Cancel(one), Self::Cancel(other)) => {
+                one == other
+            }
+            (Self::Resolve(one), Self::Resolve(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl From<Resolution> for Answer {
+    fn from(resolution: Resolution) -> Self {
+        Self::Resolve(resolution)
+    }
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Accept(value) => write!(f, "accepted with {}", value.get()),
+            Self::Reject(comment) => write!(f, "rejected: {comment}"),
+            Self::Cancel(reason) => write!(f, "cancelled: {reason}"),
+            Self::Resolve(resolution) => write!(f, "resolved: {resolution:?}"),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Questions to people and other systems: what is asked, what is answered, and who may answer by itself.
+
+mod answer;
+mod answerer;
+mod error;
+mod question;
+mod request;
+mod shape;
+
+pub use answer::Answer;
+pub use answerer::{
+    Answerer, Asking, Automatic, Callback, Exchange, Pending, Queue, Record, Recording, queue,
+};
+pub use error::{AskError, Declined};
+pub use question::{Question, QuestionKind};
+pub use request::Ask;
+pub use shape::Shape;
+
+pub(crate) use request::{OnDeadline, Request};

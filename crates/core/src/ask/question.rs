@@ -1,0 +1,67 @@
+//! A question that is open, as whoever may answer it sees it.
+
+use serde::de::DeserializeOwned;
+
+use super::Shape;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{NodeName, Visit};
+
+/// Something that somebody must answer before the run can go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Question {
+    /// What to answer it by: `node@visit` for a doubt, `node@visit:name` otherwise.
+    pub id: String,
+    /// The node it is about.
+    pub node: NodeName,
+    /// Which visit of it.
+    pub visit: Visit,
+    /// Why it is asked.
+    pub kind: QuestionKind,
+    /// What is asked, as JSON text; none where the kind says it all.
+    pub text: Option<String>,
+    /// What an answer must look like; none where the kind says it all.
+    pub expects: Option<Shape>,
+    /// Until when it can be answered.
+    pub deadline: Option<Timestamp>,
+    /// What is taken as the answer then, as JSON text.
+    pub default: Option<String>,
+    /// What was wrong with an answer that it had before.
+    pub problem: Option<String>,
+}
+
+/// Why a question is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QuestionKind {
+    /// A process ended while an `External` node was at work: nobody knows whether the work was done, and it must not be done
+    /// twice. Answer with a [`Resolution`](crate::record::Resolution).
+    Doubt,
+    /// A node asks.
+    Asked,
+    /// Whether to start the node, which is declared with
+    /// [`interrupt_before`](crate::graph::GraphBuilder::interrupt_before).
+    Before,
+    /// Whether to go on behind the node, which is declared with
+    /// [`interrupt_after`](crate::graph::GraphBuilder::interrupt_after).
+    After,
+}
+
+impl Question {
+    /// Reads what is asked, as the type that the node asked with.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if the question has no text, [`ErrorKind::Invalid`] if it is of another type.
+    pub fn read<Q: DeserializeOwned>(&self) -> Result<Q> {
+        let text = self.text.as_ref().ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "the question has no text; its kind says what is asked")
+        })?;
+        serde_json::from_str(text).map_err(|source| {
+            let message =
+                format!("what is asked by `{}` is not of type {}", self.id, std::any::type_name::<Q>());
+            Error::new(ErrorKind::Invalid, message).with_source(source)
+        })
+    }
+}

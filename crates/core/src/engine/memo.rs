@@ -1,0 +1,81 @@
+//! How the notes of an activation come about and change.
+//!
+//! All of it goes with the activation. When the activation runs again (after a crash, a failed attempt, or a wait that let go of
+//! its memory), it finds every note under the name it made it with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::machine::Machine;
+use crate::ask::{Answer, OnDeadline};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::memo::{Asked, Memo, Reply};
+use crate::record::pause::{Asking, Expired, Message, Noted, Stepped};
+
+impl Machine {
+    /// Takes in what an activation noted.
+    pub(super) fn absorb_step(&mut self, step: &Stepped) -> Result<()> {
+        let memo = match &step.what {
+            Noted::Result(text) => Memo::Result(Arc::clone(text)),
+            Noted::Until(until) => Memo::Until(*until),
+            Noted::Idle => Memo::Idle,
+            Noted::Took(number) => Memo::Message(self.take_message(*number)?),
+            Noted::Refused { .. } => {
+                self.memos(&step.node, step.visit)?.remove(&step.name);
+                return Ok(());
+            }
+        };
+        self.memos(&step.node, step.visit)?.insert(step.name.clone(), memo);
+        Ok(())
+    }
+
+    fn take_message(&mut self, number: u64) -> Result<Message> {
+        let at = self.inbox.iter().position(|message| message.number == number).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("the log takes message {number}, which does not wait"))
+        })?;
+        Ok(self.inbox.remove(at).unwrap_or_else(|| unreachable!("its position was just found")))
+    }
+
+    /// Takes in that a question was asked, or asked again.
+    pub(super) fn absorb_asked(&mut self, asking: &Asking) -> Result<()> {
+        let asked = Asked { ask: asking.ask.clone(), reply: Reply::Open };
+        self.memos(&asking.node, asking.visit)?.insert(asking.name.clone(), Memo::Asked(Arc::new(asked)));
+        Ok(())
+    }
+
+    /// Takes in that the deadline of a question is over.
+    pub(super) fn absorb_expired(&mut self, expired: &Expired) -> Result<()> {
+        let Expired { node, visit, name, at } = expired;
+        let missing =
+            || Error::new(ErrorKind::Corrupt, format!("the question `{name}` expires, but was not asked"));
+        let memos = self.memos(node, *visit)?;
+        let Some(Memo::Asked(asked)) = memos.get_mut(name) else { return Err(missing()) };
+        let asked = Arc::make_mut(asked);
+        asked.reply = match &asked.ask.on_deadline {
+            OnDeadline::Tell => Reply::Expired { at: *at },
+            OnDeadline::Default(text) => {
+                let answer = Answer::Accept(text.as_ref().to_owned());
+                Reply::Answered { answer, by: Some("deadline".into()), at: *at }
+            }
+        };
+        self.wake_up();
+        Ok(())
+    }
+
+    /// Returns the notes of an activation, to change them.
+    fn memos(
+        &mut self,
+        node: &crate::id::NodeName,
+        visit: crate::id::Visit,
+    ) -> Result<&mut BTreeMap<String, Memo>> {
+        Ok(Arc::make_mut(&mut self.in_flight_mut(node, visit)?.memos))
+    }
+}
+
+/// Forgets the questions that were not answered with a value, so that the next attempt asks anew.
+pub(super) fn ask_anew(memos: &mut Arc<BTreeMap<String, Memo>>) {
+    let bad = |memo: &Memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good());
+    if memos.values().any(bad) {
+        Arc::make_mut(memos).retain(|_, memo| !bad(memo));
+    }
+}

@@ -1,0 +1,246 @@
+//! The questions of a run: which are open, by which id, and what an answer does.
+
+use std::sync::Arc;
+
+use super::frontier::ActivationKey;
+use super::machine::Machine;
+use crate::ask::{Answer, Shape};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Visit;
+use crate::record::memo::{Asked, Memo, Reply};
+use crate::record::{Failure, FailureKind};
+
+/// The name of the question that a node declared before itself, and of the one behind itself.
+pub(crate) const BEFORE: &str = "before";
+pub(crate) const AFTER: &str = "after";
+
+/// How many answered questions are remembered beyond their activations, to tell who answers twice.
+const ANSWERED: usize = 64;
+
+/// What a question is about.
+#[derive(Clone, Debug)]
+pub(crate) enum About {
+    /// What became of an activation that must not be repeated.
+    Doubt,
+    /// Something that a node asks, or that is declared before it.
+    Asked(Arc<Asked>),
+    /// Whether to go on behind a node.
+    After,
+}
+
+/// A question that was answered, whose activation has ended.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Answered {
+    pub(crate) id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
+    pub(crate) at: Timestamp,
+}
+
+/// A question that is or was open.
+#[derive(Clone, Debug)]
+pub(crate) struct Posed {
+    pub(crate) key: ActivationKey,
+    /// The name within the activation; none for a doubt.
+    pub(crate) name: Option<String>,
+    pub(crate) about: About,
+}
+
+impl Machine {
+    /// Lists the open questions, in the order of nodes and visits.
+    pub(crate) fn posed(&self) -> Vec<Posed> {
+        let mut posed = Vec::new();
+        for (&key, activation) in &self.in_flight {
+            if activation.in_doubt {
+                posed.push(Posed { key, name: None, about: About::Doubt });
+            }
+            for (name, memo) in activation.memos.iter() {
+                if let Memo::Asked(asked) = memo
+                    && asked.reply.is_open()
+                {
+                    posed.push(Posed {
+                        key,
+                        name: Some(name.clone()),
+                        about: About::Asked(Arc::clone(asked)),
+                    });
+                }
+            }
+        }
+        let holds = self.holds.iter();
+        posed.extend(holds.map(|&key| Posed { key, name: Some(AFTER.into()), about: About::After }));
+        posed
+    }
+
+    /// Returns the id of a question.
+    pub(crate) fn id_of(&self, posed: &Posed) -> String {
+        let activation = self.question_id(posed.key);
+        match &posed.name {
+            None => activation,
+            Some(name) => format!("{activation}:{name}"),
+        }
+    }
+
+    /// Finds an open question by its id, or by the beginning of it (`node@visit` or `node`) if that means only one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] naming those that are open, [`ErrorKind::AlreadyExists`] naming who answered it,
+    /// [`ErrorKind::WrongStatus`] if it expired, [`ErrorKind::Invalid`] if it may be one of several.
+    pub(crate) fn find_question(&self, id: &str) -> Result<Posed> {
+        let posed = self.posed();
+        let ids: Vec<String> = posed.iter().map(|posed| self.id_of(posed)).collect();
+        if let Some(at) = ids.iter().position(|known| known == id) {
+            return Ok(posed[at].clone());
+        }
+        let begins =
+            |known: &&String| known.strip_prefix(id).is_some_and(|rest| rest.starts_with(['@', ':']));
+        let named: Vec<&String> = ids.iter().filter(begins).collect();
+        if let [only] = *named
+            && let Some(at) = ids.iter().position(|known| known == only)
+        {
+            return Ok(posed[at].clone());
+        }
+        if named.len() > 1 {
+            let listed = named.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+            let message = format!("`{id}` may be any of: {listed}; give one of these ids");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        self.tell_closed(id)?;
+        let message = match &*ids {
+            [] => format!("no question `{id}` is open, nor any other"),
+            _ => format!("no question `{id}` is open; open are: {}", ids.join(", ")),
+        };
+        Err(Error::new(ErrorKind::NotFound, message))
+    }
+
+    /// Says so if a question was answered or has expired.
+    fn tell_closed(&self, id: &str) -> Result<()> {
+        let answered = |by: &Option<String>, at: Timestamp| {
+            let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+            let message = format!("the question `{id}` was answered{by} at {at}; nothing was changed");
+            Err(Error::new(ErrorKind::AlreadyExists, message))
+        };
+        for (&key, activation) in &self.in_flight {
+            for (name, memo) in activation.memos.iter() {
+                let Memo::Asked(asked) = memo else { continue };
+                if self.id_of(&Posed { key, name: Some(name.clone()), about: About::Doubt }) != id {
+                    continue;
+                }
+                return match &asked.reply {
+                    Reply::Open => Ok(()),
+                    Reply::Answered { by, at, .. } => answered(by, *at),
+                    Reply::Expired { at } => Err(expired(id, *at)),
+                };
+            }
+        }
+        match self.answered.iter().rev().find(|answered| answered.id == id) {
+            Some(past) => answered(&past.by, past.at),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells whether an answer may be given, so that a refused one leaves the run untouched.
+    pub(super) fn check_answer(&self, id: &str, answer: &Answer, now: Timestamp) -> Result<()> {
+        let posed = self.find_question(id)?;
+        let (expects, deadline) = match &posed.about {
+            About::Doubt => {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "the question `{id}` asks what became of the activation; answer with a `Resolution`"
+                    ),
+                ));
+            }
+            About::Asked(asked) => (Some(&asked.ask.expects), asked.ask.deadline),
+            About::After => (None, None),
+        };
+        if let Some(deadline) = deadline.filter(|deadline| *deadline <= now) {
+            return Err(expired(id, deadline));
+        }
+        match answer {
+            Answer::Accept(value) => expects.map_or(Ok(()), |shape| check_shape(id, shape, value.get())),
+            Answer::Reject(_) | Answer::Cancel(_) => Ok(()),
+            Answer::Resolve(_) => Err(Error::new(
+                ErrorKind::Invalid,
+                format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it"),
+            )),
+        }
+    }
+
+    /// Takes in the answer to a question that a node asked.
+    pub(super) fn absorb_answer(
+        &mut self,
+        id: &str,
+        answer: &Answer,
+        by: Option<&String>,
+        at: Timestamp,
+    ) -> Result<()> {
+        let corrupt = |error: Error| {
+            Error::new(ErrorKind::Corrupt, "an answer to a question that was not open").with_source(error)
+        };
+        let posed = self.find_question(id).map_err(corrupt)?;
+        let id = self.id_of(&posed);
+        if let Answer::Cancel(reason) = answer {
+            self.cancel = Some(format!("the question `{id}` was cancelled: {reason}"));
+        }
+        match (&posed.name, &posed.about) {
+            (_, About::After) => {
+                self.holds.remove(&posed.key);
+                if let Answer::Reject(comment) = answer {
+                    let who = by.map_or_else(String::new, |by| format!(" by {by}"));
+                    let message = format!("going on behind the node was rejected{who}: {comment}");
+                    let node = self.name(posed.key.0).clone();
+                    self.fail(Failure::new(FailureKind::Rejected, message).with_node(&node));
+                }
+            }
+            (Some(name), About::Asked(asked)) => {
+                let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
+                let memo = Memo::Asked(Arc::new(Asked { ask: asked.ask.clone(), reply }));
+                if let Some(activation) = self.in_flight.get_mut(&posed.key) {
+                    Arc::make_mut(&mut activation.memos).insert(name.clone(), memo);
+                }
+            }
+            _ => {}
+        }
+        if self.answered.len() >= ANSWERED {
+            self.answered.remove(0);
+        }
+        self.answered.push(Answered { id, by: by.cloned(), at });
+        self.wake_up();
+        Ok(())
+    }
+
+    /// Whether an activation starts only once somebody agrees to go on behind a node before it.
+    pub(crate) fn is_held(&self, key: ActivationKey) -> bool {
+        !self.holds.is_empty()
+            && self.in_flight.get(&key).is_some_and(|activation| {
+                activation.inputs.iter().any(|token| self.holds.contains(&(token.from, token.visit)))
+            })
+    }
+
+    /// Returns the id of the question about an activation itself.
+    pub(crate) fn question_id(&self, key: ActivationKey) -> String {
+        format!("{}@{}", self.name(key.0), key.1)
+    }
+
+    /// Finds the activation that a question about what became of it is about.
+    pub(crate) fn doubt(&self, id: &str) -> Option<ActivationKey> {
+        let (node, visit) = id.rsplit_once('@')?;
+        let key = (self.find(node)?, Visit::new(visit.parse().ok()?));
+        self.in_flight.get(&key).filter(|activation| activation.in_doubt).map(|_| key)
+    }
+}
+
+fn check_shape(id: &str, shape: &Shape, value: &str) -> Result<()> {
+    shape.check(value).map_err(|problem| {
+        let message =
+            format!("the answer does not fit the question `{id}`, which expects {shape}: {problem}");
+        Error::new(ErrorKind::Invalid, message)
+    })
+}
+
+fn expired(id: &str, at: Timestamp) -> Error {
+    let message = format!("the question `{id}` could be answered until {at}; nothing was changed");
+    Error::new(ErrorKind::WrongStatus, message)
+}

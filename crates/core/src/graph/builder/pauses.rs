@@ -1,0 +1,139 @@
+//! Nodes that wait for people: gates and conversations.
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+
+use super::GraphBuilder;
+use crate::ask::{Ask, Declined};
+use crate::graph::effect::Effect;
+use crate::graph::names::NodeNames;
+use crate::graph::route::Route;
+use crate::node::{Conversation, GateNode, Left, NodeContext, NodeError, Taken, TalkNode};
+use crate::state::{Draft, State, Update};
+
+impl<S: State> GraphBuilder<S> {
+    /// Adds a node that asks somebody and takes the answer into the state. Its question is `name@visit:gate`, and `name` is
+    /// enough to answer it by as long as no other of the node is open.
+    ///
+    /// A rejection or an expired deadline fails the node with what was said; an `on_failure` edge takes it. See
+    /// [`gate_with`](Self::gate_with) to deal with them otherwise.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::ask::{Answer, Ask};
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::{Outcome, Runtime};
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("pay")
+    ///     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay 120 EUR?"), |s, yes| s.set("approved", yes))
+    ///     .entry("approve")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let run = runtime.start(&graph, Context::new()).id("invoice-7").await?;
+    /// let Outcome::Interrupted(questions) = run.wait().await? else { panic!("not asked") };
+    /// assert_eq!(questions[0].id, "approve@1:gate");
+    ///
+    /// runtime.respond(run.run(), "approve", Answer::accept(true)?).by("ann").await?;
+    /// let run = runtime.resume(&graph, "invoice-7").await?;
+    /// let state = run.wait().await?.completed().ok_or("not completed")?;
+    /// assert_eq!(state.get::<bool>("approved")?, Some(true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn gate<A, Q, T, R>(self, name: impl Into<String>, ask: Q, take: T) -> Self
+    where
+        A: DeserializeOwned + Send + 'static,
+        Q: Fn(&S) -> Ask<A> + Send + Sync + 'static,
+        T: Fn(&mut S, A) -> R + Send + Sync + 'static,
+        R: Taken + 'static,
+    {
+        self.gate_with(name, ask, move |state, answer: Result<A, Declined>| match answer {
+            Ok(answer) => take(state, answer).taken(),
+            Err(declined) => Err(NodeError::new(declined)),
+        })
+    }
+
+    /// Adds a gate like [`gate`](Self::gate) whose function is also told of a rejection or an expired deadline, and so can lead
+    /// the run elsewhere by what it writes.
+    pub fn gate_with<A, Q, T, R>(self, name: impl Into<String>, ask: Q, take: T) -> Self
+    where
+        A: DeserializeOwned + Send + 'static,
+        Q: Fn(&S) -> Ask<A> + Send + Sync + 'static,
+        T: Fn(&mut S, Result<A, Declined>) -> R + Send + Sync + 'static,
+        R: Taken + 'static,
+    {
+        self.add(name, GateNode { ask, take, answer: PhantomData }).effect(Effect::Human)
+    }
+
+    /// Adds a conversation: a node that takes one message an activation and comes back to itself, until its policy ends it; then
+    /// it leads to `next`. What a message does to the state and that it was taken are one record.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::node::Conversation;
+    /// use ferrata_core::runtime::{Outcome, Runtime};
+    /// use ferrata_core::state::{Context, Reducer};
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("chat")
+    ///     .channel("said", Reducer::Append)
+    ///     .conversation("talk", ["end"], Conversation::new().exit_on("/quit"), async |_cx, _s, text: String| {
+    ///         Ok(Context::update().append("said", [text]))
+    ///     })
+    ///     .node("end", async |_cx, _s| Ok(()))
+    ///     .entry("talk")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let run = runtime.start(&graph, Context::new()).id("chat-7").await?;
+    /// assert!(matches!(run.wait().await?, Outcome::AwaitingInput));
+    ///
+    /// runtime.send(run.run(), "hello").await?;
+    /// runtime.send(run.run(), "/quit").await?;
+    /// let state = runtime.resume(&graph, "chat-7").await?.wait().await?.completed().ok_or("not completed")?;
+    /// assert_eq!(state.get::<Vec<String>>("said")?, Some(vec!["hello".to_owned()]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn conversation<M, F, Fut, R>(
+        self,
+        name: impl Into<String>,
+        next: impl NodeNames,
+        policy: Conversation<S>,
+        handle: F,
+    ) -> Self
+    where
+        M: DeserializeOwned + Send + 'static,
+        F: Fn(NodeContext, Draft<S>, M) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+        R: Into<Update<S>>,
+    {
+        let (name, next) = (name.into(), next.into_names());
+        let (turns, over) = (policy.turns, policy.over.clone());
+        let targets: Vec<String> = std::iter::once(name.clone()).chain(next.iter().cloned()).collect();
+        let itself = name.clone();
+        self.add(name.clone(), TalkNode { policy, handle, message: PhantomData }).route(
+            name,
+            targets,
+            move |state, cx| {
+                let left = cx.output::<Left>().ok().flatten().is_some();
+                let enough = turns.is_some_and(|most| cx.visit().get() >= most);
+                if left || enough || over.as_ref().is_some_and(|over| over(state)) {
+                    Route::all(next.clone())
+                } else {
+                    Route::to(itself.clone())
+                }
+            },
+        )
+    }
+}

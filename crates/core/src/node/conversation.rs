@@ -1,0 +1,143 @@
+//! A conversation as a node: one message an activation, until something ends it.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Node, NodeContext, NodeError, NodeResult};
+use crate::state::{Draft, State, Update};
+
+type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
+
+/// What ends a conversation: whichever of these comes first. Without any of them it goes on until the run is cancelled.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ferrata_core::node::Conversation;
+/// use ferrata_core::state::Context;
+///
+/// let policy = Conversation::<Context>::new()
+///     .turns(20)
+///     .idle(Duration::from_secs(3_600))
+///     .exit_on("/quit")
+///     .until(|s| s.contains_key("solved"));
+/// # let _ = policy;
+/// ```
+#[must_use]
+pub struct Conversation<S> {
+    pub(crate) turns: Option<u32>,
+    pub(crate) idle: Option<Duration>,
+    pub(crate) commands: Vec<String>,
+    pub(crate) over: Option<Arc<Over<S>>>,
+}
+
+impl<S> Conversation<S> {
+    /// A conversation that nothing ends.
+    pub fn new() -> Self {
+        Self { turns: None, idle: None, commands: Vec::new(), over: None }
+    }
+
+    /// Ends it after so many messages, counted over the whole run.
+    pub fn turns(mut self, most: u32) -> Self {
+        self.turns = Some(most);
+        self
+    }
+
+    /// Ends it when no message comes for so long. The time survives a restart.
+    pub fn idle(mut self, time: Duration) -> Self {
+        self.idle = Some(time);
+        self
+    }
+
+    /// Ends it when somebody sends this text, which does not count as a message. May be said several times.
+    pub fn exit_on(mut self, text: impl Into<String>) -> Self {
+        self.commands.push(text.into());
+        self
+    }
+
+    /// Ends it when this holds for the state after a message.
+    pub fn until(mut self, over: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
+        self.over = Some(Arc::new(over));
+        self
+    }
+}
+
+impl<S> Default for Conversation<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> Clone for Conversation<S> {
+    fn clone(&self) -> Self {
+        Self { turns: self.turns, idle: self.idle, commands: self.commands.clone(), over: self.over.clone() }
+    }
+}
+
+impl<S> fmt::Debug for Conversation<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conversation")
+            .field("turns", &self.turns)
+            .field("idle", &self.idle)
+            .field("commands", &self.commands)
+            .field("until", &self.over.is_some())
+            .finish()
+    }
+}
+
+/// What a conversation's node sends along its edge when it was left without a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Left {
+    /// Nobody spoke for too long.
+    Idle,
+    /// Somebody said so.
+    Command,
+}
+
+/// The node of a conversation.
+pub(crate) struct TalkNode<S, M, F> {
+    pub(crate) policy: Conversation<S>,
+    pub(crate) handle: F,
+    pub(crate) message: PhantomData<fn() -> M>,
+}
+
+#[async_trait]
+impl<S, M, F, Fut, R> Node<S> for TalkNode<S, M, F>
+where
+    S: State,
+    M: DeserializeOwned + Send + 'static,
+    F: Fn(NodeContext, Draft<S>, M) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+    R: Into<Update<S>>,
+{
+    async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
+        let commands = &self.policy.commands;
+        let read = |text: &str| {
+            if serde_json::from_str::<String>(text).is_ok_and(|said| commands.contains(&said)) {
+                return Ok(None);
+            }
+            serde_json::from_str(text)
+                .map(Some)
+                .map_err(|error| format!("it is not of type {}: {error}", std::any::type_name::<M>()))
+        };
+        let left = match cx.next_message_as(self.policy.idle, read).await? {
+            Some(Some(message)) => {
+                let future = (self.handle)(cx, state, message);
+                return future.await.map(Into::into);
+            }
+            Some(None) => Left::Command,
+            None => Left::Idle,
+        };
+        Ok(Update::none().with_output(left))
+    }
+}

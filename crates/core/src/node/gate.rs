@@ -1,0 +1,71 @@
+//! A question as a node: asks, and takes the answer into the state.
+
+use std::future::Future;
+use std::marker::PhantomData;
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+
+use super::{Node, NodeContext, NodeError, NodeResult};
+use crate::ask::{Ask, AskError, Declined};
+use crate::state::{Draft, State};
+
+/// The name of a gate's question: its id is `node@visit:gate`.
+const NAME: &str = "gate";
+
+/// What the function of a gate returns: nothing, or why the answer cannot be taken.
+pub trait Taken {
+    /// Returns why the answer cannot be taken.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the function returned.
+    fn taken(self) -> Result<(), NodeError>;
+}
+
+impl Taken for () {
+    fn taken(self) -> Result<(), NodeError> {
+        Ok(())
+    }
+}
+
+impl<E: Into<NodeError>> Taken for Result<(), E> {
+    fn taken(self) -> Result<(), NodeError> {
+        self.map_err(Into::into)
+    }
+}
+
+/// A question as a node.
+pub(crate) struct GateNode<A, Q, T> {
+    pub(crate) ask: Q,
+    pub(crate) take: T,
+    pub(crate) answer: PhantomData<fn() -> A>,
+}
+
+#[async_trait]
+impl<S, A, Q, T, R> Node<S> for GateNode<A, Q, T>
+where
+    S: State,
+    A: DeserializeOwned + Send + 'static,
+    Q: Fn(&S) -> Ask<A> + Send + Sync + 'static,
+    T: Fn(&mut S, Result<A, Declined>) -> R + Send + Sync + 'static,
+    R: Taken,
+{
+    async fn run(&self, cx: NodeContext, mut state: Draft<S>) -> NodeResult<S> {
+        let ask = (self.ask)(&state);
+        let answer = answered(cx.ask_with(NAME, ask)).await?;
+        (self.take)(&mut state, answer).taken()?;
+        Ok(state.into())
+    }
+}
+
+async fn answered<A>(
+    asked: impl Future<Output = Result<A, AskError>>,
+) -> Result<Result<A, Declined>, NodeError> {
+    match asked.await {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(AskError::Rejected { comment, by, .. }) => Ok(Err(Declined::Rejected { comment, by })),
+        Err(AskError::Expired { deadline, .. }) => Ok(Err(Declined::Expired { deadline })),
+        Err(error @ AskError::Failed(_)) => Err(error.into()),
+    }
+}

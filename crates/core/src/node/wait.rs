@@ -1,0 +1,369 @@
+//! What a node asks of its run while it works: steps, timers, messages, questions. All of it survives a restart.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::context::{Command, NodeContext, NodeScope};
+use super::error::NodeError;
+use crate::ask::{Answer, Ask, AskError, Request};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::memo::{Memo, Reply};
+use crate::record::pause::Message;
+use crate::state::strict;
+
+/// How long a name of a step or question may be, in bytes.
+const LONGEST: usize = 128;
+
+/// What an activation wishes to note, or waits for.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// Keep what a step came to.
+    Keep(Box<RawValue>),
+    /// Wait until then.
+    Until(Timestamp),
+    /// Take the next message, waiting for it, but not longer than this.
+    Message { patience: Option<Duration> },
+    /// Set the message aside that was taken last, and take the next.
+    Refuse { message: u64, why: String, patience: Option<Duration> },
+    /// Ask, or find the question again.
+    Ask(Request),
+    /// Ask once more, because the answer cannot be read.
+    AskAgain { problem: String },
+}
+
+/// What a wish came to.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// It is noted, or the time has come.
+    Done,
+    /// A message.
+    Message(Message),
+    /// No message came in time.
+    Idle,
+    /// What became of the question, and until when it could be answered.
+    Reply(Reply, Option<Timestamp>),
+}
+
+/// What an attempt counts of its waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// The names used in this attempt.
+    names: Mutex<BTreeSet<String>>,
+    sleeps: AtomicU32,
+    receives: AtomicU32,
+    /// How many wishes are not answered yet.
+    wishes: AtomicU32,
+    /// How many steps are at work.
+    working: AtomicU32,
+}
+
+/// Counts up as long as it lives.
+struct Count<'a>(&'a AtomicU32);
+
+impl<'a> Count<'a> {
+    fn of(counter: &'a AtomicU32) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(counter)
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl NodeScope {
+    /// Says that the attempt was polled and waits, if all it waits for are wishes of its own. Returns whether it does.
+    pub(crate) fn park(&self) -> bool {
+        let waits = &self.waits;
+        let parked = waits.wishes.load(Ordering::Relaxed) > 0 && waits.working.load(Ordering::Relaxed) == 0;
+        if parked {
+            // A driver that is gone needs no notice.
+            let _ = self.run.commands.send(Command::Parked { activation: self.activation });
+        }
+        parked
+    }
+}
+
+impl NodeContext {
+    /// Does something once: what it comes to is recorded under this name, and whenever the activation runs again (after a
+    /// crash, a failed attempt or a wait) the recorded result is returned instead.
+    ///
+    /// Where the node's effect is not `Pure` or `Read`, the result is on stable storage when this returns. A failure is not
+    /// recorded: the next attempt tries again. Names are unique within the activation, among steps and questions.
+    ///
+    /// # Errors
+    ///
+    /// What the work failed with; a name that was used before in this attempt or is not 1 to 128 of `A-Z a-z 0-9 . _ -`; a
+    /// result that cannot be expressed in JSON, or that was recorded as another type.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the work counts as not done unless its result was recorded already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("order")
+    ///     .node("pay", async |cx, mut s| {
+    ///         let receipt: String = cx.step("charge", async || Ok::<_, std::io::Error>("r-17".to_owned())).await?;
+    ///         cx.step("mail", async || Ok::<_, std::io::Error>(())).await?;
+    ///         s.set("receipt", receipt)?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("pay")
+    ///     .build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let state = runtime.start(&graph, Context::new()).await?.wait().await?.completed().unwrap();
+    /// # assert_eq!(state.get::<String>("receipt")?.as_deref(), Some("r-17"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<NodeError>,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let name = self.claim(name.into())?;
+        match self.scope.memos.get(&name) {
+            Some(Memo::Result(text)) => {
+                return serde_json::from_str(text.get()).map_err(|source| {
+                    let message = format!(
+                        "the step `{name}` was recorded with a result that is not of type {}",
+                        std::any::type_name::<T>()
+                    );
+                    let error = Error::new(ErrorKind::GraphChanged, message).with_node(self.node());
+                    NodeError::new(error.with_source(source)).fatal()
+                });
+            }
+            Some(_) => return Err(NodeError::new(self.mismatch(&name, "step")).fatal()),
+            None => {}
+        }
+        let result = {
+            let _working = Count::of(&self.scope.waits.working);
+            work().await.map_err(Into::into)?
+        };
+        let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
+        self.wish(name, Wish::Keep(text)).await?;
+        Ok(result)
+    }
+
+    /// Waits for a time that survives a restart: what is left of it is waited for by whoever takes the run up.
+    ///
+    /// A long wait lets go of the run's memory; the activation then runs again from its start, and comes back here at once.
+    /// So what stands before it must be repeatable, or be a [`step`](Self::step).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`] if the run is left; [`ErrorKind::Unsupported`] in an `External` node.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the timer stays noted.
+    pub async fn sleep(&self, time: Duration) -> Result<()> {
+        self.sleep_until(self.scope.run.clock.now().plus(time)).await
+    }
+
+    /// Waits until a moment, like [`sleep`](Self::sleep).
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the timer stays noted.
+    pub async fn sleep_until(&self, moment: Timestamp) -> Result<()> {
+        let number = self.scope.waits.sleeps.fetch_add(1, Ordering::Relaxed) + 1;
+        self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ())
+    }
+
+    /// Takes the next message that was sent to the run, waiting for one if there is none.
+    ///
+    /// A message is taken once: that it was is recorded, and the activation finds it again when it runs again. Messages wait in
+    /// the order in which they were sent, also those sent before anybody receives. One that is not of type `M` is set aside, on
+    /// the record, with a warning.
+    ///
+    /// While nothing but messages can move the run, it is `AwaitingInput` and uses no memory; see [`sleep`](Self::sleep) for
+    /// what that means for what stands before.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, a message that was taken stays with the activation: the same call of the next attempt returns it.
+    pub async fn receive<M: DeserializeOwned>(&self) -> Result<M> {
+        loop {
+            if let Some(message) = self.next_message(None).await? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Takes the next message, waiting at most this long; `None` if none came. The time survives a restart.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`receive`](Self::receive).
+    pub async fn receive_within<M: DeserializeOwned>(&self, patience: Duration) -> Result<Option<M>> {
+        self.next_message(Some(patience)).await
+    }
+
+    async fn next_message<M: DeserializeOwned>(&self, patience: Option<Duration>) -> Result<Option<M>> {
+        let read = |text: &str| {
+            serde_json::from_str(text)
+                .map_err(|error| format!("it is not of type {}: {error}", std::any::type_name::<M>()))
+        };
+        self.next_message_as(patience, read).await
+    }
+
+    /// Takes the next message that `read` can read, setting aside those it cannot.
+    pub(super) async fn next_message_as<M>(
+        &self,
+        patience: Option<Duration>,
+        read: impl Fn(&str) -> Result<M, String>,
+    ) -> Result<Option<M>> {
+        let number = self.scope.waits.receives.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("#receive{number}");
+        let mut wish = Wish::Message { patience };
+        loop {
+            let message = match self.wish(name.clone(), wish).await? {
+                Given::Message(message) => message,
+                _ => return Ok(None),
+            };
+            match read(message.body.get()) {
+                Ok(content) => return Ok(Some(content)),
+                Err(why) => wish = Wish::Refuse { message: message.number, why, patience },
+            }
+        }
+    }
+
+    /// Asks somebody and waits for the answer, now or after a restart months later. The id to answer by is
+    /// `node@visit:name`; see [`Runtime::respond`](crate::runtime::Runtime::respond).
+    ///
+    /// Other branches go on meanwhile. Once only questions are left, the run is `Interrupted` and uses no memory; see
+    /// [`sleep`](Self::sleep) for what that means for what stands before.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Rejected`], [`AskError::Failed`]: the name was used in this attempt, was recorded as something else, or the
+    /// run is left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the question stays open.
+    pub async fn ask<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        question: Q,
+    ) -> Result<A, AskError> {
+        self.ask_with(name, Ask::new(question)).await
+    }
+
+    /// Asks like [`ask`](Self::ask), with choices, a deadline or a default.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask), and [`AskError::Expired`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the question stays open.
+    pub async fn ask_with<A: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        ask: Ask<A>,
+    ) -> Result<A, AskError> {
+        let name = self.claim(name.into())?;
+        let mut wish = Wish::Ask(ask.into_request(self.scope.run.clock.now())?);
+        loop {
+            let (reply, deadline) = match self.wish(name.clone(), wish).await? {
+                Given::Reply(reply, deadline) => (reply, deadline),
+                _ => return Err(self.mismatch(&name, "question").into()),
+            };
+            match reply {
+                Reply::Answered { answer: Answer::Accept(text), .. } => {
+                    match serde_json::from_str(text.get()) {
+                        Ok(answer) => return Ok(answer),
+                        // The question said what it expects, and this fitted; the type wants more. Nobody is to lose the run
+                        // over that, so it is asked again with what was wrong.
+                        Err(error) => wish = Wish::AskAgain { problem: error.to_string() },
+                    }
+                }
+                Reply::Answered { answer: Answer::Reject(comment), by, .. } => {
+                    return Err(AskError::Rejected { question: name, comment, by });
+                }
+                Reply::Expired { .. } => {
+                    let deadline = deadline.unwrap_or_default();
+                    return Err(AskError::Expired { question: name, deadline });
+                }
+                _ => return Err(self.gone().into()),
+            }
+        }
+    }
+
+    /// Claims a name for this attempt.
+    fn claim(&self, name: String) -> Result<String> {
+        let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.node()));
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || name.len() > LONGEST || !name.chars().all(fits) {
+            return refuse(format!(
+                "`{}` cannot name a step or question; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -",
+                name.escape_debug()
+            ));
+        }
+        if matches!(name.as_str(), "before" | "after") {
+            return refuse(format!(
+                "`{name}` names the declared interrupts; call the step or question otherwise"
+            ));
+        }
+        let mut names = self.scope.waits.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if !names.insert(name.clone()) {
+            return refuse(format!(
+                "the name `{name}` stands for two steps or questions of one activation; give each its own"
+            ));
+        }
+        Ok(name)
+    }
+
+    fn mismatch(&self, name: &str, what: &str) -> Error {
+        let message = format!(
+            "`{name}` was recorded as something else than a {what}; finish the run with the code it was started with, or \
+             give the new {what} another name"
+        );
+        Error::new(ErrorKind::GraphChanged, message).with_node(self.node())
+    }
+
+    async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
+        let _waiting = Count::of(&self.scope.waits.wishes);
+        let (reply, answer) = oneshot::channel();
+        let activation = self.scope.activation;
+        let command = Command::Wish { activation, name, wish, reply };
+        self.scope.run.commands.send(command).map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+}

@@ -1,0 +1,89 @@
+//! What nodes note while they run and what is said to them: steps, timers, messages, questions, and how a run comes to rest.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ask::Request;
+use crate::clock::Timestamp;
+use crate::id::{NodeName, Visit};
+use crate::record::RunStatus;
+use crate::state::Patch;
+
+/// `Step`: something inside an activation that is not to happen twice.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Stepped {
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    /// What the activation finds it again by.
+    pub(crate) name: String,
+    pub(crate) what: Noted,
+}
+
+/// What an activation notes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Noted {
+    /// What a step came to.
+    Result(Arc<RawValue>),
+    /// Until when a timer runs, or a message is waited for.
+    Until(Timestamp),
+    /// The message with this number was taken.
+    Took(u64),
+    /// The message with this number, which was taken, cannot be read and is set aside.
+    Refused { message: u64, why: String },
+    /// No message came in time.
+    Idle,
+}
+
+/// A question was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Asking {
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    pub(crate) name: String,
+    pub(crate) ask: Request,
+}
+
+/// The deadline of a question is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Expired {
+    pub(crate) node: NodeName,
+    pub(crate) visit: Visit,
+    pub(crate) name: String,
+    pub(crate) at: Timestamp,
+}
+
+/// Nothing can move the run but what is said to it, or time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rested {
+    /// The status it has until then.
+    pub(crate) status: RunStatus,
+    /// Whether a message moves it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) receiving: bool,
+    /// When time moves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) wake: Option<Timestamp>,
+}
+
+/// `Edit`: an operator changed the state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Edited {
+    pub(crate) patch: Patch,
+    /// Who did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
+}
+
+/// A message that somebody sent to a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Message {
+    /// How many were sent before it.
+    pub(crate) number: u64,
+    pub(crate) body: Arc<RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) by: Option<String>,
+    pub(crate) at: Timestamp,
+}

@@ -1,0 +1,123 @@
+//! Bringing a run to rest when nothing here can move it any more.
+
+use super::{Driver, Stopped};
+use crate::clock::Timestamp;
+use crate::error::{ErrorKind, Result};
+use crate::record::RunStatus;
+use crate::record::body::{Event, Released, StatusChange};
+use crate::record::pause::Rested;
+use crate::state::State;
+
+impl<S: State> Driver<S> {
+    /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
+    pub(super) async fn settle(&mut self) -> Result<Option<Stopped>> {
+        if self.machine.cancel.is_some()
+            && self.machine.status == RunStatus::InProgress
+            && self.grace.is_none()
+        {
+            self.cancelled.send_replace(true);
+            self.grace = Some(self.shared.clock.monotonic() + self.shared.limits.cancel_grace);
+        }
+        if self.machine.status.is_finished() {
+            // What must not be repeated is let finish and recorded; the rest is not waited for.
+            self.cancelled.send_replace(true);
+            self.running.retain(|_, running| {
+                if !running.external {
+                    running.task.abort();
+                }
+                running.external
+            });
+        }
+        if self.is_at_work() {
+            return Ok(None);
+        }
+        let stopping = self.is_stopping();
+        let none_in_line = self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty();
+        if !(stopping || none_in_line) {
+            return Ok(None);
+        }
+        if self.machine.status == RunStatus::InProgress {
+            let idle = self.answering.is_empty() && self.replies.is_empty() && self.commands.is_empty();
+            if !(stopping || idle) {
+                return Ok(None);
+            }
+            if self.machine.cancel.is_some() {
+                self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
+            } else if self.machine.paused.is_some() {
+                let status = RunStatus::Interrupted;
+                self.rest(Rested { status, receiving: self.waits.is_receiving(), wake: None })?;
+            } else if self.grace.is_some() {
+                self.flush(false)?;
+                if self.log.head.is_some() {
+                    let wake = self.next_time().filter(|_| none_in_line);
+                    self.release("the runtime was shut down", wake)?;
+                }
+                return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
+            } else if !self.fall_asleep()? {
+                return Ok(None);
+            } else if self.machine.status == RunStatus::InProgress {
+                return self.drain().await.map(|settled| settled.then_some(Stopped::Settled));
+            }
+        }
+        if self.writes_status() {
+            self.flush(false)?;
+        }
+        self.drain().await.map(|settled| settled.then_some(Stopped::Settled))
+    }
+
+    /// Rests a run that only time, answers or messages can move. Returns false if the driver waits for that here.
+    fn fall_asleep(&mut self) -> Result<bool> {
+        let wake = self.next_time();
+        let timed = !self.timers.is_empty() || self.waits.is_sleeping();
+        if let (true, Some(at)) = (timed, wake) {
+            if at.since(self.shared.clock.now()) <= self.shared.limits.release_after {
+                return Ok(false);
+            }
+            self.release("nothing but time moves the run", wake)?;
+            return Ok(true);
+        }
+        let (asked, receiving) = (!self.machine.posed().is_empty(), self.waits.is_receiving());
+        if !(asked || receiving) {
+            return Err(self.stuck());
+        }
+        let status = if asked { RunStatus::Interrupted } else { RunStatus::AwaitingInput };
+        self.rest(Rested { status, receiving, wake })?;
+        Ok(true)
+    }
+
+    /// Returns when time moves the run, if nothing else does before.
+    fn next_time(&self) -> Option<Timestamp> {
+        let retry = self.timers.first().map(|&(at, _)| at);
+        [retry, self.waits.next_time(), self.deadline_at].into_iter().flatten().min()
+    }
+
+    fn rest(&mut self, rested: Rested) -> Result<()> {
+        let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;
+        let wanted = match rested.status {
+            RunStatus::AwaitingInput => self.policy.on_awaiting_input,
+            _ => self.policy.on_interrupt,
+        };
+        let event =
+            Event::Status(if plain { StatusChange::Interrupted } else { StatusChange::Rested(rested) });
+        if wanted { self.note(&event, None, false).map(|_| ()) } else { self.machine.absorb(&event) }
+    }
+
+    fn release(&mut self, reason: &str, wake: Option<Timestamp>) -> Result<()> {
+        let released = Released { reason: reason.into(), wake, receiving: self.waits.is_receiving() };
+        self.note(&Event::Release(released), None, true).map(|_| ())
+    }
+
+    /// Waits until everything is acknowledged. Returns false if another writer came first and the run is to be looked at anew.
+    async fn drain(&mut self) -> Result<bool> {
+        while !self.outbox.is_empty() {
+            match self.outbox.acknowledged().await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    self.rebase().await?;
+                    return Ok(false);
+                }
+                answer => self.acknowledge(answer).await?,
+            }
+        }
+        Ok(true)
+    }
+}

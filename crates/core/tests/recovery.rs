@@ -1,0 +1,208 @@
+//! Runs that nobody drives are gone on with by whoever serves their workflow.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{Node, NodeContext, NodeResult};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
+use tokio::sync::Notify;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+struct World {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
+    }
+
+    async fn process(&self) -> Runtime {
+        Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
+    }
+
+    /// Makes a process that can die: the store hears nothing of it from then on, not even its heart.
+    async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
+        let store = Arc::new(FaultStore::new(self.store.clone(), FaultPlan::new()));
+        let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&self.clock) as _);
+        (store, runtime.build().await.unwrap())
+    }
+
+    /// Lets time pass, in steps smaller than any interval of the runtime, until `done` is ready.
+    async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
+        let mut done = std::pin::pin!(done);
+        for _ in 0..100_000 {
+            tokio::select! {
+                biased;
+                result = &mut done => return result,
+                () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(50)),
+            }
+        }
+        panic!("nothing came of it in 5,000 seconds of the test's clock");
+    }
+}
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+fn gate(name: &str) -> Graph<Context> {
+    Graph::<Context>::builder(name)
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .entry("ok")
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_run_that_was_answered_goes_on_by_itself() {
+    let world = World::new();
+    let (runtime, graph) = (world.process().await, gate("g"));
+    runtime.serve(&graph).unwrap();
+    assert_eq!(runtime.serve(&graph).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let other = world.process().await;
+    other.respond(&key("r"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("yes").unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn a_sleeping_run_is_woken_when_its_time_has_come_and_not_before() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = Graph::<Context>::builder("g")
+        .node("nap", async |cx, mut s| {
+            cx.sleep(Duration::from_secs(600)).await?;
+            s.set("woke", true)?;
+            Ok(s)
+        })
+        .entry("nap")
+        .build()
+        .unwrap();
+    runtime.serve(&graph).unwrap();
+    let begun = world.clock.now();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Sleeping { .. }));
+    world.pass(run.completed()).await.unwrap();
+    let took = world.clock.now().since(begun);
+    assert!(took >= Duration::from_secs(600) && took < Duration::from_secs(605), "{took:?}");
+}
+
+/// A node that never ends the first time, and tells that it began.
+struct Stuck(Arc<Notify>, Arc<std::sync::atomic::AtomicU32>);
+
+#[async_trait::async_trait]
+impl Node<Context> for Stuck {
+    async fn run(&self, _cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+        if self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+            self.0.notify_one();
+            std::future::pending::<()>().await;
+        }
+        Ok(().into())
+    }
+}
+
+#[tokio::test]
+async fn the_run_of_a_dead_process_goes_on_once_its_heartbeat_expires() {
+    let world = World::new();
+    let ((store, dead), other) = (world.mortal().await, world.process().await);
+    let (began, count) = (Arc::new(Notify::new()), Arc::default());
+    let graph = Graph::<Context>::builder("g")
+        .add("stuck", Stuck(Arc::clone(&began), Arc::clone(&count)))
+        .entry("stuck")
+        .build()
+        .unwrap();
+    let run = dead.start(&graph, Context::new()).id("r").await.unwrap();
+    began.notified().await;
+    store.crash();
+    drop(run);
+    drop(dead);
+    other.serve(&graph).unwrap();
+    let watching = other.start(&graph, Context::new()).id("r").await.unwrap();
+    world.pass(watching.completed()).await.unwrap();
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody() {
+    let world = World::new();
+    let old = gate("g");
+    let runtime = world.process().await;
+    for id in ["a", "b"] {
+        runtime.start(&old, Context::new()).id(id).await.unwrap().wait().await.unwrap();
+    }
+    let new = Graph::<Context>::builder("g")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .effect(Effect::Write)
+        .entry("ok")
+        .build()
+        .unwrap();
+    let fresh = world.process().await;
+    fresh.serve(&new).unwrap();
+    fresh.respond(&key("a"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    let run = fresh.start(&new, Context::new()).id("c").await.unwrap();
+    run.wait().await.unwrap();
+    fresh.respond(&key("c"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    let stalled = fresh.stalled();
+    assert_eq!(stalled.len(), 1);
+    assert_eq!((stalled[0].run.clone(), stalled[0].error.kind()), (key("a"), ErrorKind::GraphChanged));
+    assert_eq!(fresh.head(&key("a")).await.unwrap().unwrap().epoch.get(), 1, "no claim was burned");
+}
+
+#[tokio::test]
+async fn a_run_that_makes_no_progress_is_parked() {
+    let world = World::new();
+    let graph = gate("g");
+    let first = world.process().await;
+    first.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    first.respond(&key("r"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    // Claimed over and over by processes that die of it.
+    let stuck = Graph::<Context>::builder("g")
+        .node("ok", async |_cx, _s| {
+            std::future::pending::<()>().await;
+            Ok(())
+        })
+        .effect(Effect::Human)
+        .entry("ok")
+        .build()
+        .unwrap();
+    for _ in 0..3 {
+        let (store, process) = world.mortal().await;
+        process.resume(&stuck, "r").take_over().await.unwrap();
+        store.crash();
+    }
+    world.clock.advance(DAY);
+    let last = Runtime::builder(world.store.clone())
+        .clock(Arc::clone(&world.clock) as _)
+        .max_claims(3)
+        .build()
+        .await
+        .unwrap();
+    last.serve(&graph).unwrap();
+    let parked = async {
+        while last.head(&key("r")).await.unwrap().unwrap().status == RunStatus::InProgress {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(parked).await;
+    let watch = last.resume(&graph, "r").await.unwrap();
+    let Outcome::Paused { reason, .. } = watch.wait().await.unwrap() else { panic!() };
+    assert!(reason.contains("3 times without any progress"), "{reason}");
+    last.unpause(&key("r")).by("ann").await.unwrap();
+    world.pass(watch.completed()).await.unwrap();
+}

@@ -1,0 +1,96 @@
+//! A private Redis Cluster: masters that share the slots among them, without replicas.
+
+use std::time::Duration;
+
+use crate::error::{Result, ServerError};
+use crate::redis::{Redis, RedisOptions};
+use crate::{resp, wait};
+
+/// How many slots a cluster has.
+const SLOTS: usize = 16_384;
+
+/// How long the nodes may take to know each other; a second, mostly.
+const JOINING: Duration = Duration::from_secs(60);
+
+/// A Redis Cluster. Each node is a [`Redis`] of its own, with an append-only file.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<Redis>,
+}
+
+impl RedisCluster {
+    /// Starts a cluster of `masters` masters; Redis wants three at least.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Missing`], or why it did not come to be.
+    pub fn start(masters: usize) -> Result<Self> {
+        let options = RedisOptions::default().with_args([
+            "--cluster-enabled",
+            "yes",
+            // A node that a test kills is missed soon.
+            "--cluster-node-timeout",
+            "2000",
+            // A process that stands still must not be what the rest of a test is about.
+            "--cluster-announce-ip",
+            "127.0.0.1",
+        ]);
+        let nodes = (0..masters).map(|_| Redis::start(options.clone())).collect::<Result<Vec<_>>>()?;
+        let cluster = Self { nodes };
+        cluster.join()?;
+        Ok(cluster)
+    }
+
+    /// Returns the nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[Redis] {
+        &self.nodes
+    }
+
+    /// Returns the URL of the first node, from which a client learns of the others.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.nodes[0].url()
+    }
+
+    /// Gives out the slots, makes the nodes known to each other, and waits until each says that all is well.
+    fn join(&self) -> Result<()> {
+        let masters = self.nodes.len();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let (first, next) = (SLOTS * index / masters, SLOTS * (index + 1) / masters);
+            // Equal epochs would make them argue first.
+            ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()])?;
+            ask(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()])?;
+        }
+        for node in &self.nodes[1..] {
+            for other in &self.nodes {
+                if other.port() != node.port() {
+                    ask(node, &["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()])?;
+                }
+            }
+        }
+        let known = masters.to_string();
+        let is_well = |node: &Redis| {
+            let info = resp::call(node.port(), &["CLUSTER", "INFO"]).unwrap_or_default();
+            let says = |name, value| resp::field(&info, name) == Some(value);
+            says("cluster_state", "ok") && says("cluster_known_nodes", &known) && says("cluster_size", &known)
+        };
+        let well = wait::until(JOINING, || self.nodes.iter().all(is_well).then_some(()));
+        well.ok_or_else(|| {
+            failed(format!("did not come together in {} s", JOINING.as_secs()), &self.nodes[0])
+        })
+    }
+}
+
+fn ask(node: &Redis, command: &[&str]) -> Result<String> {
+    resp::call(node.port(), command)
+        .map_err(|error| failed(format!("refused `{}`: {error}", command.join(" ")), node))
+}
+
+fn failed(what: String, node: &Redis) -> ServerError {
+    ServerError::Failed {
+        name: "Redis Cluster".to_owned(),
+        what,
+        log: crate::error::LogEnd(node.log()).to_string(),
+    }
+}

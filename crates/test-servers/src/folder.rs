@@ -1,0 +1,52 @@
+//! The folder of a server: a temporary one, or one that the test gives and keeps.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::error::{Result, ServerError};
+use crate::user::User;
+
+/// Where a server keeps its data and its log.
+#[derive(Debug)]
+pub(crate) enum Folder {
+    Temporary(TempDir),
+    Given(PathBuf),
+}
+
+impl Folder {
+    /// Takes `given`, or makes a temporary one, and gives it to `user`.
+    pub(crate) fn new(given: Option<PathBuf>, user: Option<User>) -> Result<Self> {
+        let folder = match given {
+            Some(given) => {
+                std::fs::create_dir_all(&given).map_err(ServerError::io("make", &given))?;
+                Self::Given(given)
+            }
+            None => Self::Temporary(
+                tempfile::Builder::new()
+                    .prefix("ferrata-server-")
+                    .tempdir()
+                    .map_err(ServerError::io("make a folder in", std::env::temp_dir()))?,
+            ),
+        };
+        if let Some(user) = user {
+            user.own(folder.path())?;
+        }
+        Ok(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(folder) => folder.path(),
+            Self::Given(folder) => folder,
+        }
+    }
+
+    /// Returns the path if it is to be removed at the end.
+    pub(crate) fn disposable(&self) -> Option<PathBuf> {
+        match self {
+            Self::Temporary(folder) => Some(folder.path().to_owned()),
+            Self::Given(_) => None,
+        }
+    }
+}

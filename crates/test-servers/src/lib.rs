@@ -1,0 +1,52 @@
+//! Real servers for tests: private ones on free loopback ports, gone when the test is, however it ends.
+//!
+//! ```no_run
+//! use ferrata_test_servers::{Redis, RedisOptions};
+//!
+//! let redis = Redis::start(RedisOptions::default())?;
+//! println!("{}", redis.url());
+//! redis.kill()?; // as `kill -9`; its data stay
+//! redis.restart()?; // on the same port, with the same data
+//! # Ok::<(), ferrata_test_servers::ServerError>(())
+//! ```
+//!
+//! - [`Postgres`], [`Redis`], [`RedisCluster`] and [`Moto`] (S3) start what is installed on this machine and need no container.
+//!   What is not installed is one error with the command that installs it.
+//! - Each is a [`Server`] (the cluster three of them), with the verbs of a fault: kill, stop, restart, suspend, resume.
+//! - [`Proxy`] stands between a client and a server, and cuts, resets, delays or refuses where a test says so.
+//! - [`Services`] starts one of each, and [`service_url`] is where a store's tests find those that `cargo xtask
+//!   test` started for all of them.
+//!
+//! A server ends with its value, also when a panic unwinds. When the process of the test is killed, a watchdog that waits on
+//! a pipe of it ends the server and removes its folder. Calls block; use them outside async code or in a blocking task.
+
+mod children;
+mod cluster;
+mod error;
+mod folder;
+mod moto;
+mod port;
+mod postgres;
+mod program;
+mod proxy;
+mod redis;
+mod resp;
+mod running;
+mod server;
+mod service;
+mod services;
+mod user;
+mod venv;
+mod wait;
+mod watchdog;
+
+pub use crate::cluster::RedisCluster;
+pub use crate::error::{Result, ServerError};
+pub use crate::moto::Moto;
+pub use crate::postgres::{Postgres, PostgresOptions};
+pub use crate::program::{Program, missing};
+pub use crate::proxy::{Act, Cut, Done, Fault, Place, Proxy, Trigger};
+pub use crate::redis::{AppendFsync, Redis, RedisOptions};
+pub use crate::server::Server;
+pub use crate::service::{Service, service_url};
+pub use crate::services::Services;

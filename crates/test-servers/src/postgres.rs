@@ -1,0 +1,138 @@
+//! A private Postgres.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::error::{Result, ServerError};
+use crate::folder::Folder;
+use crate::program;
+use crate::running::{Launch, run_as};
+use crate::server::{Kind, Ready, Server};
+use crate::user::User;
+
+const KIND: Kind = Kind {
+    name: "Postgres",
+    ready: Ready::Postmaster,
+    stop: Signal::INT,
+    // It ends its children and gives its shared memory back, which a kill would leave in the system.
+    quit: (Signal::QUIT, "QUIT"),
+};
+
+/// How a Postgres is started.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// Settings as in `postgresql.conf`, such as `("max_connections", "10")`. They come after, and win over, those made here.
+    pub settings: Vec<(String, String)>,
+    /// Where it keeps its data, instead of in a temporary folder: on a small file system, to fill it. Never removed.
+    pub dir: Option<PathBuf>,
+    /// Whether it waits for the disk, as it does by default. Only where no test is about durability: off, it starts quicker.
+    pub fsync: bool,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self { settings: Vec::new(), dir: None, fsync: true }
+    }
+}
+
+impl PostgresOptions {
+    /// Adds a setting.
+    #[must_use]
+    pub fn with_setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Keeps the data in `dir`.
+    #[must_use]
+    pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Sets whether it waits for the disk.
+    #[must_use]
+    pub fn with_fsync(mut self, fsync: bool) -> Self {
+        self.fsync = fsync;
+        self
+    }
+}
+
+/// The newest Postgres of this machine, with a cluster of its own. Also as root: then it runs as the user `postgres`.
+///
+/// The superuser is `postgres`, with no password, on TCP only. The encoding is UTF-8, the locale C.
+#[derive(Debug)]
+pub struct Postgres {
+    server: Server,
+}
+
+impl Postgres {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Missing`], or why it did not start, with what it printed.
+    pub fn start(options: PostgresOptions) -> Result<Self> {
+        let user = User::instead_of_root();
+        let (initdb, postgres) = (program::postgres("initdb")?, program::postgres("postgres")?);
+        let folder = Folder::new(options.dir, user)?;
+        if !folder.path().join("data/PG_VERSION").exists() {
+            initialise(&initdb, folder.path(), user)?;
+        }
+        let mut settings = vec![
+            ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
+            // A path under a deep temporary folder is longer than a socket's name may be.
+            ("unix_socket_directories".to_owned(), String::new()),
+            // Enough for every test program of the workspace at once.
+            ("max_connections".to_owned(), "300".to_owned()),
+            ("fsync".to_owned(), if options.fsync { "on" } else { "off" }.to_owned()),
+        ];
+        settings.extend(options.settings);
+        let server = Server::start(&KIND, folder, |port, folder| {
+            let mut arguments =
+                vec!["-D".into(), folder.join("data").into(), "-p".into(), port.to_string().into()];
+            for (name, value) in &settings {
+                arguments.extend(["-c".into(), format!("{name}={value}").into()]);
+            }
+            Launch::new(&KIND, postgres.clone(), arguments, folder).with_user(user)
+        })?;
+        Ok(Self { server })
+    }
+
+    /// Returns the URL of its database `postgres`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.server.port())
+    }
+}
+
+impl Deref for Postgres {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+/// Makes a new cluster in `folder/data`.
+fn initialise(initdb: &Path, folder: &Path, user: Option<User>) -> Result<()> {
+    let mut command = Command::new(initdb);
+    command.arg("-D").arg(folder.join("data"));
+    command.args(["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+    command.current_dir(folder).stdin(Stdio::null());
+    run_as(&mut command, user);
+    let output = command.output().map_err(ServerError::io("start", initdb))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let log = [output.stdout, output.stderr].concat();
+    Err(ServerError::Failed {
+        name: initdb.display().to_string(),
+        what: format!("failed ({})", output.status),
+        log: String::from_utf8_lossy(&log).into_owned(),
+    })
+}

@@ -1,0 +1,194 @@
+//! One connection: a thread that moves bytes both ways, in the order in which they come, until something happens.
+
+use std::io::{self, PipeReader, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+
+use super::fault::{Act, Done};
+use super::flow::Flow;
+use super::plan::Plan;
+use super::{Cut, RESET};
+use crate::wait;
+
+/// How long a client whose connection was closed is listened to, so that it reads the end and not a reset.
+const LINGER: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    number: u64,
+    plan: Arc<Plan>,
+    client: TcpStream,
+    server: TcpStream,
+    /// From the client to the server.
+    up: Flow,
+    /// From the server to the client.
+    down: Flow,
+    /// The request that is under way or was last.
+    request: u64,
+    /// Whether the server has answered it, so that what the client sends next is another.
+    answered: bool,
+    /// Until when nothing passes.
+    held: Option<Hold>,
+}
+
+/// A delay.
+#[derive(Clone, Copy, Debug)]
+enum Hold {
+    Until(Instant),
+    Forever,
+}
+
+impl Connection {
+    /// Connects `client` with the server.
+    pub(super) fn open(
+        client: TcpStream,
+        server: SocketAddr,
+        number: u64,
+        plan: Arc<Plan>,
+    ) -> io::Result<Self> {
+        let server = TcpStream::connect(server)?;
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+        }
+        let (up, down) = (Flow::default(), Flow::default());
+        Ok(Self { number, plan, client, server, up, down, request: 0, answered: true, held: None })
+    }
+
+    /// Moves bytes until both sides have ended, one breaks, a fault ends it, or the control pipe does.
+    pub(super) fn run(mut self, control: &PipeReader) {
+        let end = loop {
+            match self.step(control) {
+                Ok(None) => {}
+                Ok(Some(end)) => break end,
+                // One side broke off; the other is to see the same.
+                Err(_) => break Cut::Reset,
+            }
+        };
+        match end {
+            Cut::Reset => {
+                for stream in [&self.client, &self.server] {
+                    // If it is not reset, it is closed.
+                    let _ = set_socket_linger(stream, Some(Duration::ZERO));
+                }
+            }
+            Cut::Close => close(&self.client, &self.server),
+        }
+    }
+
+    /// Waits for something to do, and does it.
+    fn step(&mut self, control: &PipeReader) -> io::Result<Option<Cut>> {
+        let timeout = match self.held {
+            Some(Hold::Until(time)) => Some(time.saturating_duration_since(wait::now())),
+            Some(Hold::Forever) | None => None,
+        };
+        let passing = self.held.is_none();
+        let (client, server) = if passing {
+            (interest(&self.up, &self.down), interest(&self.down, &self.up))
+        } else {
+            (PollFlags::empty(), PollFlags::empty())
+        };
+        let mut waited = vec![PollFd::new(control, PollFlags::IN)];
+        // Who is not asked would be told of the end of a connection all the same, again and again.
+        let asked = [(&self.client, client), (&self.server, server)];
+        let asked = asked.into_iter().filter(|(_, interest)| !interest.is_empty());
+        waited.extend(asked.map(|(stream, interest)| PollFd::from_borrowed_fd(stream.as_fd(), interest)));
+        match poll(&mut waited, timeout.and_then(|time| Timespec::try_from(time).ok()).as_ref()) {
+            Err(Errno::INTR) => return Ok(None),
+            outcome => outcome?,
+        };
+        if !waited[0].revents().is_empty() {
+            let mut word = [0];
+            let reset = matches!(control.take(1).read(&mut word), Ok(1)) && word[0] == RESET;
+            return Ok(Some(if reset { Cut::Reset } else { Cut::Close }));
+        }
+        if let Some(Hold::Until(time)) = self.held
+            && wait::now() >= time
+        {
+            self.held = None;
+            self.up.release();
+            self.down.release();
+        }
+        if self.held.is_none() { self.move_bytes() } else { Ok(None) }
+    }
+
+    fn move_bytes(&mut self) -> io::Result<Option<Cut>> {
+        // The server first: what it has answered by now belongs to the request before.
+        if self.down.wants_more()
+            && let Some(piece) = self.down.read(&self.server)?
+        {
+            self.answered = true;
+            self.down.push(piece);
+        }
+        let end = self.finish(false)?;
+        if end.is_some() || self.held.is_some() {
+            return Ok(end);
+        }
+        if self.up.wants_more()
+            && let Some(piece) = self.up.read(&self.client)?
+        {
+            self.sort(&piece);
+            self.up.push(piece);
+        }
+        if let Some(end) = self.finish(true)? {
+            return Ok(Some(end));
+        }
+        Ok((self.up.is_over() && self.down.is_over()).then_some(Cut::Close))
+    }
+
+    /// Sees which request a piece belongs to, and what is to happen to that.
+    fn sort(&mut self, piece: &[u8]) {
+        let begins = std::mem::replace(&mut self.answered, false);
+        if begins {
+            self.request = self.plan.request();
+        }
+        if let Some(fault) = self.plan.fault(self.number, self.request, begins, piece) {
+            let done = Done { connection: self.number, request: self.request, fault };
+            let flow = if fault.place.is_of_request() { &mut self.up } else { &mut self.down };
+            flow.watch(done);
+        }
+    }
+
+    /// Writes what there is of one direction, and does what is due then.
+    fn finish(&mut self, upwards: bool) -> io::Result<Option<Cut>> {
+        let (flow, target) =
+            if upwards { (&mut self.up, &self.server) } else { (&mut self.down, &self.client) };
+        flow.write(target)?;
+        let Some(done) = flow.due() else { return Ok(None) };
+        self.plan.tell(done);
+        Ok(match done.fault.act {
+            Act::Close => Some(Cut::Close),
+            Act::Reset => Some(Cut::Reset),
+            Act::Delay(time) => {
+                // What no clock can count to is never.
+                self.held = Some(wait::now().checked_add(time).map_or(Hold::Forever, Hold::Until));
+                None
+            }
+        })
+    }
+}
+
+/// What is waited for at a stream that is the source of one flow and the target of another.
+fn interest(from: &Flow, to: &Flow) -> PollFlags {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN, from.wants_more());
+    flags.set(PollFlags::OUT, to.has_more());
+    flags
+}
+
+/// Closes both in good order. A socket that is closed with bytes unread is reset by the system, so those are read first.
+fn close(client: &TcpStream, server: &TcpStream) {
+    for stream in [server, client] {
+        // It may be gone already.
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let _ = client.set_nonblocking(false);
+    let _ = client.set_read_timeout(Some(LINGER));
+    let _ = io::copy(&mut { client }, &mut io::sink());
+}

@@ -1,0 +1,113 @@
+//! What is armed, what has been counted, and what has been done: shared by the test and the connections.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::fault::{Done, Fault, Trigger};
+use super::lock;
+
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connections: u64,
+    requests: u64,
+    /// With triggers that count from the start of the proxy.
+    armed: Vec<(Trigger, Fault)>,
+    done: Vec<Done>,
+}
+
+impl Plan {
+    pub(super) fn arm(&self, trigger: Trigger, fault: Fault) {
+        let mut state = lock(&self.state);
+        let trigger = match trigger {
+            Trigger::Request(n) => Trigger::Request(state.requests.saturating_add(n)),
+            Trigger::Connection(n) => Trigger::Connection(state.connections.saturating_add(n)),
+            Trigger::Containing(bytes) => Trigger::Containing(bytes),
+        };
+        state.armed.push((trigger, fault));
+    }
+
+    pub(super) fn disarm(&self) -> usize {
+        std::mem::take(&mut lock(&self.state).armed).len()
+    }
+
+    pub(super) fn requests(&self) -> u64 {
+        lock(&self.state).requests
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        lock(&self.state).connections
+    }
+
+    /// Counts a new connection and returns its number.
+    pub(super) fn connection(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.connections += 1;
+        state.connections
+    }
+
+    /// Counts a request that begins on `connection`, and returns its number.
+    pub(super) fn request(&self) -> u64 {
+        let mut state = lock(&self.state);
+        state.requests += 1;
+        state.requests
+    }
+
+    /// Returns what is to happen to `piece` of a request; it is not armed any more then.
+    pub(super) fn fault(&self, connection: u64, request: u64, begins: bool, piece: &[u8]) -> Option<Fault> {
+        let mut state = lock(&self.state);
+        let index = state.armed.iter().position(|(trigger, _)| match trigger {
+            Trigger::Request(n) => begins && *n == request,
+            Trigger::Connection(n) => begins && *n == connection,
+            Trigger::Containing(bytes) => contains(piece, bytes),
+        })?;
+        Some(state.armed.remove(index).1)
+    }
+
+    pub(super) fn tell(&self, done: Done) {
+        lock(&self.state).done.push(done);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn wait(&self, count: usize, time: Duration) -> Vec<Done> {
+        let state = lock(&self.state);
+        let too_few = |state: &mut State| state.done.len() < count;
+        let waited = self.changed.wait_timeout_while(state, time, too_few);
+        waited.unwrap_or_else(PoisonError::into_inner).0.done.clone()
+    }
+}
+
+fn contains(piece: &[u8], bytes: &[u8]) -> bool {
+    bytes.is_empty() || piece.windows(bytes.len()).any(|window| window == bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Act, Place};
+    use super::*;
+
+    const FAULT: Fault = Fault { place: Place::HalfReply, act: Act::Close };
+
+    #[test]
+    fn triggers_count_from_when_they_are_armed_and_pull_once() {
+        let plan = Plan::default();
+        assert_eq!((plan.connection(), plan.request(), plan.request()), (1, 1, 2));
+        plan.arm(Trigger::Request(2), FAULT);
+        plan.arm(Trigger::Connection(1), FAULT);
+        plan.arm(Trigger::containing("SET"), FAULT);
+        assert_eq!(plan.fault(1, plan.request(), true, b"GET"), None);
+        let fourth = plan.request();
+        assert_eq!(plan.fault(1, fourth, false, b"GET"), None, "goes on with a request, begins none");
+        assert_eq!(plan.fault(1, fourth, true, b"GET"), Some(FAULT));
+        assert_eq!(plan.fault(1, fourth, true, b"GET"), None, "happened already");
+        assert_eq!(plan.fault(1, 9, false, b"a SET b"), Some(FAULT));
+        assert_eq!(plan.fault(2, 9, true, b"GET"), Some(FAULT));
+        plan.arm(Trigger::Request(1), FAULT);
+        assert_eq!((plan.disarm(), plan.disarm()), (1, 0));
+    }
+}

@@ -1,0 +1,156 @@
+//! A private Redis.
+
+use std::ffi::OsString;
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+
+use crate::error::Result;
+use crate::folder::Folder;
+use crate::program;
+use crate::running::Launch;
+use crate::server::{Kind, Ready, Server};
+
+const KIND: Kind = Kind {
+    name: "Redis",
+    ready: Ready::Redis,
+    stop: Signal::TERM,
+    // It is not to write anything that is thrown away at once.
+    quit: (Signal::KILL, "KILL"),
+};
+
+/// When an appended command is on stable storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AppendFsync {
+    /// Before it is acknowledged.
+    Always,
+    /// Within a second.
+    #[default]
+    EverySecond,
+    /// When the system likes.
+    No,
+}
+
+impl AppendFsync {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::EverySecond => "everysec",
+            Self::No => "no",
+        }
+    }
+}
+
+/// How a Redis is started. By default every command is appended to a file that is synced each second.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RedisOptions {
+    /// Whether it appends commands to a file; otherwise a restart begins empty.
+    pub appendonly: bool,
+    /// When that file is synced.
+    pub appendfsync: AppendFsync,
+    /// The bytes that it may use for data; no limit by default. At the limit it refuses writes and evicts nothing.
+    pub maxmemory: Option<u64>,
+    /// Where it keeps its data, instead of in a temporary folder. Never removed.
+    pub dir: Option<PathBuf>,
+    /// More arguments, such as `["--requirepass", "secret"]`. They come after, and win over, those made here.
+    pub args: Vec<String>,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            appendonly: true,
+            appendfsync: AppendFsync::default(),
+            maxmemory: None,
+            dir: None,
+            args: Vec::new(),
+        }
+    }
+}
+
+impl RedisOptions {
+    /// Sets whether it appends commands to a file.
+    #[must_use]
+    pub fn with_appendonly(mut self, appendonly: bool) -> Self {
+        self.appendonly = appendonly;
+        self
+    }
+
+    /// Sets when that file is synced.
+    #[must_use]
+    pub fn with_appendfsync(mut self, appendfsync: AppendFsync) -> Self {
+        self.appendfsync = appendfsync;
+        self
+    }
+
+    /// Sets the bytes that it may use for data.
+    #[must_use]
+    pub fn with_maxmemory(mut self, bytes: u64) -> Self {
+        self.maxmemory = Some(bytes);
+        self
+    }
+
+    /// Keeps the data in `dir`.
+    #[must_use]
+    pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn with_args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+}
+
+/// The Redis (or Valkey) of this machine.
+#[derive(Debug)]
+pub struct Redis {
+    server: Server,
+}
+
+impl Redis {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Missing`](crate::ServerError::Missing), or why it did not start, with what it printed.
+    pub fn start(options: RedisOptions) -> Result<Self> {
+        let redis = program::redis()?;
+        let folder = Folder::new(options.dir, None)?;
+        let server = Server::start(&KIND, folder, |port, folder| {
+            let words = [
+                ("--port", port.to_string()),
+                ("--bind", "127.0.0.1".to_owned()),
+                ("--appendonly", if options.appendonly { "yes" } else { "no" }.to_owned()),
+                ("--appendfsync", options.appendfsync.word().to_owned()),
+                ("--maxmemory", options.maxmemory.unwrap_or(0).to_string()),
+                ("--maxmemory-policy", "noeviction".to_owned()),
+                ("--save", String::new()),
+            ];
+            let mut arguments: Vec<OsString> = vec!["--dir".into(), folder.into()];
+            arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
+            arguments.extend(options.args.iter().map(OsString::from));
+            Launch::new(&KIND, redis.clone(), arguments, folder)
+        })?;
+        Ok(Self { server })
+    }
+
+    /// Returns its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.server.port())
+    }
+}
+
+impl Deref for Redis {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}

@@ -1,0 +1,185 @@
+//! One process of a server from its start to its end, and the signals in between.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::error::{Result, ServerError};
+use crate::server::Kind;
+use crate::user::User;
+use crate::watchdog::Watchdog;
+use crate::{children, wait};
+
+/// How long a server may take to stop before it is killed.
+const STOPPING: Duration = Duration::from_secs(10);
+
+/// Waits for a line before it becomes the server: not before the watchdog knows of it.
+const GATE: &str = r#"read -r go || exit 1; exec "$@" </dev/null"#;
+
+/// How a server is started.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) user: Option<User>,
+    /// Its working directory: that of the test may be closed to the server's user.
+    pub(crate) folder: PathBuf,
+    pub(crate) log: PathBuf,
+    /// What the watchdog removes when this process is gone.
+    pub(crate) disposable: Option<PathBuf>,
+    /// What the watchdog ends it with.
+    pub(crate) last_signal: &'static str,
+}
+
+/// A server's process; ends with the value.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    pid: Pid,
+    ended: Option<ExitStatus>,
+    // After `child`, so that the watchdog is called off when the process is gone.
+    _watchdog: Watchdog,
+}
+
+impl Launch {
+    /// A launch of `program` as this user, with its log in `folder`.
+    pub(crate) fn new(kind: &Kind, program: PathBuf, arguments: Vec<OsString>, folder: &Path) -> Self {
+        Self {
+            program,
+            arguments,
+            user: None,
+            folder: folder.to_owned(),
+            log: folder.join("log"),
+            disposable: None,
+            last_signal: kind.quit.1,
+        }
+    }
+
+    /// Starts it as `user`.
+    pub(crate) fn with_user(mut self, user: Option<User>) -> Self {
+        self.user = user;
+        self
+    }
+
+    pub(crate) fn spawn(&self) -> Result<Running> {
+        let log = OpenOptions::new().create(true).append(true).open(&self.log);
+        let log = log.map_err(ServerError::io("write", &self.log))?;
+        let errors = log.try_clone().map_err(ServerError::io("write", &self.log))?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", GATE, "gate"]).arg(&self.program).args(&self.arguments);
+        command.current_dir(&self.folder).stdin(Stdio::piped()).stdout(log).stderr(errors);
+        // Out of the terminal's group: a Ctrl-C must reach a database only through its owner.
+        command.process_group(0);
+        run_as(&mut command, self.user);
+        let mut child = command.spawn().map_err(ServerError::io("start", &self.program))?;
+        let watchdog = Watchdog::start(child.id(), self.last_signal, self.disposable.as_deref())?;
+        let gate = child.stdin.take();
+        let opened = gate.is_some_and(|mut gate| gate.write_all(b"go\n").is_ok());
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.expect("a process that was just started has a number that the system gave it");
+        let running = Running { child, pid, ended: None, _watchdog: watchdog };
+        if opened { Ok(running) } else { Err(running.failed(&self.program, "was killed at its start", "")) }
+    }
+}
+
+/// Has `command` run as `user`.
+pub(crate) fn run_as(command: &mut Command, user: Option<User>) {
+    if let Some(User { uid, gid }) = user {
+        command.uid(uid).gid(gid);
+    }
+}
+
+impl Running {
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Returns how it ended, if it did.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended
+    }
+
+    /// Stops it and its children in their tracks.
+    pub(crate) fn suspend(&mut self) {
+        // The parent first: it must start no child that nobody sees.
+        self.signal(Signal::STOP);
+        self.signal_children(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&mut self) {
+        self.signal_children(Signal::CONT);
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends it and its children at once, as a crash of the machine would.
+    pub(crate) fn kill(&mut self) {
+        self.suspend();
+        let children = children::of(self.pid);
+        self.signal(Signal::KILL);
+        for child in &children {
+            let _ = kill_process(*child, Signal::KILL);
+        }
+        if self.ended.is_none() {
+            self.ended = self.child.wait().ok();
+        }
+        wait::until(STOPPING, || children.iter().all(|child| is_gone(*child)).then_some(()));
+    }
+
+    /// Asks it to end with `signal`, and kills it if it takes too long.
+    pub(crate) fn stop(&mut self, signal: Signal) {
+        self.resume();
+        self.signal(signal);
+        if wait::until(STOPPING, || self.ended()).is_none() {
+            self.kill();
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        // Only while it is not reaped: afterwards its number may be that of another.
+        if self.ended().is_none() {
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    fn signal_children(&mut self, signal: Signal) {
+        if self.ended().is_none() {
+            for child in children::of(self.pid) {
+                let _ = kill_process(child, signal);
+            }
+        }
+    }
+
+    fn failed(&self, program: &Path, what: &str, log: &str) -> ServerError {
+        ServerError::Failed {
+            name: program.display().to_string(),
+            what: what.to_owned(),
+            log: log.to_owned(),
+        }
+    }
+}
+
+/// Tells whether a process has ended; one that nobody has waited for yet has.
+fn is_gone(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.map_or(true, |stat| {
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
+    })
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.kill();
+        }
+    }
+}

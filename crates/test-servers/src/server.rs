@@ -1,0 +1,207 @@
+//! A server that can be killed, stopped, started again and made to stand still.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+
+use crate::error::{LogEnd, Result, ServerError};
+use crate::folder::Folder;
+use crate::running::{Launch, Running};
+use crate::{port, resp, wait};
+
+/// How long a server may take until it answers: it takes a second, and a busy machine many.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// How a kind of server says that it is ready, in a way that no other server on its port can say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ready {
+    /// The file of Postgres's that names its process and its state.
+    Postmaster,
+    /// The answer to `INFO server` that names its process.
+    Redis,
+    /// An answer to a request, while the process is there: it ends if the port is another's.
+    Http,
+}
+
+/// What makes a server of a kind.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) ready: Ready,
+    /// Ends it in good order, with everything on disk.
+    pub(crate) stop: Signal,
+    /// Ends it quickly, with nothing left in the system.
+    pub(crate) quit: (Signal, &'static str),
+}
+
+/// A private server on a port of 127.0.0.1; ends with the value, and its temporary folder with it.
+///
+/// Each call waits until what it asks for is so. They may be called from any thread.
+#[derive(Debug)]
+pub struct Server {
+    kind: &'static Kind,
+    port: u16,
+    launch: Launch,
+    running: Mutex<Option<Running>>,
+    folder: Folder,
+}
+
+impl Server {
+    /// Starts a server of `kind` in `folder`, as `launch` says for a port.
+    pub(crate) fn start(
+        kind: &'static Kind,
+        folder: Folder,
+        launch: impl Fn(u16, &Path) -> Launch,
+    ) -> Result<Self> {
+        let mut server =
+            Self { kind, port: 0, launch: launch(0, folder.path()), running: Mutex::new(None), folder };
+        for attempt in 1.. {
+            server.port = port::free();
+            server.launch = launch(server.port, server.folder.path());
+            server.launch.disposable = server.folder.disposable();
+            match server.restart() {
+                Err(error) if error.is_port_taken() && attempt < port::TRIES => {}
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        Ok(server)
+    }
+
+    /// Returns the port of 127.0.0.1 that it listens on, also while it is down.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the address that it listens on, also while it is down.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// Returns the folder of its data and its log.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Returns the file that holds all it printed.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.launch.log
+    }
+
+    /// Ends it and all its children at once, as `kill -9`. What it had not yet given to the system is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::NotRunning`].
+    pub fn kill(&self) -> Result<()> {
+        self.take()?.kill();
+        Ok(())
+    }
+
+    /// Ends it in good order; its connections are cut.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::NotRunning`].
+    pub fn stop(&self) -> Result<()> {
+        self.take()?.stop(self.kind.stop);
+        Ok(())
+    }
+
+    /// Starts it on the same port with the same data, after it was stopped in good order if it still runs.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Failed`] if it ends by itself or does not answer in time; then it does not run.
+    pub fn restart(&self) -> Result<()> {
+        let mut guard = self.lock();
+        if let Some(mut running) = guard.take() {
+            running.stop(self.kind.stop);
+        }
+        *guard = Some(self.launch()?);
+        Ok(())
+    }
+
+    /// Makes it and its children stand still: connections stay, and nothing answers.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::NotRunning`].
+    pub fn suspend(&self) -> Result<()> {
+        self.with(Running::suspend)
+    }
+
+    /// Lets it go on after [`suspend`](Self::suspend).
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::NotRunning`].
+    pub fn resume(&self) -> Result<()> {
+        self.with(Running::resume)
+    }
+
+    fn launch(&self) -> Result<Running> {
+        let mut running = self.launch.spawn()?;
+        let pid = running.pid();
+        let outcome = wait::until(STARTING, || match running.ended() {
+            Some(status) => Some(Err(format!("ended at its start ({status})"))),
+            None => self.is_ready(pid).then_some(Ok(())),
+        });
+        let late = || Err(format!("was not ready after {} s", STARTING.as_secs()));
+        match outcome.unwrap_or_else(late) {
+            Ok(()) => Ok(running),
+            Err(what) => {
+                drop(running);
+                let log = LogEnd(&self.launch.log).to_string();
+                Err(ServerError::Failed { name: self.kind.name.to_owned(), what, log })
+            }
+        }
+    }
+
+    fn is_ready(&self, pid: Pid) -> bool {
+        let pid = pid.as_raw_nonzero().to_string();
+        match self.kind.ready {
+            Ready::Postmaster => {
+                let file: PathBuf = self.folder().join("data/postmaster.pid");
+                let text = std::fs::read_to_string(file).unwrap_or_default();
+                let mut lines = text.lines().map(str::trim);
+                lines.next() == Some(pid.as_str()) && lines.nth(6) == Some("ready")
+            }
+            Ready::Redis => resp::is_ready(self.port, &pid),
+            Ready::Http => resp::answers_http(self.port),
+        }
+    }
+
+    fn with(&self, act: impl FnOnce(&mut Running)) -> Result<()> {
+        act(self.lock().as_mut().ok_or_else(|| self.not_running())?);
+        Ok(())
+    }
+
+    fn take(&self) -> Result<Running> {
+        self.lock().take().ok_or_else(|| self.not_running())
+    }
+
+    fn not_running(&self) -> ServerError {
+        ServerError::NotRunning { name: self.kind.name }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        // A panic of a test between two calls leaves nothing half done here.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(mut running) = self.take() {
+            running.stop(self.kind.quit.0);
+        }
+    }
+}

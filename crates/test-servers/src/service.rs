@@ -1,0 +1,71 @@
+//! Where the tests of a store find the server that was started for all of them.
+
+/// A server that tests share; each test has a schema, a prefix or a bucket of its own there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Service {
+    /// Postgres: the URL of a database in which schemas may be made.
+    Postgres,
+    /// A single Redis with an append-only file.
+    Redis,
+    /// A Redis Cluster: the URL of one of its nodes.
+    RedisCluster,
+    /// S3: the endpoint, such as `http://127.0.0.1:5000`, where buckets may be made.
+    S3,
+}
+
+impl Service {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Postgres, Self::Redis, Self::RedisCluster, Self::S3];
+
+    /// Returns the variable that holds its URL.
+    #[must_use]
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::Postgres => "STORE_TEST_POSTGRES_URL",
+            Self::Redis => "STORE_TEST_REDIS_URL",
+            Self::RedisCluster => "STORE_TEST_REDIS_CLUSTER_URL",
+            Self::S3 => "STORE_TEST_S3_URL",
+        }
+    }
+}
+
+/// Returns the URL of the server for tests of `service`.
+///
+/// # Panics
+///
+/// If its variable is not set. A test that needs a server and has none has failed: it must never look as if it had passed.
+#[must_use]
+#[track_caller]
+pub fn service_url(service: Service) -> String {
+    required(service.variable(), std::env::var(service.variable()).ok())
+}
+
+#[track_caller]
+fn required(variable: &str, url: Option<String>) -> String {
+    let url = url.filter(|url| !url.is_empty());
+    url.unwrap_or_else(|| {
+        panic!(
+            "{variable} is not set, and this test needs the server that it names; \
+             `cargo xtask test` starts one and sets it"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_not_named_fails_the_test_with_the_remedy() {
+        assert_eq!(required("A", Some("redis://127.0.0.1".to_owned())), "redis://127.0.0.1");
+        for unset in [None, Some(String::new())] {
+            let panic = std::panic::catch_unwind(|| required("STORE_TEST_A_URL", unset)).unwrap_err();
+            let message = panic.downcast::<String>().unwrap();
+            assert!(
+                message.contains("STORE_TEST_A_URL") && message.contains("`cargo xtask test`"),
+                "{message}"
+            );
+        }
+    }
+}

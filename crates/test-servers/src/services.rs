@@ -1,0 +1,58 @@
+//! One server of each kind, for all tests of the workspace.
+
+use std::thread;
+
+use crate::error::{Result, ServerError};
+use crate::program::{self, Program};
+use crate::service::Service;
+use crate::{Moto, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions};
+
+/// One private server for each [`Service`].
+#[derive(Debug)]
+pub struct Services {
+    postgres: Postgres,
+    redis: Redis,
+    cluster: RedisCluster,
+    moto: Moto,
+}
+
+impl Services {
+    /// Starts them all at once: Postgres, a Redis and a Redis Cluster of three masters with append-only files, and moto.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Missing`] with all that is not installed, or why the first of them did not start; none runs then.
+    pub fn start() -> Result<Self> {
+        program::missing(&Program::ALL)?;
+        let started = |name| {
+            move |_| ServerError::Failed {
+                name: String::from(name),
+                what: "could not be started: the thread that starts it panicked".to_owned(),
+                log: String::new(),
+            }
+        };
+        thread::scope(|scope| {
+            let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default()));
+            let redis = scope.spawn(|| Redis::start(RedisOptions::default()));
+            let cluster = scope.spawn(|| RedisCluster::start(3));
+            let moto = Moto::start();
+            Ok(Self {
+                postgres: postgres.join().map_err(started("Postgres"))??,
+                redis: redis.join().map_err(started("Redis"))??,
+                cluster: cluster.join().map_err(started("Redis Cluster"))??,
+                moto: moto?,
+            })
+        })
+    }
+
+    /// Returns each service with its URL.
+    #[must_use]
+    pub fn urls(&self) -> [(Service, String); 4] {
+        [
+            (Service::Postgres, self.postgres.url()),
+            (Service::Redis, self.redis.url()),
+            (Service::RedisCluster, self.cluster.url()),
+            (Service::S3, self.moto.url()),
+        ]
+    }
+}

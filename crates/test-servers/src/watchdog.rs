@@ -1,0 +1,63 @@
+//! A shell that outlives this process for a moment and ends what it started, when this process could not.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::error::{Result, ServerError};
+
+/// Waits for a line on its input. The end of the input instead means that the process which held the other end is gone,
+/// by whatever signal: the server is ended then, and its folder removed.
+///
+/// `$1` is the server's process group, `$2` the signal that ends it and its children, `$3` the folder or nothing. The
+/// children of a Postgres have groups of their own and may stand still, so they are woken to see that they are to end.
+const SCRIPT: &str = r#"
+trap "" HUP INT TERM QUIT
+read -r done && exit 0
+exec 2>/dev/null
+kill -s "$2" -- "-$1"
+kill -s CONT -- "-$1"
+for stat in /proc/[0-9]*/stat; do
+    read -r child name state parent rest <"$stat" && [ "$parent" = "$1" ] && kill -s CONT "$child"
+done
+left=30
+while kill -s 0 -- "-$1" && [ "$left" -gt 0 ]; do sleep 0.1; left=$((left - 1)); done
+kill -s KILL -- "-$1"
+[ -z "$3" ] || rm -rf -- "$3"
+"#;
+
+/// The watchdog of one process group.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    shell: Child,
+}
+
+impl Watchdog {
+    /// Watches the group of `leader`, which is ended with `signal` (its name), and removes `folder` then.
+    pub(crate) fn start(leader: u32, signal: &str, folder: Option<&Path>) -> Result<Self> {
+        let shell = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "watchdog", &leader.to_string(), signal])
+            .arg(folder.unwrap_or(Path::new("")))
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // A Ctrl-C goes to the group of the terminal; the watchdog has to outlive it.
+            .process_group(0)
+            .spawn()
+            .map_err(ServerError::io("start", "/bin/sh"))?;
+        Ok(Self { shell })
+    }
+}
+
+impl Drop for Watchdog {
+    /// Tells it that there is nothing left to end: the group's number may soon be that of another.
+    fn drop(&mut self) {
+        if let Some(mut input) = self.shell.stdin.take() {
+            // If it is gone already, so is what it would have done.
+            let _ = input.write_all(b"done\n");
+        }
+        let _ = self.shell.wait();
+    }
+}
