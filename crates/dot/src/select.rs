@@ -122,17 +122,24 @@ fn best(edges: &[Candidate], eligible: impl Fn(&Candidate) -> bool) -> Option<(u
 /// Returns a label as it is compared: lower case, trimmed, without an accelerator as in `[Y] Yes`, `Y) Yes` or `Y - Yes`.
 pub fn normal_label(label: &str) -> String {
     let label = label.trim().to_lowercase();
-    let rest = match label.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').and_then(|(key, rest)| is_key(key).then_some(rest)),
+    match accelerator(&label) {
+        Some((_, rest)) => rest.to_owned(),
+        None => label,
+    }
+}
+
+/// Splits a label with an accelerator into the key and the rest.
+pub(crate) fn accelerator(label: &str) -> Option<(&str, &str)> {
+    let label = label.trim();
+    let (key, rest) = match label.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
         None => {
-            let bracket = label.split_once(") ").and_then(|(key, rest)| is_key(key).then_some(rest));
-            bracket.or_else(|| label.split_once(" - ").and_then(|(key, rest)| is_key(key).then_some(rest)))
+            let bracket = label.split_once(") ").filter(|(key, _)| is_key(key));
+            bracket.or_else(|| label.split_once(" - "))?
         }
     };
-    match rest.map(str::trim) {
-        Some(rest) if !rest.is_empty() => rest.to_owned(),
-        _ => label,
-    }
+    let rest = rest.trim();
+    (is_key(key) && !rest.is_empty()).then_some((key, rest))
 }
 
 /// Accelerators are a letter or digit, so that `Plan - B` keeps its first word.

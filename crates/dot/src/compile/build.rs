@@ -39,7 +39,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     let mut builder = Graph::<Context>::builder(pipeline.name());
     for (at, node) in pipeline.nodes().iter().enumerate() {
         let (name, handler) = &types[at];
-        handler.check(node)?;
+        handler.check(node, pipeline)?;
         let ways = Arc::new(ways(pipeline, at, &outgoing[at], &types, at == exit)?);
         let policy = retry(pipeline, node)?;
         let role = match at {
@@ -53,7 +53,11 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             pipeline: Arc::clone(&shared),
             ways: Arc::clone(&ways),
             attempts: policy.attempts(),
-            timeout: node.attributes.get("timeout").and_then(Value::as_duration),
+            timeout: if handler.times_itself() {
+                None
+            } else {
+                node.attributes.get("timeout").and_then(Value::as_duration)
+            },
             role,
             clock: Arc::<SystemClock>::clone(&clock),
         };

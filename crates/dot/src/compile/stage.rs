@@ -134,7 +134,10 @@ impl StageNode {
                 Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status"))
             }
             Err(error) if error.is_transient() && !last => Err(NodeError::new(error.to_string())),
-            Err(error) => Ok(StageOutcome::fail(error.to_string())),
+            Err(error) => match error.into_runtime() {
+                Ok(error) => Err(error),
+                Err(error) => Ok(StageOutcome::fail(error.to_string())),
+            },
         }
     }
 

@@ -5,6 +5,8 @@ mod command;
 mod noop;
 mod process;
 mod tool;
+mod wait;
+mod wait_human;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ferrata_core::graph::Effect;
-use ferrata_core::node::NodeContext;
+use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
@@ -20,6 +22,8 @@ pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
 pub use noop::Noop;
 pub use tool::Tool;
+pub use wait::Wait;
+pub use wait_human::WaitHuman;
 
 use crate::outcome::StageOutcome;
 use crate::pipeline::{DEFAULT_TYPE, Node, Pipeline, SHAPES};
@@ -45,6 +49,8 @@ pub struct Stage {
 pub struct HandlerError {
     kind: Kind,
     message: String,
+    /// What the runtime said.
+    runtime: Option<NodeError>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,22 +58,41 @@ enum Kind {
     Transient,
     Permanent,
     NoStatus,
+    Runtime,
 }
 
 impl HandlerError {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), runtime: None }
+    }
+
+    /// What the runtime said to a question or a wait: passed back to it as it is, and no outcome of the work.
+    pub fn of_runtime(error: impl Into<NodeError>) -> Self {
+        let error = error.into();
+        Self { runtime: Some(error), ..Self::new(Kind::Runtime, "the runtime has left the node") }
+    }
+
+    /// Returns what the runtime said, if it is about that.
+    pub(crate) fn into_runtime(self) -> Result<NodeError, Self> {
+        match self {
+            Self { runtime: Some(error), .. } => Ok(error),
+            other => Err(other),
+        }
+    }
+
     /// What may be gone at the next attempt: a network that is away, a limit of rates, a server's own fault.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Transient, message: message.into() }
+        Self::new(Kind::Transient, message)
     }
 
     /// What stays as it is: a wrong request, a missing right, a wrong configuration.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Permanent, message: message.into() }
+        Self::new(Kind::Permanent, message)
     }
 
     /// The work ended and nobody said how: a success if the node has `auto_status`, otherwise a failure.
     pub fn no_status(message: impl Into<String>) -> Self {
-        Self { kind: Kind::NoStatus, message: message.into() }
+        Self::new(Kind::NoStatus, message)
     }
 
     /// Tells whether another attempt makes sense.
@@ -109,13 +134,20 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         Effect::Write
     }
 
+    /// Tells whether it looks at the node's `timeout` itself. Otherwise an attempt that takes longer is ended.
+    ///
+    /// A handler that asks or sleeps has to: while it waits the run may be let go of, and the work begins anew.
+    fn times_itself(&self) -> bool {
+        false
+    }
+
     /// Refuses a node that it could not run, before any run starts.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] that says what is missing.
-    fn check(&self, node: &Node) -> Result<(), Error> {
-        let _ = node;
+    fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
+        let _ = (node, pipeline);
         Ok(())
     }
 }
@@ -172,10 +204,11 @@ impl Registry {
 }
 
 impl Default for Registry {
-    /// `start`, `exit`, `conditional`, `tool`, and `codergen` with a backend that only [simulates](Simulate).
+    /// `start`, `exit`, `conditional`, `tool`, `wait.human`, `wait`, and `codergen` with a backend that only [simulates](Simulate).
     fn default() -> Self {
         let empty = Self { handlers: BTreeMap::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
-        noops.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate))
+        let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);
+        waits.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate))
     }
 }

@@ -10,7 +10,7 @@ use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 use super::process::{Shell, run};
 use super::{Handler, HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
-use crate::pipeline::Node;
+use crate::pipeline::{Node, Pipeline};
 
 /// How much of each output of a command is kept: enough to see what went wrong, and little enough to be part of the state.
 pub(super) const KEEP: usize = 64 << 10;
@@ -92,7 +92,7 @@ impl Handler for Tool {
         Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))
     }
 
-    fn check(&self, node: &Node) -> Result<(), Error> {
+    fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
         if command_of(node).trim().is_empty() {
             let message = format!("node {}: a tool has no command; give it a `tool_command`", node.id());
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
