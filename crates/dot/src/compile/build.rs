@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use ferrata_core::graph::{Effect, Graph, GraphBuilder, RetryPolicy, Route};
+use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
 use ferrata_core::state::Context;
-use ferrata_core::{Error, ErrorKind, SystemClock};
-use serde_json::{Map, Value as Json};
+use ferrata_core::{Error, SystemClock};
 
+use super::branch::{Limits, view};
 use super::plan::{Gate, Jump, Next, Sent, Ways};
-use super::stage::{Role, StageNode};
-use super::text::digest;
+use super::refuse::check_region;
+use super::region::{PARALLEL, Region, Regions};
+use super::settings::{effect, flag, invalid, max_visits, mirrored, retry, revision};
+use super::stage::{Limit, Role, StageNode};
 use crate::condition::Condition;
 use crate::handler::Registry;
 use crate::pipeline::{Attributes, Node, Pipeline};
@@ -18,6 +20,9 @@ use crate::value::Value;
 
 /// The type of nodes that decide on the outcome of the node before them.
 const CONDITIONAL: &str = "conditional";
+
+/// How many nodes of branches are at work at once unless a `parallel` node says otherwise.
+const MAX_PARALLEL: usize = 4;
 
 /// Makes the graph. Lint has found no error in the pipeline.
 pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
@@ -36,16 +41,25 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             outgoing[from].push(at);
         }
     }
+    let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
+    let regions = Regions::find(pipeline, &names, exit)?;
+    let limits = Arc::new(Limits::default());
     let mut builder = Graph::<Context>::builder(pipeline.name());
     for (at, node) in pipeline.nodes().iter().enumerate() {
         let (name, handler) = &types[at];
         handler.check(node, pipeline)?;
-        let ways = Arc::new(ways(pipeline, at, &outgoing[at], &types, at == exit)?);
+        let region = regions.around(at);
+        let mut ways = ways(pipeline, at, &outgoing[at], &types, at == exit)?;
+        ways.home = region.map(|region| pipeline.nodes()[region.fan_in].id().to_owned());
+        let ways = Arc::new(ways);
         let policy = retry(pipeline, node)?;
         let role = match at {
             at if at == start => Role::Start { mirror: Arc::clone(&mirror), keep_input: restarts },
             at if at == exit => Role::Exit,
-            _ => Role::Work,
+            at => match regions.meeting_at(at) {
+                Some(region) => fan_in(pipeline, region),
+                None => Role::Work,
+            },
         };
         let stage = StageNode {
             handler: Arc::clone(handler),
@@ -59,9 +73,21 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
                 node.attributes.get("timeout").and_then(Value::as_duration)
             },
             role,
+            limit: region.filter(|_| !handler.times_itself()).map(|region| Limit {
+                most: max_parallel(&pipeline.nodes()[region.fork]),
+                open: Arc::clone(&limits),
+            }),
             clock: Arc::<SystemClock>::clone(&clock),
         };
-        builder = builder.add(node.id(), stage).effect(effect(node, handler.effect())?).retry(policy);
+        let effect = effect(node, handler.effect())?;
+        if region.is_some() {
+            check_region(pipeline, at, &outgoing[at], effect == Effect::External)?;
+        }
+        builder = builder.add(node.id(), stage).effect(effect).retry(policy);
+        if region.is_some() && regions.meeting_at(at).is_none() {
+            // Branches that share a node run it once each.
+            builder = builder.join(Join::Any);
+        }
         builder = builder.revision(revision(pipeline, node, name, &outgoing[at]));
         if let Some(most) = max_visits(pipeline, node)? {
             builder = builder.max_visits(most);
@@ -99,11 +125,10 @@ fn route(builder: GraphBuilder<Context>, from: &str, ways: Arc<Ways>) -> GraphBu
         return builder;
     }
     builder.route(from, targets, move |context, cx| {
-        let Ok(Some(sent)) = cx.output::<Sent>() else {
-            // Only a stage sends an output here, and it always does.
-            return Route::none();
-        };
-        match ways.next(&sent, context) {
+        // Without an output somebody else has said that the work is done.
+        let sent = cx.output::<Sent>().ok().flatten().unwrap_or_else(Sent::success);
+        match ways.next(&sent, &view(context, sent.branch.as_deref())) {
+            Next::Fork => Route::all(ways.edges.iter().map(|edge| edge.to.clone())),
             Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(to),
             Next::End | Next::Fail | Next::Unmet { .. } => Route::none(),
         }
@@ -124,6 +149,8 @@ fn ways(
         restarts: Vec::with_capacity(outgoing.len()),
         to_conditional: Vec::with_capacity(outgoing.len()),
         decides: types[at].0 == CONDITIONAL,
+        forks: types[at].0 == PARALLEL,
+        home: None,
         retry_target: if exit { None } else { own_target(pipeline, node) },
         named: named(pipeline, &node.attributes),
         gates: Vec::new(),
@@ -174,95 +201,15 @@ fn existing(pipeline: &Pipeline, target: &str, why: Jump) -> Option<(String, Jum
     pipeline.node(target).map(|node| (node.id().to_owned(), why))
 }
 
-/// Works out how often a node is tried: `max_retries`, else what the graph says, else what the preset says, else once.
-fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Error> {
-    let preset = node.attributes.text("retry_policy");
-    let (policy, attempts) = match &*preset {
-        "" => (RetryPolicy::standard(), None),
-        "none" => (RetryPolicy::none(), Some(1)),
-        "standard" => (RetryPolicy::standard(), Some(RetryPolicy::standard().attempts())),
-        "aggressive" => (RetryPolicy::aggressive(), Some(RetryPolicy::aggressive().attempts())),
-        "linear" => (RetryPolicy::linear(), Some(RetryPolicy::linear().attempts())),
-        "patient" => (RetryPolicy::patient(), Some(RetryPolicy::patient().attempts())),
-        other => return Err(invalid(format!("node {}: there is no retry policy `{other}`", node.id()))),
-    };
-    let count = |value: Option<&Value>| value.and_then(Value::as_integer);
-    let of_graph = || {
-        let graph = &pipeline.attributes;
-        count(graph.get("default_max_retries")).or_else(|| count(graph.get("default_max_retry")))
-    };
-    let retries = match (count(node.attributes.get("max_retries")), attempts) {
-        (Some(own), _) => own,
-        (None, Some(attempts)) => i64::from(attempts) - 1,
-        (None, None) => of_graph().unwrap_or(0),
-    };
-    let attempts =
-        u32::try_from(retries).ok().and_then(|retries| retries.checked_add(1)).ok_or_else(|| {
-            invalid(format!("node {}: {retries} retries are out of range; use a smaller number", node.id()))
-        })?;
-    Ok(policy.with_attempts(attempts))
+/// Says what a fan-in has to know of the branches that meet at it.
+fn fan_in(pipeline: &Pipeline, region: &Region) -> Role {
+    let fork = &pipeline.nodes()[region.fork];
+    let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());
+    let order = edges.map(|edge| edge.to.to_string()).collect();
+    Role::FanIn { fork: Arc::new(fork.clone()), order }
 }
 
-fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>, Error> {
-    let own = node.attributes.get("max_visits").and_then(Value::as_integer);
-    let graph = || pipeline.attributes.get("max_node_visits").and_then(Value::as_integer);
-    match own.or_else(graph).unwrap_or(0) {
-        0 => Ok(None),
-        most => u32::try_from(most).map(Some).map_err(|_| {
-            invalid(format!("node {}: {most} visits are out of range; use a smaller number", node.id()))
-        }),
-    }
-}
-
-/// Returns what repeating the node means: what it says itself by `effect`, else what its handler says.
-fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
-    Ok(match &*node.attributes.text("effect") {
-        "" => of_handler,
-        "pure" => Effect::Pure,
-        "read" => Effect::Read,
-        "write" => Effect::Write,
-        "external" => Effect::External,
-        other => {
-            let message = format!(
-                "node {}: there is no effect `{other}`; write `pure`, `read`, `write` or `external`",
-                node.id()
-            );
-            return Err(invalid(message));
-        }
-    })
-}
-
-/// Names what a node says, so that a run that is within it does not go on with another meaning unasked.
-fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &[usize]) -> String {
-    let mut parts = vec![kind.to_owned()];
-    parts.extend(node.attributes.iter().map(ToString::to_string));
-    for edge in outgoing.iter().map(|at| &pipeline.edges()[*at]) {
-        parts.push(edge.to.to_string());
-        parts.extend(edge.attributes.iter().map(ToString::to_string));
-    }
-    digest(&parts)
-}
-
-/// Returns what the context holds of the graph's attributes.
-fn mirrored(pipeline: &Pipeline) -> Map<String, Json> {
-    let json = |value: &Value| match value {
-        Value::Integer(number) => Json::from(*number),
-        Value::Float(number) => Json::from(*number),
-        Value::Boolean(yes) => Json::from(*yes),
-        other => Json::from(other.text()),
-    };
-    let attributes = pipeline.attributes.iter();
-    let mut mirrored: Map<String, Json> = attributes
-        .map(|attribute| (format!("graph.{}", attribute.key.value), json(&attribute.value.value)))
-        .collect();
-    mirrored.entry("graph.goal").or_insert_with(|| Json::from(""));
-    mirrored
-}
-
-fn flag(value: Option<&Value>) -> bool {
-    value.and_then(Value::as_bool).unwrap_or(false)
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Invalid, message).with_operation("dot.compile")
+fn max_parallel(fork: &Node) -> usize {
+    let most = fork.attributes.get("max_parallel").and_then(Value::as_integer);
+    most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_PARALLEL)
 }

@@ -1,8 +1,11 @@
 //! A pipeline to a graph that runs durably: one node for each node, and one route that decides where it leads.
 
+mod branch;
 mod build;
 mod plan;
 mod refuse;
+mod region;
+mod settings;
 mod stage;
 mod text;
 

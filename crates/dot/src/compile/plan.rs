@@ -7,9 +7,12 @@ use crate::condition::Facts;
 use crate::outcome::{StageOutcome, Status};
 use crate::select::{Candidate, Choice, Reason, select};
 
+/// What the keys of goal gates begin with.
+pub(super) const GATES: &str = "internal.gate.";
+
 /// The key under which the context holds the last outcome of a goal gate that was visited.
 pub(super) fn gate_key(node: &str) -> String {
-    format!("internal.gate.{node}")
+    format!("{GATES}{node}")
 }
 
 /// Where one node can lead.
@@ -23,6 +26,10 @@ pub(super) struct Ways {
     /// Whether the node only decides where to go: then the outcome is that of the node before it, and a failure may follow
     /// any edge.
     pub(super) decides: bool,
+    /// Whether all of its edges are taken at once.
+    pub(super) forks: bool,
+    /// Where the branch meets the others that the node is in one with: it goes there instead of ending.
+    pub(super) home: Option<String>,
     /// Where a failure jumps, the first that exists.
     pub(super) retry_target: Option<(String, Jump)>,
     /// Every node that is named to be jumped to, also where another one comes first: they are part of the graph.
@@ -45,6 +52,7 @@ pub(super) enum Jump {
     Fallback,
     OfGraph,
     FallbackOfGraph,
+    Join,
 }
 
 impl Jump {
@@ -54,6 +62,7 @@ impl Jump {
             Self::Fallback => "fallback_retry_target",
             Self::OfGraph => "graph.retry_target",
             Self::FallbackOfGraph => "graph.fallback_retry_target",
+            Self::Join => "join",
         }
     }
 }
@@ -65,6 +74,8 @@ pub(super) enum Next {
     Edge { to: String, reason: Reason, restart: bool },
     /// A node that no edge leads to.
     Jump { to: String, why: Jump },
+    /// All edges: each begins a branch.
+    Fork,
     /// Nothing: the run ends here, with success.
     End,
     /// The run fails.
@@ -81,19 +92,35 @@ pub(super) struct Sent {
     pub(super) preferred_label: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) suggested_next_ids: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) failure_reason: String,
+    /// The branch that the node ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) branch: Option<String>,
+    /// Whether each node that this arrives at begins a branch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) fork: bool,
     /// Where the run starts afresh: the context that chose this is gone by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) restart: Option<String>,
 }
 
 impl Sent {
-    pub(super) fn of(outcome: &StageOutcome) -> Self {
+    pub(super) fn of(outcome: &StageOutcome, branch: Option<String>, fork: bool) -> Self {
         Self {
             outcome: outcome.status,
             preferred_label: outcome.preferred_label.clone(),
             suggested_next_ids: outcome.suggested_next_ids.clone(),
+            failure_reason: outcome.failure_reason.clone(),
+            branch,
+            fork,
             restart: None,
         }
+    }
+
+    /// What a node sends that somebody else has said to be done.
+    pub(super) fn success() -> Self {
+        Self::of(&StageOutcome::success(), None, false)
     }
 
     fn as_outcome(&self) -> StageOutcome {
@@ -109,8 +136,18 @@ impl Ways {
     /// A failure follows an edge whose condition holds, else it jumps to the retry target, else it follows an edge to a
     /// conditional node, which is there to decide on it; it never follows another edge without a condition.
     pub(super) fn next(&self, sent: &Sent, context: &Context) -> Next {
+        match (self.after(sent, context), &self.home) {
+            (Next::End | Next::Fail, Some(home)) => Next::Jump { to: home.clone(), why: Jump::Join },
+            (next, _) => next,
+        }
+    }
+
+    fn after(&self, sent: &Sent, context: &Context) -> Next {
         if let Some(to) = &sent.restart {
             return Next::Edge { to: to.clone(), reason: Reason::Condition, restart: true };
+        }
+        if self.forks && sent.outcome != Status::Fail {
+            return Next::Fork;
         }
         if let Some(next) = self.unmet(context) {
             return next;
@@ -164,6 +201,13 @@ impl Ways {
         let jumps = self.retry_target.iter().map(|(to, _)| to);
         let gates = self.gates.iter().filter_map(|gate| gate.target.as_ref().map(|(to, _)| to));
         let mut seen = std::collections::HashSet::new();
-        edges.chain(jumps).chain(gates).chain(&self.named).filter(|to| seen.insert(*to)).cloned().collect()
+        edges
+            .chain(jumps)
+            .chain(gates)
+            .chain(&self.named)
+            .chain(&self.home)
+            .filter(|to| seen.insert(*to))
+            .cloned()
+            .collect()
     }
 }

@@ -14,7 +14,8 @@ use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::plan::{Next, Sent, Ways, gate_key};
+use super::branch::{self, Limits, Results};
+use super::plan::{GATES, Next, Sent, Ways, gate_key};
 use crate::handler::{Handler, HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
@@ -36,6 +37,11 @@ pub(super) enum Role {
     },
     /// It lets the run end only if the goals are met.
     Exit,
+    /// It takes in what came of the branches of a fork, which begin with these nodes.
+    FanIn {
+        fork: Arc<Node>,
+        order: Vec<String>,
+    },
     Work,
 }
 
@@ -48,20 +54,46 @@ pub(super) struct StageNode {
     pub(super) attempts: u32,
     pub(super) timeout: Option<Duration>,
     pub(super) role: Role,
+    pub(super) limit: Option<Limit>,
     pub(super) clock: Arc<dyn Clock>,
+}
+
+/// How many nodes beside it may be at work at once.
+pub(super) struct Limit {
+    pub(super) most: usize,
+    pub(super) open: Arc<Limits>,
 }
 
 #[async_trait]
 impl CoreNode<Context> for StageNode {
     async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
-        let context = Arc::new(Context::clone(&state));
+        let (branch, arrived) = self.arrived(&cx);
+        let context = Arc::new(branch::view(&state, branch.as_deref()));
+        let _room = match (&self.limit, &branch) {
+            // A semaphore that is never closed gives way in the end.
+            (Some(limit), Some(branch)) => {
+                limit.open.of(cx.run(), branch, limit.most).acquire_owned().await.ok()
+            }
+            _ => None,
+        };
         let mut outcome = self.attempt(&cx, &context).await?;
         if self.ways.decides && outcome.status == Status::Success {
             outcome = before(&context, outcome);
         }
+        let mut results = None;
+        if let Role::FanIn { fork, order } = &self.role {
+            let gathered = Results::gather(&state, arrived, order);
+            if outcome.status == Status::Success {
+                outcome = gathered.outcome(fork);
+            }
+            results = Some(gathered);
+        }
         let mut after = Context::clone(&context);
-        let update = self.update(&outcome, &mut after)?;
-        let sent = Sent::of(&outcome);
+        let mut update = self.update(&outcome, results.as_ref(), &mut after, branch.as_deref())?;
+        for ended in results.iter().flat_map(Results::branches) {
+            update = update.remove(branch::channel(ended));
+        }
+        let sent = Sent::of(&outcome, branch, self.ways.forks);
         match self.ways.next(&sent, &after) {
             Next::Fail => {
                 let reason = match &*outcome.failure_reason {
@@ -88,7 +120,7 @@ impl CoreNode<Context> for StageNode {
                 self.tell(&cx, &to, why.as_str())?;
                 Ok(self.finish(update, &outcome, sent))
             }
-            Next::End => Ok(self.finish(update, &outcome, sent)),
+            Next::Fork | Next::End => Ok(self.finish(update, &outcome, sent)),
         }
     }
 }
@@ -169,12 +201,39 @@ impl StageNode {
         .await
     }
 
+    /// Finds the branch that the node runs in by what arrived at it, and returns that as well.
+    fn arrived(&self, cx: &NodeContext) -> (Option<String>, Vec<Sent>) {
+        let mut arrived = Vec::new();
+        let mut here = None;
+        for input in cx.inputs() {
+            let Ok(sent) = input.output::<Sent>() else { continue };
+            here = match &sent.branch {
+                around if sent.fork => {
+                    let visit = input.visit.to_string();
+                    Some(branch::name(around.as_deref(), input.from.as_str(), &visit, self.node.id()))
+                }
+                around => around.clone(),
+            };
+            arrived.push(sent);
+        }
+        if let Role::FanIn { .. } = self.role {
+            here = here.and_then(|branch| branch::around(&branch).map(str::to_owned));
+        }
+        (here, arrived)
+    }
+
     fn says(&self, key: &str) -> bool {
         self.node.attributes.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// Makes the update of an outcome, and the context that it leads to.
-    fn update(&self, outcome: &StageOutcome, after: &mut Context) -> Result<ContextUpdate, NodeError> {
+    fn update(
+        &self,
+        outcome: &StageOutcome,
+        results: Option<&Results>,
+        after: &mut Context,
+        branch: Option<&str>,
+    ) -> Result<ContextUpdate, NodeError> {
         let mut changes: Vec<(String, Option<Json>)> = Vec::new();
         if let Role::Start { mirror, keep_input } = &self.role {
             if *keep_input {
@@ -203,19 +262,30 @@ impl StageNode {
         if self.node.is_goal_gate() {
             changes.push((gate_key(self.node.id()), Some(outcome.status.as_str().into())));
         }
-        let mut update = Context::update();
-        for (key, value) in changes {
-            update = match value {
-                Some(value) if after.get_value(&key) == Some(&value) => update,
-                Some(value) => {
-                    after.set(key.clone(), &value).map_err(|error| NodeError::new(error).fatal())?;
-                    update.set(key, value)
-                }
-                None if after.remove(&key).is_none() => update,
-                None => update.remove(key),
-            };
+        if let Some(results) = results {
+            changes.extend(results.gates(GATES).into_iter().map(|(key, value)| (key, Some(value))));
         }
-        Ok(update)
+        let (mut update, mut set) = (Context::update(), Map::new());
+        for (key, value) in changes {
+            let known = after.get_value(&key).filter(|known| !known.is_null());
+            if known == value.as_ref().filter(|value| !value.is_null()) {
+                continue;
+            }
+            let shown = value.clone().unwrap_or_default();
+            after.set(key.clone(), &shown).map_err(|error| NodeError::new(error).fatal())?;
+            match (branch, value) {
+                (Some(_), _) => drop(set.insert(key, shown)),
+                (None, Some(value)) => update = update.set(key, value),
+                (None, None) => {
+                    after.remove(&key);
+                    update = update.remove(key);
+                }
+            }
+        }
+        Ok(match branch {
+            Some(branch) if !set.is_empty() => update.merge(branch::channel(branch), set),
+            _ => update,
+        })
     }
 
     /// Makes the update that leaves of a context what it was after the start, and counts that.

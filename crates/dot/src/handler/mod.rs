@@ -204,10 +204,11 @@ impl Registry {
 }
 
 impl Default for Registry {
-    /// `start`, `exit`, `conditional`, `tool`, `wait.human`, `wait`, and `codergen` with a backend that only [simulates](Simulate).
+    /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` with a backend that only [simulates](Simulate).
     fn default() -> Self {
         let empty = Self { handlers: BTreeMap::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
+        let noops = noops.with("parallel", Noop).with("parallel.fan_in", Noop);
         let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);
         waits.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate))
     }

@@ -1,4 +1,4 @@
-//! Nodes that only lead somewhere: start, exit and conditional.
+//! Nodes that only lead somewhere: start, exit, conditional, parallel and fan-in.
 
 use async_trait::async_trait;
 use ferrata_core::graph::Effect;
