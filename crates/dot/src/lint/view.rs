@@ -12,22 +12,26 @@ pub struct View<'a> {
     known: &'a [String],
     /// By place of the node, the places of its edges.
     outgoing: Vec<Vec<usize>>,
+    /// By place of the edge, the places of the nodes at its ends, if they are declared.
+    ends: Vec<[Option<usize>; 2]>,
     starts: Vec<usize>,
     exits: Vec<usize>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(pipeline: &'a Pipeline, known: &'a [String]) -> Self {
+        let place = |id: &str| pipeline.position(id);
+        let ends: Vec<_> = pipeline.edges().iter().map(|edge| [place(&edge.from), place(&edge.to)]).collect();
         let mut outgoing = vec![Vec::new(); pipeline.nodes().len()];
-        for (at, edge) in pipeline.edges().iter().enumerate() {
-            if let Some(from) = pipeline.position(&edge.from) {
-                outgoing[from].push(at);
+        for (at, [from, _]) in ends.iter().enumerate() {
+            if let Some(from) = from {
+                outgoing[*from].push(at);
             }
         }
         let is_known = |name: &str| known.iter().any(|known| known == name);
         let types = pipeline.nodes().iter().map(|node| node.handler_type(is_known)).collect();
         let (starts, exits) = (pipeline.starts(), pipeline.exits());
-        Self { pipeline, types, known, outgoing, starts, exits }
+        Self { pipeline, types, known, outgoing, ends, starts, exits }
     }
 
     /// Returns the pipeline.
@@ -55,6 +59,11 @@ impl<'a> View<'a> {
         self.outgoing[node].iter().map(|&at| &self.pipeline.edges()[at])
     }
 
+    /// Returns the edges, each with the places of the nodes that it begins at and leads to; none for one that is not declared.
+    pub(super) fn edges(&self) -> impl Iterator<Item = (&'a Edge, [Option<usize>; 2])> {
+        self.pipeline.edges().iter().zip(self.ends.iter().copied())
+    }
+
     /// Returns the places of the nodes where the pipeline starts: one, if it is as it should be.
     pub fn starts(&self) -> &[usize] {
         &self.starts
@@ -67,9 +76,10 @@ impl<'a> View<'a> {
 
     /// Returns the places that a run can go to from the node at a place: along edges, and by a jump after a failure.
     pub(super) fn next(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
-        let edges = self.outgoing(node).filter_map(|edge| self.pipeline.position(&edge.to));
+        let edges = self.outgoing[node].iter().filter_map(|&at| self.ends[at][1]);
         let attributes = &self.pipeline.nodes()[node].attributes;
-        let jumps = JUMPS.iter().filter_map(|key| self.pipeline.position(&attributes.text(key)));
+        let named = JUMPS.iter().filter_map(|key| attributes.get(key));
+        let jumps = named.filter_map(|target| self.pipeline.position(&target.text()));
         edges.chain(jumps)
     }
 

@@ -144,43 +144,57 @@ impl Kind {
 
 const PRESETS: &[&str] = &["none", "standard", "aggressive", "linear", "patient"];
 
-const OF_GRAPH: &[(&str, Kind)] = &[
-    ("default_max_retries", Kind::Count(0)),
-    ("default_max_retry", Kind::Count(0)),
-    ("max_node_visits", Kind::Count(0)),
-    ("stall_timeout", Kind::Duration),
-    ("loop_restart_signature_limit", Kind::Count(1)),
-];
+/// What the attributes of the graph have to be, where that matters; of nodes and edges below. Matched and not looked up,
+/// because every attribute of a pipeline comes by here.
+fn of_graph(key: &str) -> Option<Kind> {
+    Some(match key {
+        "default_max_retries" => Kind::Count(0),
+        "default_max_retry" => Kind::Count(0),
+        "max_node_visits" => Kind::Count(0),
+        "stall_timeout" => Kind::Duration,
+        "loop_restart_signature_limit" => Kind::Count(1),
+        _ => return None,
+    })
+}
 
-const OF_NODE: &[(&str, Kind)] = &[
-    ("max_retries", Kind::Count(0)),
-    ("max_visits", Kind::Count(0)),
-    ("retry_policy", Kind::OneOf(PRESETS)),
-    ("goal_gate", Kind::Boolean),
-    ("auto_status", Kind::Boolean),
-    ("allow_partial", Kind::Boolean),
-    ("timeout", Kind::Duration),
-    ("duration", Kind::Duration),
-    ("selection", Kind::OneOf(&["deterministic", "random"])),
-    ("reasoning_effort", Kind::OneOf(&["low", "medium", "high"])),
-    ("max_parallel", Kind::Count(1)),
-    ("join_policy", Kind::OneOf(&["wait_all", "first_success", "k_of_n", "quorum"])),
-    ("error_policy", Kind::OneOf(&["fail_fast", "continue", "ignore"])),
-    ("manager.poll_interval", Kind::Duration),
-    ("manager.max_cycles", Kind::Count(1)),
-    ("stack.child_autostart", Kind::Boolean),
-];
+fn of_node(key: &str) -> Option<Kind> {
+    Some(match key {
+        "max_retries" => Kind::Count(0),
+        "max_visits" => Kind::Count(0),
+        "retry_policy" => Kind::OneOf(PRESETS),
+        "goal_gate" => Kind::Boolean,
+        "auto_status" => Kind::Boolean,
+        "allow_partial" => Kind::Boolean,
+        "timeout" => Kind::Duration,
+        "duration" => Kind::Duration,
+        "selection" => Kind::OneOf(&["deterministic", "random"]),
+        "reasoning_effort" => Kind::OneOf(&["low", "medium", "high"]),
+        "max_parallel" => Kind::Count(1),
+        "join_policy" => Kind::OneOf(&["wait_all", "first_success", "k_of_n", "quorum"]),
+        "error_policy" => Kind::OneOf(&["fail_fast", "continue", "ignore"]),
+        "manager.poll_interval" => Kind::Duration,
+        "manager.max_cycles" => Kind::Count(1),
+        "stack.child_autostart" => Kind::Boolean,
+        _ => return None,
+    })
+}
 
-const OF_EDGE: &[(&str, Kind)] =
-    &[("weight", Kind::Integer), ("loop_restart", Kind::Boolean), ("freeform", Kind::Boolean)];
+fn of_edge(key: &str) -> Option<Kind> {
+    Some(match key {
+        "weight" => Kind::Integer,
+        "loop_restart" => Kind::Boolean,
+        "freeform" => Kind::Boolean,
+        _ => return None,
+    })
+}
 
 /// Every attribute that has a type has a value of it: one that could not be read would silently be the default.
 pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
-    let wrong = |attributes: &Attributes, table: &[(&str, Kind)]| -> Vec<Diagnostic> {
+    let wrong = |attributes: &Attributes, table: fn(&str) -> Option<Kind>| -> Vec<Diagnostic> {
         let mut wrong = Vec::new();
         for attribute in attributes.iter() {
             let (key, value) = (&*attribute.key.value, &attribute.value.value);
-            let Some((_, kind)) = table.iter().find(|(name, _)| *name == key) else { continue };
+            let Some(kind) = table(key) else { continue };
             if !kind.accepts(value) {
                 let (text, wanted) = (value.to_string(), kind.wanted());
                 let message = format!("`{key}` is {}, which is not {wanted}", shown(&text));
@@ -192,15 +206,15 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         }
         wrong
     };
-    found.extend(wrong(&view.pipeline().attributes, OF_GRAPH));
+    found.extend(wrong(&view.pipeline().attributes, of_graph));
     for (_, node) in view.nodes() {
-        for diagnostic in wrong(&node.attributes, OF_NODE) {
+        for diagnostic in wrong(&node.attributes, of_node) {
             let span = diagnostic.span;
             found.push(diagnostic.at_node(node).at_span(Some(span)));
         }
     }
     for edge in view.pipeline().edges() {
-        for diagnostic in wrong(&edge.attributes, OF_EDGE) {
+        for diagnostic in wrong(&edge.attributes, of_edge) {
             let span = diagnostic.span;
             found.push(diagnostic.at_edge(edge).at_span(Some(span)));
         }

@@ -57,9 +57,9 @@ pub(super) fn reachability(view: &View<'_>, found: &mut Vec<Diagnostic>) {
 
 /// Every edge begins and ends at a declared node.
 pub(super) fn edge_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
-    for edge in view.pipeline().edges() {
-        for (id, verb) in [(&edge.from, "begins at"), (&edge.to, "leads to")] {
-            if view.pipeline().node(id).is_some() {
+    for (edge, ends) in view.edges() {
+        for (id, verb, end) in [(&edge.from, "begins at", ends[0]), (&edge.to, "leads to", ends[1])] {
+            if end.is_some() {
                 continue;
             }
             let message = format!("the edge {verb} `{id}`, which is not declared");
@@ -76,8 +76,8 @@ pub(super) fn edge_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
 
 /// No edge leads to the start.
 pub(super) fn start_no_incoming(view: &View<'_>, found: &mut Vec<Diagnostic>) {
-    let start = |id: &str| view.pipeline().position(id).is_some_and(|at| view.starts().contains(&at));
-    for edge in view.pipeline().edges().iter().filter(|edge| start(&edge.to)) {
+    let start = |end: Option<usize>| end.is_some_and(|at| view.starts().contains(&at));
+    for (edge, _) in view.edges().filter(|(_, ends)| start(ends[1])) {
         let message = format!("an edge leads to the start node `{}`", edge.to);
         let fix = "lead it to the first node that does something";
         found.push(Diagnostic::new("start_no_incoming", Severity::Error, message).at_edge(edge).fix(fix));
