@@ -66,19 +66,27 @@ impl<'a> Parser<'a> {
     }
 
     fn any(&mut self, depth: usize) -> Result<Expression> {
-        let mut parts = vec![self.all(depth)?];
+        let first = self.all(depth)?;
+        if !self.eat("||") {
+            return Ok(first);
+        }
+        let mut parts = vec![first, self.all(depth)?];
         while self.eat("||") {
             parts.push(self.all(depth)?);
         }
-        Ok(single(parts, Expression::Any))
+        Ok(Expression::Any(parts))
     }
 
     fn all(&mut self, depth: usize) -> Result<Expression> {
-        let mut parts = vec![self.negated(depth)?];
+        let first = self.negated(depth)?;
+        if !self.eat("&&") {
+            return Ok(first);
+        }
+        let mut parts = vec![first, self.negated(depth)?];
         while self.eat("&&") {
             parts.push(self.negated(depth)?);
         }
-        Ok(single(parts, Expression::All))
+        Ok(Expression::All(parts))
     }
 
     fn negated(&mut self, depth: usize) -> Result<Expression> {
@@ -226,12 +234,5 @@ impl<'a> Parser<'a> {
             }
         }
         Err(self.error("a quote is not closed", "close it with `\"`"))
-    }
-}
-
-fn single(mut parts: Vec<Expression>, join: impl Fn(Vec<Expression>) -> Expression) -> Expression {
-    match parts.len() {
-        1 => parts.remove(0),
-        _ => join(parts),
     }
 }

@@ -1,5 +1,6 @@
 //! The grammar: which statement stands where.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::cursor::{Cursor, is_word};
@@ -21,12 +22,14 @@ pub(super) fn document(source: &[u8]) -> Result<Document> {
         return Err(ParseError::new(Kind::TooLarge, source, span, message, "read up to here")
             .suggest("split the pipeline"));
     }
-    let mut parser = Parser { cursor: Cursor::new(source) };
+    let mut parser = Parser { cursor: Cursor::new(source), keys: HashSet::new() };
     parser.graph()
 }
 
 struct Parser<'a> {
     cursor: Cursor<'a>,
+    /// Every key that was read: the same few come again and again.
+    keys: HashSet<Arc<str>>,
 }
 
 impl Parser<'_> {
@@ -274,7 +277,15 @@ impl Parser<'_> {
         }
         let span = Span::new(start, self.cursor.at);
         let key = String::from_utf8_lossy(&self.cursor.source[start..self.cursor.at]);
-        let key = Spanned::new(Arc::from(key), span);
+        let shared = match self.keys.get(&*key) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let new: Arc<str> = Arc::from(key);
+                self.keys.insert(Arc::clone(&new));
+                new
+            }
+        };
+        let key = Spanned::new(shared, span);
         self.cursor.skip_blank()?;
         if !self.cursor.eat(b'=') {
             let suggestion = format!("write `{} = value`", key.value);

@@ -21,9 +21,17 @@ pub struct Attributes {
 impl Attributes {
     /// Those of an element that says `own` in a scope with these defaults.
     pub(super) fn new(own: Vec<Attribute>, defaults: Arc<Vec<Attribute>>) -> Self {
-        let mut unique = Vec::with_capacity(own.len());
-        own.into_iter().for_each(|attribute| put(&mut unique, attribute));
-        Self { own: Arc::new(unique), set: Vec::new(), defaults }
+        let again = |(at, attribute): (usize, &Attribute)| {
+            own[..at].iter().any(|before| before.key.value == attribute.key.value)
+        };
+        let own = if own.iter().enumerate().any(again) {
+            let mut unique = Vec::with_capacity(own.len());
+            own.into_iter().for_each(|attribute| put(&mut unique, attribute));
+            unique
+        } else {
+            own
+        };
+        Self { own: Arc::new(own), set: Vec::new(), defaults }
     }
 
     /// Takes in what a later declaration of the element says.

@@ -14,9 +14,9 @@ use crate::syntax::{Attribute, Document, Statement, Subgraph};
 const MAX_COPIES: usize = 1 << 22;
 
 /// Flattens a document. `source` is what it was read from, for errors.
-pub(super) fn flatten(document: &Document, source: &[u8]) -> Result<Pipeline, ParseError> {
+pub(super) fn flatten(document: Document, source: &[u8]) -> Result<Pipeline, ParseError> {
     let pipeline = Pipeline {
-        name: Arc::clone(&document.name.value),
+        name: document.name.value,
         attributes: Attributes::default(),
         nodes: Vec::new(),
         by_id: HashMap::new(),
@@ -24,7 +24,7 @@ pub(super) fn flatten(document: &Document, source: &[u8]) -> Result<Pipeline, Pa
     };
     let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0 };
     let mut scope = Scope::default();
-    flat.statements(&document.statements, &mut scope, true)?;
+    flat.statements(document.statements, &mut scope, true)?;
     flat.pipeline.attributes = Attributes::new(flat.graph, Arc::default());
     Ok(flat.pipeline)
 }
@@ -48,7 +48,7 @@ impl Flat<'_> {
     /// Goes through the statements of one scope; the parser bounds how deep they nest.
     fn statements(
         &mut self,
-        statements: &[Statement],
+        statements: Vec<Statement>,
         scope: &mut Scope,
         top: bool,
     ) -> Result<(), ParseError> {
@@ -58,22 +58,22 @@ impl Flat<'_> {
                 Statement::Graph(_) | Statement::Set(_) if !top => {}
                 Statement::Graph(attributes) => {
                     for attribute in attributes {
-                        self.graph_attribute(attribute)?;
+                        self.graph_attribute(&attribute)?;
                     }
                 }
-                Statement::Set(attribute) => self.graph_attribute(attribute)?,
-                Statement::NodeDefaults(attributes) => self.defaults(&mut scope.nodes, attributes)?,
-                Statement::EdgeDefaults(attributes) => self.defaults(&mut scope.edges, attributes)?,
+                Statement::Set(attribute) => self.graph_attribute(&attribute)?,
+                Statement::NodeDefaults(attributes) => self.defaults(&mut scope.nodes, &attributes)?,
+                Statement::EdgeDefaults(attributes) => self.defaults(&mut scope.edges, &attributes)?,
                 Statement::Subgraph(subgraph) => {
                     let mut inner = scope.clone();
-                    if let Some(class) = derived_class(subgraph) {
+                    if let Some(class) = derived_class(&subgraph) {
                         inner.classes = self.classes(&inner.classes, &[class], Span::default())?;
                     }
-                    self.statements(&subgraph.statements, &mut inner, false)?;
+                    self.statements(subgraph.statements, &mut inner, false)?;
                 }
-                Statement::Node(node) => self.node(node.id.clone(), &node.attributes, scope)?,
+                Statement::Node(node) => self.node(node.id, node.attributes, scope)?,
                 Statement::Edge(edge) => {
-                    let attributes = Attributes::new(edge.attributes.clone(), Arc::clone(&scope.edges));
+                    let attributes = Attributes::new(edge.attributes, Arc::clone(&scope.edges));
                     for pair in edge.path.windows(2) {
                         self.pipeline.edges.push(Edge {
                             from: Arc::clone(&pair[0].value),
@@ -114,12 +114,12 @@ impl Flat<'_> {
     fn node(
         &mut self,
         id: crate::source::Spanned<Arc<str>>,
-        attributes: &[Attribute],
+        attributes: Vec<Attribute>,
         scope: &Scope,
     ) -> Result<(), ParseError> {
         let at = self.pipeline.by_id.get(&id.value).copied();
         let Some(at) = at else {
-            let attributes = Attributes::new(attributes.to_vec(), Arc::clone(&scope.nodes));
+            let attributes = Attributes::new(attributes, Arc::clone(&scope.nodes));
             let derived = Arc::clone(&scope.classes);
             self.pipeline.by_id.insert(Arc::clone(&id.value), self.pipeline.nodes.len());
             self.pipeline.nodes.push(Node { id: id.value, attributes, derived, declared: vec![id.span] });
@@ -127,7 +127,7 @@ impl Flat<'_> {
         };
         let derived = self.classes(&self.pipeline.nodes[at].derived, &scope.classes, id.span)?;
         let node = &mut self.pipeline.nodes[at];
-        node.attributes.declare(attributes.to_vec());
+        node.attributes.declare(attributes);
         node.derived = derived;
         node.declared.push(id.span);
         let own = node.attributes.own_len();

@@ -44,7 +44,7 @@ impl Pipeline {
     ///
     /// [`ParseError`] about the first mistake. Whether the pipeline makes sense is up to [lint](crate::lint).
     pub fn parse(source: &[u8]) -> Result<Self, ParseError> {
-        flatten::flatten(&Document::parse(source)?, source)
+        flatten::flatten(Document::parse(source)?, source)
     }
 
     /// Flattens a document.
@@ -53,7 +53,7 @@ impl Pipeline {
     ///
     /// [`ParseError`] if scopes, classes or attributes are beyond a bound. Its snippets are of the document as it prints.
     pub fn from_document(document: &Document) -> Result<Self, ParseError> {
-        flatten::flatten(document, document.to_string().as_bytes())
+        flatten::flatten(document.clone(), document.to_string().as_bytes())
     }
 
     /// Returns the name of the graph.
