@@ -9,11 +9,18 @@ Everything automated about Ferrata.
 Usage: cargo xtask <COMMAND>
 
 Commands:
-  test [-- FILTER...]   Build and run every test and documentation example, and build the example programs
-  ci [--skip-tests]     The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
-  tidy                  Only the checks that lints cannot hold
-  fix                   Change files: format, and apply what clippy can apply by itself
-  help                  Print this
+  test [OPTIONS] [-- FILTER...]   Build and run every test and documentation example, and build the example programs
+  ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
+  tidy                            Only the checks that lints cannot hold
+  fix                             Change files: format, and apply what clippy can apply by itself
+  help                            Print this
+
+Options of `test`:
+  --services native   Start private Postgres, Redis, Redis Cluster and S3 servers for the tests, and stop them (the default)
+  --services env      Start none: use those that STORE_TEST_POSTGRES_URL, STORE_TEST_REDIS_URL,
+                      STORE_TEST_REDIS_CLUSTER_URL and STORE_TEST_S3_URL name; what is not set is that of
+                      docker-compose.yml
+  --install           As root on Debian, install the servers that are missing, as is done where CI=true
 
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
@@ -24,10 +31,7 @@ pub(crate) enum Command {
     /// Print the help.
     Help,
     /// Build and run the tests.
-    Test {
-        /// What is handed on to the test programs.
-        filter: Vec<String>,
-    },
+    Test(TestOptions),
     /// Run the gate.
     Ci {
         /// Whether the gate runs the tests.
@@ -37,6 +41,37 @@ pub(crate) enum Command {
     Fix,
     /// Run only the tidy checks.
     Tidy,
+}
+
+/// How the tests are run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TestOptions {
+    /// Where their servers come from.
+    pub(crate) services: Services,
+    /// Whether to install servers that are missing.
+    pub(crate) install: Install,
+    /// What is handed on to the test programs.
+    pub(crate) filter: Vec<String>,
+}
+
+/// Where the servers of the tests come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Services {
+    /// Private ones are started, and stopped.
+    #[default]
+    Native,
+    /// They run already, where the environment says.
+    Env,
+}
+
+/// Whether programs may be installed on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Install {
+    /// Only where everything is thrown away afterwards: in CI.
+    #[default]
+    InCi,
+    /// It was asked for.
+    Asked,
 }
 
 /// Whether the gate runs the tests.
@@ -54,11 +89,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         [] | ["help" | "--help" | "-h"] => Ok(Command::Help),
-        ["test"] => Ok(Command::Test { filter: Vec::new() }),
-        ["test", "--", ..] => Ok(Command::Test { filter: arguments[2..].to_vec() }),
-        ["test", other, ..] => {
-            bail!("`test` does not take `{other}`; put what the test programs are to see after `--`")
-        }
+        ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
@@ -68,6 +99,33 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         }
         [other, ..] => bail!("there is no command `{other}`; see `cargo xtask help`"),
     }
+}
+
+fn parse_test(arguments: &[String]) -> Result<TestOptions> {
+    let mut options = TestOptions::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--services" => {
+                options.services = match rest.next().map(String::as_str) {
+                    Some("native") => Services::Native,
+                    Some("env") => Services::Env,
+                    other => {
+                        bail!("`--services` takes `native` or `env`, not `{}`", other.unwrap_or_default())
+                    }
+                }
+            }
+            "--install" => options.install = Install::Asked,
+            "--" => {
+                options.filter = rest.cloned().collect();
+                break;
+            }
+            other => {
+                bail!("`test` does not take `{other}`; put what the test programs are to see after `--`")
+            }
+        }
+    }
+    Ok(options)
 }
 
 #[cfg(test)]
@@ -81,9 +139,14 @@ mod tests {
     #[test]
     fn each_command_is_understood() {
         assert_eq!(parsed("").unwrap(), Command::Help);
-        assert_eq!(parsed("test").unwrap(), Command::Test { filter: Vec::new() });
+        assert_eq!(parsed("test").unwrap(), Command::Test(TestOptions::default()));
         let filter = vec!["resume".to_owned(), "--nocapture".to_owned()];
-        assert_eq!(parsed("test -- resume --nocapture").unwrap(), Command::Test { filter });
+        let options = TestOptions { filter: filter.clone(), ..TestOptions::default() };
+        assert_eq!(parsed("test -- resume --nocapture").unwrap(), Command::Test(options));
+        let options = TestOptions { services: Services::Env, install: Install::Asked, filter };
+        let line = "test --install --services env -- resume --nocapture";
+        assert_eq!(parsed(line).unwrap(), Command::Test(options));
+        assert_eq!(parsed("test --services native").unwrap(), Command::Test(TestOptions::default()));
         assert_eq!(parsed("ci").unwrap(), Command::Ci { tests: Tests::Run });
         assert_eq!(parsed("ci --skip-tests").unwrap(), Command::Ci { tests: Tests::Skip });
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
@@ -93,6 +156,8 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_refused_with_the_remedy() {
         assert!(parsed("test resume").unwrap_err().to_string().contains("after `--`"));
+        assert!(parsed("test --services").unwrap_err().to_string().contains("`native` or `env`"));
+        assert!(parsed("test --services docker").unwrap_err().to_string().contains("not `docker`"));
         assert!(parsed("ci --skip-clippy").unwrap_err().to_string().contains("--skip-clippy"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }

@@ -11,12 +11,17 @@ use anyhow::{Context, Result, bail};
 pub(crate) struct Cargo {
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
+    hidden: Vec<(&'static str, String)>,
 }
 
 impl Cargo {
     /// Makes a call from its arguments, separated by white space.
     pub(crate) fn new(line: &str) -> Self {
-        Self { arguments: line.split_whitespace().map(str::to_owned).collect(), environment: Vec::new() }
+        Self {
+            arguments: line.split_whitespace().map(str::to_owned).collect(),
+            environment: Vec::new(),
+            hidden: Vec::new(),
+        }
     }
 
     /// Adds arguments as they are.
@@ -28,6 +33,12 @@ impl Cargo {
     /// Sets a variable for this call.
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
+        self
+    }
+
+    /// Sets a variable that the printed line leaves out: it names something that is gone when the line is repeated.
+    pub(crate) fn hidden_env(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.hidden.push((name, value.into()));
         self
     }
 
@@ -51,7 +62,7 @@ impl Cargo {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.current_dir(root).args(&self.arguments).stdin(Stdio::null());
-        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        command.envs(self.environment.iter().chain(&self.hidden).map(|(name, value)| (*name, value)));
         command
     }
 }
@@ -83,6 +94,7 @@ mod tests {
     #[test]
     fn a_call_is_shown_as_the_line_that_repeats_it() {
         let call = Cargo::new("doc  --locked").env("RUSTDOCFLAGS", "-D warnings").args(&["it's".to_owned()]);
+        let call = call.hidden_env("PORT", "1");
         assert_eq!(call.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --locked 'it'\''s'");
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::args::Tests;
+use crate::args::{TestOptions, Tests};
 use crate::cargo::Cargo;
 use crate::steps::{self, Step};
 use crate::{testing, tidy};
@@ -26,7 +26,9 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
         deny(root),
         Step::cargo("clippy", clippy),
         match tests {
-            Tests::Run => Step::cargo("tests", testing::command(&[])),
+            Tests::Run => {
+                Step::inside("tests", "cargo xtask test", |root| testing::run(root, &TestOptions::default()))
+            }
             Tests::Skip => Step::skipped("tests", "asked for by --skip-tests"),
         },
         Step::cargo("docs", docs),

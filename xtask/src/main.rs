@@ -9,6 +9,7 @@ mod args;
 mod cargo;
 mod fix;
 mod gate;
+mod servers;
 mod steps;
 mod testing;
 mod tidy;
@@ -38,7 +39,7 @@ fn run() -> Result<()> {
             print!("{}", args::USAGE);
             Ok(())
         }
-        Command::Test { filter } => testing::run(root, &filter),
+        Command::Test(options) => testing::run(root, &options),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),

@@ -4,20 +4,34 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::args::TestOptions;
 use crate::cargo::Cargo;
+use crate::servers::{self, Servers};
 
 /// Returns the call that builds and runs every test, with `filter` handed on to the test programs.
 ///
 /// Without a selection of targets, `cargo test` builds the example programs, too, and runs the examples in the documentation.
-/// It needs nothing but Rust. A test that wants a server finds its address in the environment of this call.
-pub(crate) fn command(filter: &[String]) -> Cargo {
+/// A test that wants a server finds its address in the environment of this call.
+fn command(filter: &[String]) -> Cargo {
     let call = Cargo::new("test --workspace --all-features --no-fail-fast --locked");
     if filter.is_empty() { call } else { call.args(&["--".to_owned()]).args(filter) }
 }
 
-/// Builds and runs the tests.
-pub(crate) fn run(root: &Path, filter: &[String]) -> Result<()> {
-    command(filter).run(root)
+/// Builds the tests, then runs them with their servers.
+///
+/// They are built first: a mistake costs no server, and no server waits through a long build.
+pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
+    servers::prepare(options)?;
+    Cargo::new("test --workspace --all-features --no-run --locked").run(root)?;
+    let servers = Servers::start(options.services)?;
+    let mut call = command(&options.filter);
+    for (variable, url) in servers.variables() {
+        call = call.hidden_env(variable, url);
+    }
+    // The servers stop when this value ends; if this process is killed, their watchdogs see to it.
+    let outcome = call.run(root);
+    drop(servers);
+    outcome
 }
 
 #[cfg(test)]

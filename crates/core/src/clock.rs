@@ -38,9 +38,24 @@ impl Timestamp {
     }
 }
 
+/// As RFC 3339 in UTC: `2026-11-21T09:16:15.473Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0)
+        const DAY: i64 = 86_400_000;
+        let (days, ms) = (self.0.div_euclid(DAY), self.0.rem_euclid(DAY));
+        // From a count of days to a date of the proleptic Gregorian calendar: Howard Hinnant, "chrono-Compatible Low-Level Date
+        // Algorithms", `civil_from_days`. Years begin in March, so that the leap day is the last of its year.
+        let days = days + 719_468;
+        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+        let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+        let year = era * 400 + year_of_era + i64::from(month <= 2);
+        let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1_000)
     }
 }
 
@@ -109,5 +124,28 @@ impl Clock for SystemClock {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         #[expect(clippy::disallowed_methods, reason = "this type is the one door to tokio's timer")]
         Box::pin(tokio::time::sleep(duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_is_shown_as_a_date() {
+        for (ms, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_795_252_574_473, "2026-11-21T09:16:14.473Z"),
+            (4_107_542_399_999, "2100-02-28T23:59:59.999Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(Timestamp::from_unix_ms(ms).to_string(), shown);
+        }
+        // No time is too far away to be shown.
+        assert!(!Timestamp::from_unix_ms(i64::MAX).to_string().is_empty());
+        assert!(!Timestamp::from_unix_ms(i64::MIN).to_string().is_empty());
     }
 }

@@ -63,6 +63,10 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
+//! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
+//! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
+//! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 
 mod connect;
 pub mod prelude;
@@ -74,7 +78,7 @@ pub use ferrata_core::graph::{
 };
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
-pub use ferrata_core::runtime::{self, Event, Outcome, RunHandle, Runtime};
+pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};
 pub use ferrata_core::state::{self, Context, Draft, Patch, State, Update};
 pub use ferrata_core::store::{self, CheckpointStore, MemoryStore};
 pub use ferrata_core::testing;
@@ -85,6 +89,12 @@ pub use ferrata_core::{
 pub use ferrata_macros::State;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
+#[cfg(feature = "postgres")]
+pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
+#[cfg(feature = "s3")]
+pub use ferrata_store_s3::{S3Options, S3Store};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]

@@ -16,7 +16,12 @@ const VARIABLE: &str = "FERRATA_MOTO";
 
 /// Tells whether [`command`] has anything to go by.
 pub(crate) fn is_possible() -> bool {
-    given().is_some() || found().is_some() || installed().is_some() || python().is_some()
+    is_installed() || python().is_some()
+}
+
+/// Tells whether [`command`] has nothing to install.
+pub(crate) fn is_installed() -> bool {
+    given().is_some() || found().is_some() || installed().is_some()
 }
 
 /// Returns the program to run and its first arguments; installs it if it is nowhere.

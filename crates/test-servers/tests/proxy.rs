@@ -97,6 +97,25 @@ fn what_is_not_armed_passes_unchanged() {
 }
 
 #[test]
+fn the_end_of_one_direction_leaves_the_other_open() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
+    let mut client = connect(&proxy);
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(SOON)).unwrap();
+    client.write_all(b"all").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut got = String::new();
+    server.read_to_string(&mut got).unwrap();
+    assert_eq!(got, "all");
+    server.write_all(b"got all").unwrap();
+    drop(server);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "got all");
+}
+
+#[test]
 fn a_connection_is_cut_at_each_place() {
     let cases = [
         (Place::RequestByte(0), "a\n|", "A\n"),

@@ -115,7 +115,7 @@ fn a_given_folder_stays_with_the_data() {
     // The user that a server runs as may not look into a private folder of root.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
-    let options = PostgresOptions::default().with_dir(folder.path().join("kept"));
+    let options = PostgresOptions::default().with_fsync(false).with_dir(folder.path().join("kept"));
     let first = Postgres::start(options.clone()).unwrap();
     Sql::open(&first).ask("CREATE TABLE kept (value text)").unwrap();
     drop(first);

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The program that runs all servers until its input ends, with a folder of its own for theirs.
 struct Holder {
@@ -28,6 +29,7 @@ impl Holder {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
+            .process_group(0)
             .spawn()
             .unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -49,7 +51,8 @@ impl Holder {
 
     fn end_with(mut self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        // The whole group, as the terminal does it.
+        kill_process_group(pid, signal).unwrap();
         self.process.wait().unwrap();
         self.expect_nothing_left();
     }

@@ -1,6 +1,7 @@
 //! A question that is open, as whoever may answer it sees it.
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::Shape;
 use crate::clock::Timestamp;
@@ -8,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, Visit};
 
 /// Something that somebody must answer before the run can go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Question {
     /// What to answer it by: `node@visit` for a doubt, `node@visit:name` otherwise.
@@ -20,19 +21,25 @@ pub struct Question {
     /// Why it is asked.
     pub kind: QuestionKind,
     /// What is asked, as JSON text; none where the kind says it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// What an answer must look like; none where the kind says it all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expects: Option<Shape>,
     /// Until when it can be answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// What is taken as the answer then, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// What was wrong with an answer that it had before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 /// Why a question is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionKind {
     /// A process ended while an `External` node was at work: nobody knows whether the work was done, and it must not be done

@@ -16,6 +16,8 @@ use crate::state::Channels;
 pub(crate) struct Folded {
     pub(crate) machine: Machine,
     pub(crate) channels: Channels,
+    /// The version of the state's type that wrote the channels.
+    pub(crate) version: u32,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
     /// The size of the base, and what was written since: what decides when the next is due.
@@ -41,6 +43,7 @@ pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -
     let mut folded = Folded {
         machine: Machine::restore(&base.machine, plan.cloned()).map_err(|error| place(first, error))?,
         channels: Channels::from_json(base.state.get()).map_err(|error| place(first, error))?,
+        version: base.version,
         last: first.header.clone(),
         base_bytes: first.body.len() as u64,
         since_bytes: 0,
@@ -79,6 +82,13 @@ impl Folded {
                 record.header.status, self.machine.status
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        if let Some(base) = &body.base {
+            if base.version != self.version {
+                // Written by a newer type, which turned the channels into its own form.
+                self.channels = Channels::from_json(base.state.get())?;
+            }
+            self.version = base.version;
         }
         self.last = record.header.clone();
         if record.header.base {
@@ -129,6 +139,12 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         }
         SignalKind::Pause { .. } if machine.paused.is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
+        }
+        SignalKind::Pin { seq } if machine.pins.contains(seq) => {
+            refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
+        }
+        SignalKind::Unpin { seq } if !machine.pins.contains(seq) => {
+            refuse(ErrorKind::NotFound, format!("record {seq} is not pinned"))
         }
         SignalKind::Unpause if machine.paused.is_none() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and not paused"))

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
-use crate::id::{Fingerprint, NodeName, Visit};
+use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{
     AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal,
@@ -76,6 +76,8 @@ pub(crate) struct Machine {
     pub(crate) holds: BTreeSet<ActivationKey>,
     /// How often the run was claimed since it last made any progress.
     pub(crate) fruitless: u32,
+    /// Records that are not to be pruned, with what came after them.
+    pub(crate) pins: BTreeSet<Seq>,
     /// Questions that were answered, the last ones.
     pub(crate) answered: Vec<Answered>,
     /// How many activations have ended.
@@ -121,6 +123,7 @@ impl Machine {
             wake: None,
             holds: BTreeSet::new(),
             fruitless: 0,
+            pins: BTreeSet::new(),
             answered: Vec::new(),
             tick: 0,
             started: 0,
@@ -182,7 +185,7 @@ impl Machine {
             _ => self.fruitless = 0,
         }
         match event {
-            Event::Start(Started { entry, graph, life }) => {
+            Event::Start(Started { entry, graph, life, .. }) => {
                 self.life = *life;
                 self.note_graph(graph);
                 let entry = self.local(entry);
@@ -242,7 +245,7 @@ impl Machine {
         (self.receiving, self.wake) = (false, None);
     }
 
-    fn note_graph(&mut self, graph: &BTreeMap<NodeName, Fingerprint>) {
+    pub(super) fn note_graph(&mut self, graph: &BTreeMap<NodeName, Fingerprint>) {
         self.nodes.iter_mut().for_each(|node| node.print = None);
         for (name, print) in graph {
             let node = self.local(name);
@@ -369,6 +372,14 @@ impl Machine {
                 }
                 Ok(())
             }
+            SignalKind::Pin { seq } => {
+                self.pins.insert(*seq);
+                Ok(())
+            }
+            SignalKind::Unpin { seq } => {
+                self.pins.remove(seq);
+                Ok(())
+            }
             SignalKind::Pause { reason } => {
                 self.paused = Some(reason.clone());
                 if self.status == RunStatus::AwaitingInput {
@@ -474,7 +485,12 @@ impl Machine {
         }
     }
 
-    fn activate(&mut self, node: Local, item: Option<Arc<serde_json::value::RawValue>>, inputs: Vec<Token>) {
+    pub(super) fn activate(
+        &mut self,
+        node: Local,
+        item: Option<Arc<serde_json::value::RawValue>>,
+        inputs: Vec<Token>,
+    ) {
         let state = &mut self.nodes[node as usize];
         state.visits += 1;
         state.skipped = false;
@@ -507,7 +523,7 @@ impl Machine {
         self.failure = Some(failure);
     }
 
-    fn clear_frontier(&mut self) {
+    pub(super) fn clear_frontier(&mut self) {
         self.in_flight.clear();
         self.tokens.clear();
         self.stopped_at.clear();

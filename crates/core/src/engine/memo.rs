@@ -79,3 +79,12 @@ pub(super) fn ask_anew(memos: &mut Arc<BTreeMap<String, Memo>>) {
         Arc::make_mut(memos).retain(|_, memo| !bad(memo));
     }
 }
+
+/// Forgets the questions that have no value for an answer yet: another run asks them again.
+pub(super) fn forget_open(memos: &mut Arc<BTreeMap<String, Memo>>) {
+    let open =
+        |memo: &Memo| matches!(memo, Memo::Asked(asked) if asked.reply.is_open() || !asked.reply.is_good());
+    if memos.values().any(open) {
+        Arc::make_mut(memos).retain(|_, memo| !open(memo));
+    }
+}

@@ -3,6 +3,7 @@
 //! [`Machine::absorb`](machine::Machine::absorb) is the only way its state changes, live and on load. The driver turns what
 //! happens into an event, absorbs it, appends it, and does what the machine then asks for; so live order is replay order.
 
+mod branch;
 pub(crate) mod decide;
 pub(crate) mod fold;
 pub(crate) mod frontier;

@@ -1,6 +1,6 @@
 //! The machine as a base holds it: everything but the user's state, by names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use super::replan::Replan;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
-use crate::id::{Fingerprint, NodeName, Visit};
+use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
 use crate::record::pause::Message;
@@ -48,6 +48,8 @@ struct Stored {
     holds: Vec<(Local, Visit)>,
     #[serde(default, skip_serializing_if = "is_default")]
     fruitless: u32,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pins: BTreeSet<Seq>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answered: Vec<Answered>,
     tick: u64,
@@ -182,6 +184,7 @@ impl Machine {
             wake: self.wake,
             holds: self.holds.iter().copied().collect(),
             fruitless: self.fruitless,
+            pins: self.pins.clone(),
             answered: self.answered.clone(),
             tick: self.tick,
             started: self.started,
@@ -231,6 +234,7 @@ impl Machine {
         machine.receiving = stored.receiving;
         machine.wake = stored.wake;
         machine.fruitless = stored.fruitless;
+        machine.pins = stored.pins;
         machine.answered = stored.answered;
         for (node, visit) in stored.holds {
             machine.holds.insert((find(node)?, visit));

@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use crate::graph::edge::EdgeKind;
 use crate::graph::issue::{GraphError, GraphIssue};
 use crate::graph::lower::lower;
+use crate::graph::migrate::Migration;
 use crate::graph::names::NodeNames;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
 use crate::graph::route::{Route, RouteContext};
@@ -31,12 +32,13 @@ use crate::state::{Draft, State, Update};
 /// Names of nodes are text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot.
 #[must_use = "a graph is made by `build`"]
 pub struct GraphBuilder<S: State> {
-    outline: Outline,
+    pub(super) outline: Outline,
     /// By index of the node.
     nodes: Vec<Behaviour<S>>,
     /// By index of the edge.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
     routes: Vec<(String, Box<RouteFn<S>>)>,
+    pub(super) migrations: Vec<Migration>,
     /// The edges that the next modifier of edges applies to.
     last_edges: Option<Range<usize>>,
     /// How many times edges or routes were declared.
@@ -54,6 +56,7 @@ impl<S: State> GraphBuilder<S> {
             nodes: Vec::new(),
             predicates: Vec::new(),
             routes: Vec::new(),
+            migrations: Vec::new(),
             last_edges: None,
             calls: 0,
         }
@@ -171,7 +174,7 @@ impl<S: State> GraphBuilder<S> {
                 self.nodes[node.as_usize()].route = Some(route);
             }
         }
-        Ok(Graph::new(plan, self.nodes, self.predicates))
+        Ok(Graph::new(plan, self.nodes, self.predicates, self.migrations))
     }
 
     fn push_edges(&mut self, from: &str, to: &[String], kind: EdgeKind) {

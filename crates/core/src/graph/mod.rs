@@ -11,6 +11,7 @@ mod issue;
 mod join;
 pub(crate) mod liveness;
 mod lower;
+mod migrate;
 mod names;
 pub(crate) mod node_set;
 mod outline;

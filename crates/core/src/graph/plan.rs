@@ -1,6 +1,6 @@
 //! A graph as the engine needs it: by index, without the user's types and functions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
@@ -110,6 +110,16 @@ impl Plan {
     }
 
     /// Finds a node by its name.
+    pub(crate) fn effects(&self) -> BTreeMap<NodeName, Effect> {
+        let unusual = self.nodes.iter().filter(|node| node.effect != Effect::default());
+        unusual.map(|node| (node.name.clone(), node.effect)).collect()
+    }
+
+    /// Returns the nodes whose goal must be met for a run to end.
+    pub(crate) fn gates(&self) -> BTreeSet<NodeName> {
+        self.nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect()
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<NodeIx> {
         self.by_name.get(name).copied()
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::graph::builder::{GraphBuilder, RouteFn};
+use crate::graph::migrate::Migration;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
@@ -69,6 +70,7 @@ struct Inner<S: State> {
     nodes: Vec<Behaviour<S>>,
     /// By index of the edge; there for conditional edges.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
+    migrations: Vec<Migration>,
 }
 
 impl<S: State> Graph<S> {
@@ -81,8 +83,9 @@ impl<S: State> Graph<S> {
         plan: Plan,
         nodes: Vec<Behaviour<S>>,
         predicates: Vec<Option<Arc<Predicate<S>>>>,
+        migrations: Vec<Migration>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { plan: Arc::new(plan), nodes, predicates }) }
+        Self { inner: Arc::new(Inner { plan: Arc::new(plan), nodes, predicates, migrations }) }
     }
 
     /// Returns the name of the workflow.
@@ -118,6 +121,11 @@ impl<S: State> Graph<S> {
     /// Returns the graph as the engine needs it.
     pub(crate) fn plan(&self) -> &Arc<Plan> {
         &self.inner.plan
+    }
+
+    /// Returns the steps from older versions of the state.
+    pub(crate) fn migrations(&self) -> &[Migration] {
+        &self.inner.migrations
     }
 
     /// Returns the work of a node.

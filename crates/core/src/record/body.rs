@@ -2,7 +2,7 @@
 //!
 //! Bodies name nodes and channels and never need the user's types or the graph: whoever has the log can fold it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use uuid::Uuid;
 use super::pause::{Asking, Edited, Expired, Rested, Stepped};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
-use crate::id::{ExecutorId, Fingerprint, NodeName, Visit};
+use crate::graph::Effect;
+use crate::id::{ExecutorId, Fingerprint, NodeName, Seq, Visit};
 use crate::state::Patch;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -51,6 +52,9 @@ pub(crate) struct Base {
     pub(crate) state: Box<RawValue>,
     /// Everything else: frontier, counters, history.
     pub(crate) machine: Box<RawValue>,
+    /// The version of the state's type that wrote it.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) version: u32,
 }
 
 /// Tokens of a node that become activations.
@@ -95,6 +99,12 @@ pub(crate) struct Started {
     pub(crate) graph: BTreeMap<NodeName, Fingerprint>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
+    /// What repeating each node means, where that is not the usual.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) effects: BTreeMap<NodeName, Effect>,
+    /// The nodes whose goal must be met for the run to end.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) gates: BTreeSet<NodeName>,
 }
 
 /// `Node`: activations that ended, in order, and the change of the state they made together.
@@ -432,6 +442,10 @@ pub(crate) enum SignalKind {
     Answer { question: String, answer: Answer },
     /// A message for whoever receives it.
     Message { body: Arc<RawValue> },
+    /// The record with this number, and what came after it, is not to be pruned.
+    Pin { seq: Seq },
+    /// The record with this number may be pruned again.
+    Unpin { seq: Seq },
     /// The run is to stop until it is let go on.
     Pause { reason: String },
     /// A paused run is to go on.

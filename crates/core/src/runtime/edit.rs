@@ -58,8 +58,9 @@ impl<S: State> EditRequest<S> {
             let message = format!("the run is {status}; its state is final");
             return Err(place(Error::new(ErrorKind::WrongStatus, message)));
         }
-        folded.channels.apply(&self.patch).map_err(place)?;
-        let state = S::from_channels(folded.channels, self.graph.schema()).map_err(place)?;
+        let mut channels = self.graph.migrated(&folded.channels, folded.version).map_err(place)?;
+        channels.apply(&self.patch).map_err(place)?;
+        let state = S::from_channels(channels, self.graph.schema()).map_err(place)?;
         let owner = folded.last.owner;
         let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
         let executor = owner.unwrap_or(shared.executor);
@@ -67,9 +68,12 @@ impl<S: State> EditRequest<S> {
         // The parts of the log that its writer needs; the channels are the new ones by now.
         log.head = Some(folded.last.head());
         log.epoch = folded.last.epoch;
+        log.state_version = self.graph.schema().version();
+        // Patches are in the form of the type that wrote the base before them.
+        let migrated = folded.version != log.state_version;
         let event = Event::Edit(Edited { patch: self.patch.clone(), by: self.by.clone() });
         folded.machine.absorb(&event)?;
-        let about = About { release: owner.is_none(), ..About::default() };
+        let about = About { release: owner.is_none(), base: migrated, ..About::default() };
         let record = log.record(&event, about, &folded.machine, || state.to_channels_json())?;
         let append = RunAppend {
             run: run.clone(),

@@ -20,8 +20,10 @@ pub(crate) async fn load<S: State>(
 ) -> Result<Loaded<S>> {
     let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, Some(graph.plan()))?;
-    let state =
-        S::from_channels(folded.channels.clone(), graph.schema()).map_err(|error| error.with_run(run))?;
+    let state = graph
+        .migrated(&folded.channels, folded.version)
+        .and_then(|channels| S::from_channels(channels, graph.schema()))
+        .map_err(|error| error.with_run(run))?;
     Ok(Loaded { folded, state })
 }
 

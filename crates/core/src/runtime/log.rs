@@ -32,6 +32,8 @@ pub(crate) struct LogWriter {
     pub(crate) epoch: Epoch,
     pub(crate) executor: ExecutorId,
     pub(crate) max_body: usize,
+    /// The version of the state's type that the bases are of.
+    pub(crate) state_version: u32,
     base_bytes: u64,
     since_bytes: u64,
     since_records: u64,
@@ -64,6 +66,7 @@ impl LogWriter {
             epoch: Epoch::new(1),
             executor,
             max_body,
+            state_version: 1,
             base_bytes: 0,
             since_bytes: 0,
             since_records: 0,
@@ -76,6 +79,7 @@ impl LogWriter {
     pub(crate) fn follow(&mut self, folded: &Folded) {
         self.head = Some(folded.last.head());
         self.epoch = folded.last.epoch;
+        self.state_version = folded.version;
         self.base_bytes = folded.base_bytes;
         self.since_bytes = folded.since_bytes;
         self.since_records = folded.since_records;
@@ -99,7 +103,7 @@ impl LogWriter {
         let base = if due {
             let (state, machine) = (state()?, machine.snapshot()?);
             self.check_base(&state)?;
-            Some(Base { state, machine })
+            Some(Base { state, machine, version: self.state_version })
         } else {
             None
         };

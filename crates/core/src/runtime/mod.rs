@@ -5,12 +5,16 @@ mod committer;
 mod driver;
 mod edit;
 mod event;
+mod fork;
 mod handle;
+mod history;
 mod load;
 mod log;
 mod outcome;
+mod past;
 mod recovery;
 mod resume;
+mod retention;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
 mod shared;
@@ -20,10 +24,16 @@ mod tasks;
 
 pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
+pub use fork::ForkRequest;
 pub use handle::RunHandle;
 pub use outcome::Outcome;
+pub use past::{
+    Ancestor, Change, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position, Replanned, Verified,
+    Waiting,
+};
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;
+pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use signal::SignalRequest;
 pub use start::StartRequest;

@@ -133,6 +133,9 @@ pub(crate) async fn resume<S: State>(
     let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
     log.follow(&folded);
     log.epoch = folded.last.epoch.next();
+    log.state_version = graph.schema().version();
+    // The original stays as it is until the new form is written whole.
+    let migrated = folded.version != log.state_version;
     let graph_changed = changed.is_some();
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
     events.extend(
@@ -143,7 +146,8 @@ pub(crate) async fn resume<S: State>(
     let mut records = Vec::new();
     for event in events {
         machine.absorb(&event)?;
-        records.push(log.record(&event, About::default(), &machine, || state.to_channels_json())?);
+        let about = About { base: migrated && records.is_empty(), ..About::default() };
+        records.push(log.record(&event, about, &machine, || state.to_channels_json())?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));

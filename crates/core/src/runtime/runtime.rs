@@ -11,6 +11,7 @@ use super::load::missing;
 use super::outcome::questions;
 use super::recovery::{self, Stalled};
 use super::resume::ResumeRequest;
+use super::retention::RetentionPolicy;
 use super::shared::{Control, Limits, Shared};
 use super::signal::SignalRequest;
 use super::start::StartRequest;
@@ -43,6 +44,7 @@ pub struct RuntimeBuilder {
     resources: Resources,
     limits: Limits,
     answerer: Option<Arc<dyn Answerer>>,
+    retention: Option<RetentionPolicy>,
     budget: RetryBudget,
 }
 
@@ -106,6 +108,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Keeps the logs of the runs that go on here small as they go. Removing whole runs is [`Runtime::sweep`]'s.
+    #[must_use]
+    pub fn retention(mut self, policy: RetentionPolicy) -> Self {
+        self.retention = Some(policy);
+        self
+    }
+
     /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
     /// give or take a quarter.
     #[must_use]
@@ -154,12 +163,14 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, answerer, budget } = self;
+        let Self { store, clock, ids, resources, limits, answerer, retention, budget } = self;
         store.setup().await?;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
         store.heartbeat(&executor, limits.heartbeat_ttl).await?;
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
-        let shared = Shared::new(store, committer, clock, ids, executor, resources, limits, answerer, EVENTS);
+        let shared = Shared::new(
+            store, committer, clock, ids, executor, resources, limits, answerer, retention, EVENTS,
+        );
         let shared = Arc::new(shared);
         spawn(beat(Arc::downgrade(&shared)));
         spawn(pass_notices(Arc::downgrade(&shared)));
@@ -261,8 +272,13 @@ impl Runtime {
                 max_claims: 10,
             },
             answerer: None,
+            retention: None,
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
         }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Returns the id of this process instance.

@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use super::committer::Committer;
 use super::event::{Event, RunEvent};
 use super::recovery::Recovery;
+use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
+    pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
     pub(crate) events: broadcast::Sender<RunEvent>,
     pub(crate) stop: watch::Sender<Stop>,
@@ -79,6 +81,7 @@ impl Shared {
         resources: Resources,
         limits: Limits,
         answerer: Option<Arc<dyn Answerer>>,
+        retention: Option<RetentionPolicy>,
         events: usize,
     ) -> Self {
         Self {
@@ -90,6 +93,7 @@ impl Shared {
             resources: Arc::new(resources),
             limits,
             answerer,
+            retention,
             recovery: Arc::default(),
             events: broadcast::channel(events).0,
             stop: watch::channel(None).0,

@@ -116,11 +116,14 @@ impl<S: State> StartRequest<S> {
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
         let entry = graph.plan().node(graph.plan().entry).name.clone();
         let life = shared.ids.next(now);
-        let event = Event::Start(Started { entry, graph: graph.plan().fingerprints(), life });
+        let plan = graph.plan();
+        let (graphs, effects, gates) = (plan.fingerprints(), plan.effects(), plan.gates());
+        let event = Event::Start(Started { entry, graph: graphs, life, effects, gates });
         machine.absorb(&event)?;
         let limits = shared.limits;
         let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
         let mut log = LogWriter::new(run.clone(), shared.executor, limits.max_body, clock, ids);
+        log.state_version = graph.schema().version();
         let (mut durable, mut first) = (None, None);
         if policy.frequency == CheckpointFrequency::Disabled {
             first = Some(First { event, input: text });

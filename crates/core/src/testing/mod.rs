@@ -1,7 +1,10 @@
-//! Time and ids for tests: a clock that stands still until it is told, and ids that are the same in every run of a test.
+//! For tests: a clock that stands still until it is told, ids that are the same in every run, and stored runs held against the
+//! graph of today.
 
 mod clock;
+mod golden;
 mod ids;
 
 pub use clock::ManualClock;
+pub use golden::verify_golden;
 pub use ids::SeqIds;

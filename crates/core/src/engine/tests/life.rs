@@ -67,6 +67,8 @@ impl Life {
             entry,
             graph: plan.fingerprints(),
             life: Uuid::from_u128(7),
+            effects: Default::default(),
+            gates: Default::default(),
         }));
         let mut retries = draw.below(3);
         loop {

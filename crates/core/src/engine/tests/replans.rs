@@ -79,7 +79,13 @@ impl Run {
         let plan = Arc::clone(graph.plan());
         let mut machine = Machine::new(Some(Arc::clone(&plan)));
         let entry = plan.node(plan.entry).name.clone();
-        let started = Started { entry, graph: plan.fingerprints(), life: uuid::Uuid::from_u128(7) };
+        let started = Started {
+            entry,
+            graph: plan.fingerprints(),
+            life: uuid::Uuid::from_u128(7),
+            effects: plan.effects(),
+            gates: plan.gates(),
+        };
         machine.absorb(&Event::Start(started)).unwrap();
         Self { machine, plan }
     }

@@ -50,6 +50,13 @@ impl<S: State> GraphBuilder<S> {
 }
 
 impl GraphBuilder<Context> {
+    /// Sets the version of the form that the context has; 1 unless set. Raise it when code reads what is stored otherwise, and
+    /// say with [`migrate`](Self::migrate) how to bring older runs forward.
+    pub fn state_version(mut self, version: u32) -> Self {
+        self.outline.schema = self.outline.schema.with_version(version);
+        self
+    }
+
     /// Declares a channel of the context and how updates join it; a channel that is not declared has [`Reducer::Last`].
     pub fn channel(mut self, name: impl Into<String>, reducer: Reducer) -> Self {
         let name = name.into();

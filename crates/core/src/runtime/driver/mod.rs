@@ -28,7 +28,9 @@ use self::wishes::Waiting;
 use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
 use super::log::LogWriter;
+use super::retention;
 use super::shared::{Control, Driven, Shared};
+use super::tasks::spawn;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -116,6 +118,8 @@ pub(crate) struct Driver<S: State> {
     grace: Option<Duration>,
     /// An update that went wrong after it had changed the live state.
     spoilt: Option<Spoilt>,
+    /// The last record when old ones were dropped last.
+    small_at: u64,
     turn: u32,
 }
 
@@ -168,6 +172,7 @@ impl<S: State> Driver<S> {
         let plan = Arc::clone(graph.plan());
         let now = shared.clock.monotonic();
         let (scope, commands, cancelled) = parts;
+        let log_start = log.head.map_or(0, |head| head.seq.get());
         let mut driver = Self {
             deadline: None,
             deadline_at: None,
@@ -199,6 +204,7 @@ impl<S: State> Driver<S> {
             answering: JoinSet::new(),
             grace: None,
             spoilt: None,
+            small_at: log_start,
             turn: 0,
         };
         driver.schedule_all();
@@ -387,11 +393,30 @@ impl<S: State> Driver<S> {
                     }
                 }
                 self.pass_barriers();
+                self.keep_small(head.seq);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Conflict => self.rebase().await,
             Err(error) => Err(error.with_run(&self.log.run)),
         }
+    }
+
+    /// Has old records dropped beside the run, once for as many records as are kept.
+    fn keep_small(&mut self, durable: Seq) {
+        let Some(policy) = self.shared.retention.clone() else { return };
+        let Some(stride) = policy.stride() else { return };
+        if durable.get() < self.small_at.saturating_add(stride) {
+            return;
+        }
+        self.small_at = durable.get();
+        let (shared, run) = (Arc::clone(&self.shared), self.log.run.clone());
+        spawn(async move {
+            let now = shared.clock.now();
+            // What is not dropped now is dropped the next time, or by a sweep.
+            if let Err(error) = retention::prune(&*shared.store, &run, &policy, now, false).await {
+                tracing::warn!(%run, %error, "old records of the run could not be dropped");
+            }
+        });
     }
 
     /// Returns when the driver must act although nothing happens.

@@ -37,7 +37,8 @@ impl<S: State> Driver<S> {
             let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
-        let state = S::from_channels(folded.channels.clone(), self.graph.schema())?;
+        let state =
+            S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
         self.log.follow(&folded);
         self.outbox.restart(folded.last.head());
         self.machine = folded.machine;

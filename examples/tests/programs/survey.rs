@@ -1,42 +1,20 @@
 //! The survey is killed at random moments, again and again, and comes to the same report, with nothing measured twice.
-#![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::fs;
-use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ferrata::record::RecordKind;
-use ferrata::store::At;
-use ferrata::{CheckpointStore, FsStore, RunKey, Seq};
+use ferrata::FsStore;
+
+use crate::support::{Chance, ended, program};
 
 const FILES: usize = 300;
 const KILLS: usize = 12;
-
-/// xorshift64*: moments need no better chance.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % limit.max(1)
-    }
-}
-
-/// The program, which `cargo test` builds beside its tests.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.parent().unwrap().parent().unwrap().join("examples/survey");
-    assert!(program.exists(), "build it first: cargo build -p ferrata-examples --examples");
-    program
-}
 
 /// Makes the files and returns what a report of them must say.
 fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
@@ -152,38 +130,18 @@ impl Survey<'_> {
 
     /// Returns how often each activation ended, by the log.
     async fn log(&self) -> HashMap<(String, u64), u32> {
-        let store = FsStore::open(self.store).unwrap();
-        let run = RunKey::try_from(self.id.as_str()).unwrap();
-        let mut ended = HashMap::new();
-        let mut at = At::Latest;
-        // The log from its end: each time back to a base, and on from the record before that.
-        while let Some(records) = store.load(&run, at).await.unwrap() {
-            for record in records.iter().filter(|record| record.header.kind == RecordKind::Node) {
-                let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();
-                for done in body["done"].as_array().unwrap() {
-                    let activation =
-                        (done["node"].as_str().unwrap().to_owned(), done["visit"].as_u64().unwrap());
-                    *ended.entry(activation).or_default() += 1;
-                }
-            }
-            let Some(before) = records[0].header.seq.get().checked_sub(1) else { break };
-            at = At::Seq(Seq::new(before));
-        }
-        ended
+        ended(&FsStore::open(self.store).unwrap(), &self.id).await
     }
 }
 
 #[tokio::test]
 async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
-    let seed = std::env::var("KILL_SEED")
-        .map_or_else(|_| RandomState::new().hash_one(0), |seed| seed.parse().unwrap());
-    println!("KILL_SEED={seed}");
-    let mut chance = Chance(seed.max(1));
+    let mut chance = Chance::seeded();
     let temp = tempfile::tempdir().unwrap();
     let (dir, store) = (temp.path().join("files"), temp.path().join("store"));
     let wanted = make_files(&dir, &mut chance);
     let survey = |round: usize| Survey {
-        program: program(),
+        program: program("survey"),
         dir: &dir,
         store: &store,
         out: temp.path().join(format!("report-{round}.md")),

@@ -1,0 +1,102 @@
+//! Bringing stored state into the form that the code of today reads.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::builder::GraphBuilder;
+use super::issue::GraphIssue;
+use super::typed::Graph;
+use crate::error::{Error, ErrorKind, Result};
+use crate::state::{Channels, State};
+
+/// Turns the channels of one version into those of the next.
+pub(crate) type MigrateFn =
+    dyn Fn(&mut Map<String, Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
+
+/// The step from one version of the state to the next.
+#[derive(Clone)]
+pub(crate) struct Migration {
+    pub(crate) from: u32,
+    pub(crate) step: Arc<MigrateFn>,
+}
+
+impl<S: State> GraphBuilder<S> {
+    /// Says how to turn stored state of version `from` into version `from + 1`, for runs that were started before
+    /// `#[state(version = ..)]` was raised. Steps follow each other; each is given the channels by name.
+    ///
+    /// The stored original stays until the run has gone on with the new form.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::state::Context;
+    ///
+    /// let graph = Graph::<Context>::builder("review")
+    ///     .migrate(1, |channels| {
+    ///         if let Some(name) = channels.remove("name") {
+    ///             channels.insert("title".into(), name);
+    ///         }
+    ///         Ok(())
+    ///     })
+    ///     .node("write", async |_cx, s| Ok(s))
+    ///     .entry("write")
+    ///     .build()?;
+    /// # let _ = graph;
+    /// # Ok::<(), ferrata_core::graph::GraphError>(())
+    /// ```
+    pub fn migrate<F>(mut self, from: u32, step: F) -> Self
+    where
+        F: Fn(&mut Map<String, Value>) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+            + Send
+            + Sync
+            + 'static,
+    {
+        if self.migrations.iter().any(|known| known.from == from) {
+            let message = format!("the step from state version {from} is given twice; give each once");
+            self.outline.issues.push(GraphIssue::graph(message));
+        }
+        self.migrations.push(Migration { from, step: Arc::new(step) });
+        self
+    }
+}
+
+impl<S: State> Graph<S> {
+    /// Returns the channels of a stored run in the form that the state's type reads.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::GraphChanged`] naming the versions, if they were written by a newer type, or a step is missing or fails.
+    pub(crate) fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels> {
+        let wanted = self.schema().version();
+        if version == wanted {
+            return Ok(stored.clone());
+        }
+        let refuse = |message: String| Error::new(ErrorKind::GraphChanged, message);
+        if version > wanted {
+            return Err(refuse(format!(
+                "the state was written in version {}, this program knows up to {wanted}; resume the run with the newer one",
+                version
+            )));
+        }
+        let mut channels: Map<String, Value> =
+            stored.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        for from in version..wanted {
+            let Some(migration) = self.migrations().iter().find(|known| known.from == from) else {
+                return Err(refuse(format!(
+                    "the state was written in version {}, and nothing says how to turn version {from} into the next; add \
+                     `.migrate({from}, ..)` to the graph",
+                    version
+                )));
+            };
+            (migration.step)(&mut channels)
+                .map_err(|source| refuse(format!("the step from state version {from} failed: {source}")))?;
+        }
+        let mut migrated = Channels::new();
+        for (name, value) in channels {
+            migrated.insert(name, value);
+        }
+        Ok(migrated)
+    }
+}

@@ -1,0 +1,248 @@
+//! Branching off: a new run that goes on from a place in another one's log, which stays as it was.
+
+use std::collections::BTreeSet;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::handle::RunHandle;
+use super::load::missing;
+use super::log::{About, LogWriter};
+use super::past::{Position, folded_at};
+use super::resume::{Terms, resume};
+use super::shared::Shared;
+use crate::engine::fold::Folded;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointPolicy, Graph};
+use crate::id::{Fingerprint, RunId, RunKey};
+use crate::record::body::Event;
+use crate::record::{Labels, Parent, RunFacts, RunStatus};
+use crate::state::{Patch, State};
+use crate::store::{At, RunAppend, RunHead};
+
+/// A fork that is being prepared; `.await` makes the new run and takes it.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: dropped, it leaves the new run made or not; fork again with the same id.
+#[must_use = "a fork does nothing until it is awaited"]
+pub struct ForkRequest<S: State> {
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    source: RunKey,
+    at: Position,
+    id: Option<Result<RunId>>,
+    state: Option<S>,
+    edits: Vec<Patch>,
+    nodes: Vec<String>,
+    labels: Vec<(String, String)>,
+    policy: CheckpointPolicy,
+}
+
+impl<S: State> ForkRequest<S> {
+    pub(crate) fn new(shared: &Arc<Shared>, graph: &Graph<S>, source: &RunKey, at: Position) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            graph: graph.clone(),
+            source: source.clone(),
+            at,
+            id: None,
+            state: None,
+            edits: Vec::new(),
+            nodes: Vec::new(),
+            labels: Vec::new(),
+            policy: CheckpointPolicy::default(),
+        }
+    }
+
+    /// Sets the new run's id: the same id with the same fork is the same run, however often it is made.
+    pub fn id(mut self, id: impl AsRef<str>) -> Self {
+        self.id = Some(RunId::new(id));
+        self
+    }
+
+    /// Changes the state that the new run goes on with.
+    pub fn edit(mut self, patch: Patch) -> Self {
+        self.edits.push(patch);
+        self
+    }
+
+    /// Puts another state in the place of the one that the source had; edits come on top of it.
+    pub fn state(mut self, state: S) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// Has the new run begin with these nodes instead of where the source was.
+    pub fn start_at(mut self, nodes: impl crate::graph::NodeNames) -> Self {
+        self.nodes = nodes.into_names();
+        self
+    }
+
+    /// Adds a label to those of the source, or replaces one.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets when the new run writes checkpoints; after every node unless set.
+    pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    async fn fork(self) -> Result<RunHandle<S>> {
+        let shared = Arc::clone(&self.shared);
+        let now = shared.clock.now();
+        let head = shared.store.head(&self.source).await?.ok_or_else(|| missing(&self.source))?;
+        if head.facts.workflow != *self.graph.name() {
+            let message =
+                format!("the run is one of `{}`, not of `{}`", head.facts.workflow, self.graph.name());
+            return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.source));
+        }
+        let mut folded = self.origin().await?;
+        let at = folded.last.head();
+        folded.machine.branch_off(shared.ids.next(now), self.graph.plan());
+        self.place(&mut folded)?;
+        let state = self.new_state(&folded)?;
+        let text = state.to_channels_json()?;
+        let id = match &self.id {
+            Some(id) => id.clone()?,
+            None => RunId::new(shared.ids.next(now).to_string())?,
+        };
+        let run = RunKey::new(self.source.tenant.clone(), id);
+        let facts = self.facts(&head, at, text.get(), now)?;
+        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
+        let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
+        log.state_version = self.graph.schema().version();
+        let about = About { base: true, release: true, ..About::default() };
+        let record = log.record(&Event::Base, about, &folded.machine, || Ok(text))?;
+        let append =
+            RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts.clone()) };
+        let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
+        match shared.committer.submit(append).await.unwrap_or_else(gone) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Conflict => same(&shared, &run, &facts).await?,
+            Err(error) => return Err(error.with_run(&run)),
+        }
+        match resume(&shared, &self.graph, &run, self.policy, &Terms::default()).await {
+            // It was made before, and goes on or has ended.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
+                Ok(RunHandle::new(shared, self.graph, run, None))
+            }
+            result => result,
+        }
+    }
+
+    /// Folds the source at the place; of a cancelled run, at the last record before it was.
+    async fn origin(&self) -> Result<Folded> {
+        let (store, plan) = (&*self.shared.store, Some(self.graph.plan()));
+        let at = self.at.find(store, &self.source).await?;
+        let mut folded = folded_at(store, &self.source, at, plan).await?;
+        while folded.machine.status == RunStatus::Cancelled {
+            let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
+            folded = folded_at(store, &self.source, At::Seq(crate::id::Seq::new(before)), plan).await?;
+        }
+        Ok(folded)
+    }
+
+    /// Puts the new run where it is to begin, and checks that the graph has a place for it.
+    fn place(&self, folded: &mut Folded) -> Result<()> {
+        let refuse = |kind, message: String| {
+            Err(Error::new(kind, message).with_run(&self.source).with_seq(folded.last.seq))
+        };
+        if !self.nodes.is_empty() {
+            let plan = self.graph.plan();
+            if let Some(stranger) = self.nodes.iter().find(|name| plan.find(name).is_none()) {
+                return refuse(ErrorKind::NotFound, format!("there is no node `{stranger}` to start at"));
+            }
+            let names: BTreeSet<&str> = self.nodes.iter().map(String::as_str).collect();
+            folded.machine.begin_at(names);
+        }
+        let strangers: Vec<String> = folded.machine.strangers().iter().map(ToString::to_string).collect();
+        if !strangers.is_empty() {
+            let message = format!(
+                "the graph has no node {}, where the run is: fork elsewhere, or name nodes with `.start_at(..)`",
+                strangers.join(", ")
+            );
+            return refuse(ErrorKind::GraphChanged, message);
+        }
+        if folded.machine.is_over() {
+            let message = "nothing was left to run there; fork at an earlier record, or name nodes with `.start_at(..)`";
+            return refuse(ErrorKind::Invalid, message.into());
+        }
+        Ok(())
+    }
+
+    fn new_state(&self, folded: &Folded) -> Result<S> {
+        let place = |error: Error| error.with_run(&self.source);
+        let mut channels = match &self.state {
+            Some(state) => crate::state::Channels::from_json(state.to_channels_json()?.get())?,
+            None => self.graph.migrated(&folded.channels, folded.version).map_err(place)?,
+        };
+        self.edits.iter().try_for_each(|patch| channels.apply(patch)).map_err(place)?;
+        S::from_channels(channels, self.graph.schema()).map_err(place)
+    }
+
+    fn facts(
+        &self,
+        head: &RunHead,
+        at: crate::id::HeadRef,
+        state: &str,
+        now: crate::clock::Timestamp,
+    ) -> Result<RunFacts> {
+        // What tells a repeated fork from another: where it branches off, with what, and where it begins.
+        let told = format!("{} {} {} {:?} {state}", self.source, at.seq, at.id, self.nodes);
+        let facts = RunFacts::new(
+            self.graph.name().clone(),
+            self.graph.version(),
+            self.graph.fingerprint(),
+            Fingerprint::of(told.as_bytes()),
+            now,
+        )?;
+        let mut labels = Labels::default();
+        let kept = head.facts.labels.iter().filter(|(key, _)| !self.labels.iter().any(|(new, _)| new == key));
+        kept.map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .chain(self.labels.iter().cloned())
+            .try_for_each(|(key, value)| labels.insert(key, value))?;
+        let facts = facts.with_labels(labels).with_parent(Parent { run: self.source.clone(), at });
+        match &head.facts.user {
+            Some(user) => facts.with_user(user.clone()),
+            None => Ok(facts),
+        }
+    }
+}
+
+/// Checks that a run which is there already is the same fork.
+async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<()> {
+    let head = shared.store.head(run).await?.ok_or_else(|| {
+        Error::new(ErrorKind::Unavailable, "the run is being made or purged by somebody else; try again")
+            .with_run(run)
+    })?;
+    let there = &head.facts;
+    if there.workflow == facts.workflow && there.input == facts.input && there.parent == facts.parent {
+        return Ok(());
+    }
+    let message = "there is another run of this id, which is not this fork; use another id";
+    Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run))
+}
+
+impl<S: State> IntoFuture for ForkRequest<S> {
+    type Output = Result<RunHandle<S>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.fork())
+    }
+}
+
+impl<S: State> std::fmt::Debug for ForkRequest<S> {
+    /// Never shows values.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ForkRequest")
+            .field("source", &self.source)
+            .field("at", &self.at)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}

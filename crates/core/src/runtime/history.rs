@@ -1,0 +1,253 @@
+//! What an application asks of the logs: their past, forks, checks, copies and upkeep.
+
+use super::fork::ForkRequest;
+use super::past::{self, Ancestor, Checkpoint, Diff, Position, Verified};
+use super::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
+use super::runtime::Runtime;
+use super::signal::SignalRequest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Graph;
+use crate::id::{RunKey, Seq};
+use crate::record::RecordHeader;
+use crate::record::body::SignalKind;
+use crate::state::State;
+use crate::store::{Page, Paged, Purged};
+
+impl Runtime {
+    /// Lists the records of a run, a page at a time, without reading their bodies.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::history`](crate::store::CheckpointStore::history).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.store().history(run, page).await
+    }
+
+    /// Returns the state that a run had at some place in its log.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] (no such run or place, or pruned), [`ErrorKind::GraphChanged`] (the state is of a version that
+    /// the graph does not know), [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn state_at<S: State>(
+        &self,
+        graph: &Graph<S>,
+        run: &RunKey,
+        at: impl Into<Position>,
+    ) -> Result<S> {
+        let at = at.into().find(&**self.store(), run).await?;
+        let folded = past::folded_at(&**self.store(), run, at, None).await?;
+        let channels = graph.migrated(&folded.channels, folded.version);
+        channels
+            .and_then(|channels| S::from_channels(channels, graph.schema()))
+            .map_err(|error| error.with_run(run))
+    }
+
+    /// Returns everything that the log says of a run as of some place. Reads the whole log that is kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`state_at`](Self::state_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
+        let at = at.into().find(&**self.store(), run).await?;
+        past::checkpoint(&**self.store(), run, at).await
+    }
+
+    /// Returns what turns the state at one place into the state at another.
+    ///
+    /// # Errors
+    ///
+    /// As [`state_at`](Self::state_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn diff(
+        &self,
+        run: &RunKey,
+        from: impl Into<Position>,
+        to: impl Into<Position>,
+    ) -> Result<Diff> {
+        let store = &**self.store();
+        let mut states = Vec::with_capacity(2);
+        for position in [from.into(), to.into()] {
+            let at = position.find(store, run).await?;
+            let channels = past::folded_at(store, run, at, None).await?.channels;
+            states.push(serde_json::from_str::<serde_json::Value>(&channels.to_json()?).map_err(
+                |source| {
+                    Error::new(ErrorKind::Corrupt, "the state is no JSON").with_run(run).with_source(source)
+                },
+            )?);
+        }
+        Ok(Diff::between(&states[0], &states[1]))
+    }
+
+    /// Lists a run and where it was forked from, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Corrupt`] if the line bites its tail, as it may after a purge.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn lineage(&self, run: &RunKey) -> Result<Vec<Ancestor>> {
+        past::lineage(&**self.store(), run).await
+    }
+
+    /// Tells what happened to a run, as Markdown: each record with what it says and why the run went where it went.
+    ///
+    /// The state stands in it: it is as secret as the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`state_at`](Self::state_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn post_mortem(&self, run: &RunKey) -> Result<String> {
+        past::post_mortem(&**self.store(), run).await
+    }
+
+    /// Makes a new run that goes on from some place in the log of another one, in whatever status that is. The source stays as
+    /// it was, byte for byte. Tenant, user and labels are carried over; open questions are asked again; idempotency keys are
+    /// new. The fork runs with the graph of today.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotFound`]: no such run, place or node.
+    /// - [`ErrorKind::AlreadyExists`]: the new id is another run's. Forking alike under the same id is the same fork.
+    /// - [`ErrorKind::GraphChanged`]: the graph has no such node as the run is at there.
+    /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or nothing was left to run there.
+    pub fn fork<S: State>(
+        &self,
+        graph: &Graph<S>,
+        source: &RunKey,
+        at: impl Into<Position>,
+    ) -> ForkRequest<S> {
+        ForkRequest::new(self.shared(), graph, source, at.into())
+    }
+
+    /// Replays a run against a graph without running any node, and finds the first record at which they part.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`]. A difference is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn verify<S: State>(&self, graph: &Graph<S>, run: &RunKey) -> Result<Verified> {
+        past::verify(&**self.store(), graph, run).await
+    }
+
+    /// Writes a run down as one text, as far as its records are kept: one JSON object a line.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn export(&self, run: &RunKey) -> Result<String> {
+        past::export(&**self.store(), run).await
+    }
+
+    /// Brings a run that was written down into the store, under its own key or another. It is there whole or not at all; the
+    /// same import again is the same run. A run that was in progress is an orphan, to be gone on with.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::AlreadyExists`], [`ErrorKind::Invalid`] (naming the line), [`ErrorKind::Corrupt`] (a record's checksum),
+    /// [`ErrorKind::Unsupported`] (of a newer version). Nothing was changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves the run imported or not. Import again.
+    pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
+        past::import(&**self.store(), text, run).await
+    }
+
+    /// Drops what a policy does not keep of one run. Returns how many records and bytes of bodies.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::prune`](crate::store::CheckpointStore::prune). The run can go on in any case.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves it done, not done, or done but for garbage. Call it again.
+    pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
+        retention::prune(&**self.store(), run, policy, self.shared().clock.now(), false).await
+    }
+
+    /// Drops what a policy does not keep of the store's runs, a part at a time: go on with the report's cursor until there is
+    /// none. A `dry` sweep only tells what it would drop. A run that cannot be dealt with is reported and holds up nobody.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::runs`](crate::store::CheckpointStore::runs).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it has dealt with some runs and not with others, and perhaps left garbage in one. Sweep again.
+    pub async fn sweep(
+        &self,
+        policy: &RetentionPolicy,
+        limits: SweepLimits,
+        dry: bool,
+    ) -> Result<SweepReport> {
+        retention::sweep(&**self.store(), policy, limits, self.shared().clock.now(), dry).await
+    }
+
+    /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (it is pinned).
+    pub fn pin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
+        SignalRequest::new(self.shared(), run, Ok(SignalKind::Pin { seq }))
+    }
+
+    /// Lets a pinned record be dropped again.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] (no such run, or it is not pinned).
+    pub fn unpin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
+        SignalRequest::new(self.shared(), run, Ok(SignalKind::Unpin { seq }))
+    }
+
+    /// Removes a run and every trace of it from the store, and says what was removed. Its id can be used again, and no writer of
+    /// its old life gets in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongStatus`] if it goes on in this process: cancel it first. [`ErrorKind::Unavailable`]: some of it may be
+    /// left; purge again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves it done, not done or half done. Purge again.
+    pub async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        if self.shared().driver(run).is_some() {
+            let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
+            return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
+        }
+        self.store().purge(run).await
+    }
+}

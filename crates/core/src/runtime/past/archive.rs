@@ -1,0 +1,132 @@
+//! A run as one text: to keep it elsewhere, to move it, to hold it against tomorrow's code.
+//!
+//! One JSON object a line. The first says what the file is and holds the run's key and facts; each further one is a record,
+//! `{"h": header, "b": body}`, as the log holds it.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::walk;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{RunKey, Seq};
+use crate::record::{Record, RecordHeader, RunFacts};
+use crate::runtime::load::missing;
+use crate::store::{At, CheckpointStore, RunAppend};
+
+/// What the first line says that it is.
+const KIND: &str = "ferrata run";
+
+/// The version of the file.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Title {
+    file: String,
+    v: u32,
+    run: RunKey,
+    facts: RunFacts,
+    records: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    h: RecordHeader,
+    /// The body, if it is one line of JSON, as all are that this version writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    b: Option<Box<RawValue>>,
+    /// The body as text, if it has more lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    t: Option<String>,
+}
+
+/// Writes a run down whole, as far as its records are kept.
+pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
+    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let broken = |source: serde_json::Error| {
+        Error::new(ErrorKind::Corrupt, "a record cannot be written down").with_run(run).with_source(source)
+    };
+    let mut lines = String::new();
+    let mut records = 0;
+    for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
+        for record in walk::segment_records(store, run, end).await? {
+            record.verify(run)?;
+            let text = std::str::from_utf8(&record.body).map_err(|source| {
+                Error::new(ErrorKind::Corrupt, "a record's body is no text").with_run(run).with_source(source)
+            })?;
+            let plain = !text.contains(['\n', '\r']);
+            let raw = if plain { RawValue::from_string(text.to_owned()).ok() } else { None };
+            let line = Line { h: record.header, t: raw.is_none().then(|| text.to_owned()), b: raw };
+            // Writing to a string never fails.
+            let _ = writeln!(lines, "{}", serde_json::to_string(&line).map_err(broken)?);
+            records += 1;
+        }
+    }
+    let title = Title { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts, records };
+    Ok(format!("{}\n{lines}", serde_json::to_string(&title).map_err(broken)?))
+}
+
+/// Reads a run that was written down.
+fn read(text: &str) -> Result<(Title, Vec<Record>)> {
+    let refuse = |line: usize, what: &str| {
+        Error::new(ErrorKind::Invalid, format!("line {line} of the file {what}; export the run again"))
+    };
+    let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+    let (_, first) = lines.next().ok_or_else(|| refuse(1, "is missing"))?;
+    let title: Title =
+        serde_json::from_str(first).map_err(|source| refuse(1, "says of no run").with_source(source))?;
+    if title.file != KIND {
+        return Err(refuse(1, "is not that of an exported run"));
+    }
+    if title.v > VERSION {
+        let message =
+            format!("the file has version {}, this program reads up to {VERSION}; upgrade it", title.v);
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let mut records = Vec::new();
+    for (at, line) in lines {
+        let line: Line =
+            serde_json::from_str(line).map_err(|source| refuse(at, "is no record").with_source(source))?;
+        let body = match (line.b, line.t) {
+            (Some(raw), None) => Bytes::from(raw.get().to_owned()),
+            (None, Some(text)) => Bytes::from(text),
+            _ => return Err(refuse(at, "holds no body, or two")),
+        };
+        let record = Record { header: line.h, body };
+        record.verify(&title.run)?;
+        records.push(record);
+    }
+    if records.len() as u64 != title.records {
+        let message =
+            format!("has {} records after it, and says that there are {}", records.len(), title.records);
+        return Err(refuse(1, &message));
+    }
+    Ok((title, records))
+}
+
+/// Writes a run that was written down into a store, under its own key or another.
+pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<RunKey>) -> Result<RunKey> {
+    let (title, mut records) = read(text)?;
+    let run = run.unwrap_or(title.run);
+    // A run that was pruned begins with a later record; in its new place it begins with the first.
+    let (mut prev, mut seq) = (None, Seq::new(0));
+    for record in &mut records {
+        record.header.seq = seq;
+        record.header.prev = prev;
+        prev = Some(record.header.id);
+        seq = seq.next();
+    }
+    let append = RunAppend { run: run.clone(), expected: None, records, facts: Some(title.facts) };
+    let mut results = store.append(vec![append]).await;
+    match results.pop() {
+        Some(Ok(_)) => Ok(run),
+        Some(Err(error)) if error.kind() == ErrorKind::Conflict => {
+            let message = "there is a run of this id already; purge it, or import under another id";
+            Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run))
+        }
+        Some(Err(error)) => Err(error.with_run(&run)),
+        None => Err(Error::new(ErrorKind::Corrupt, "the store gave no result for the append").with_run(&run)),
+    }
+}

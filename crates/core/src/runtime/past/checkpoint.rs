@@ -1,0 +1,428 @@
+//! A run as of one record, with everything that its log says about it, as JSON for people and other programs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::walk;
+use crate::ask::Question;
+use crate::clock::Timestamp;
+use crate::engine::fold::Folded;
+use crate::engine::frontier::{ActivationKey, Local};
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq, Visit, WorkflowName};
+use crate::record::body::{Event, Started};
+use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
+use crate::runtime::load::missing;
+use crate::runtime::outcome::questions;
+use crate::store::{At, CheckpointStore};
+
+/// A run as of one record.
+///
+/// Serialises to JSON with these names; `docs/checkpoints.md` describes each. Fields of newer versions are kept in `extra` and
+/// written back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// The version of this document: 1.
+    pub schema: u32,
+    /// The run.
+    pub run: RunKey,
+    /// The workflow it is a run of.
+    pub workflow: WorkflowName,
+    /// The version of the workflow it was started with.
+    pub version: String,
+    /// The fingerprint of the graph it was started with.
+    pub graph: Fingerprint,
+    /// The record's number in the run's log.
+    pub index: Seq,
+    /// The record's id.
+    pub record: RecordId,
+    /// What the record says.
+    pub kind: RecordKind,
+    /// How the run stood.
+    pub status: RunStatus,
+    /// Why it failed, if it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// Why it is paused, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<String>,
+    /// Why it was asked to stop, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<String>,
+    /// When the record was made, by its writer's clock.
+    pub at: Timestamp,
+    /// When the run was started.
+    pub created: Timestamp,
+    /// When time moves the run, if nothing else does before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_at: Option<Timestamp>,
+    /// How often it had been claimed.
+    pub epoch: Epoch,
+    /// Who owned it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<ExecutorId>,
+    /// The run it was forked from, and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// For whom it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What users filter by.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// The activation that ended last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
+    /// The activations that had begun and not ended: what runs next.
+    pub next: Vec<Pending>,
+    /// The state.
+    pub state: Value,
+    /// The state that the run was started with; absent once its first record has been pruned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Value>,
+    /// The activations that had ended, in order.
+    pub history: Vec<Past>,
+    /// What each node returned along its edges the last time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub results: BTreeMap<NodeName, Value>,
+    /// How often each node had been activated.
+    pub visited: BTreeMap<NodeName, u32>,
+    /// The nodes that would never run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<NodeName>,
+    /// The tokens that waited at a join.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
+    /// Whether each goal gate that was visited had last ended well.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gates: BTreeMap<NodeName, bool>,
+    /// The questions that were open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Question>,
+    /// How many messages nobody had taken.
+    #[serde(default)]
+    pub unread: usize,
+    /// The replans, with their reasons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replans: Vec<Replanned>,
+    /// What failed so far, attempts that were made again included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<Diagnostic>,
+    /// What newer versions say.
+    #[serde(flatten)]
+    pub extra: BTreeMap<String, Value>,
+}
+
+/// An activation that had begun and not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Pending {
+    /// The node.
+    pub node: NodeName,
+    /// Which visit.
+    pub visit: Visit,
+    /// How many attempts had failed.
+    #[serde(default)]
+    pub failed: u32,
+    /// When the next attempt was due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    /// Whether it stopped the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
+    /// The item it was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<Value>,
+    /// The names of its steps that were done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<String>,
+}
+
+/// An activation that had ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Past {
+    /// The node.
+    pub node: NodeName,
+    /// Which visit.
+    pub visit: Visit,
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// How many attempts it took. This and what follows is absent once its record has been pruned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// How long the last attempt took, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// When its record was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
+    /// The record it stands in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Seq>,
+    /// What repeating it means, if its graph said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<crate::graph::Effect>,
+    /// The nodes it led to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub led_to: Vec<NodeName>,
+    /// What it said to people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+/// A token that waited at a join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// Where it waited.
+    pub at: NodeName,
+    /// Where it came from.
+    pub from: NodeName,
+    /// Which visit of that.
+    pub visit: Visit,
+}
+
+/// A replan and its reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Replanned {
+    /// The node whose route decided so.
+    pub from: NodeName,
+    /// Which visit of it.
+    pub visit: Visit,
+    /// Where the run went back to.
+    pub to: NodeName,
+    /// Why.
+    pub reason: String,
+}
+
+/// Something that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Diagnostic {
+    /// When its record was made.
+    pub at: Timestamp,
+    /// The node.
+    pub node: NodeName,
+    /// Which visit.
+    pub visit: Visit,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Why.
+    pub failure: Failure,
+    /// When another attempt was to follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+}
+
+/// Reads a checkpoint.
+pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Checkpoint> {
+    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let folded = walk::folded_at(store, run, at, None).await?;
+    let told = Told::read(store, run, folded.last.seq).await?;
+    let Folded { machine, channels, last, .. } = folded;
+    let name = |node: Local| machine.name(node).clone();
+    let json = |text: &str| -> Result<Value> {
+        serde_json::from_str(text).map_err(|source| {
+            Error::new(ErrorKind::Corrupt, "a value in the log is no JSON").with_run(run).with_source(source)
+        })
+    };
+    let history: Vec<Past> = machine
+        .history
+        .iter()
+        .map(|ended| {
+            let plain = Past::of(
+                name(ended.node),
+                ended.visit,
+                ended.outcome == crate::engine::history::Outcome::Succeeded,
+            );
+            told.ended.get(&(plain.node.clone(), ended.visit)).cloned().unwrap_or(plain)
+        })
+        .collect();
+    let mut results = BTreeMap::new();
+    for (node, text) in &told.results {
+        results.insert(node.clone(), json(text)?);
+    }
+    let visited = machine.names.iter().zip(&machine.nodes).filter(|(_, node)| node.visits > 0);
+    let skipped = machine.names.iter().zip(&machine.nodes).filter(|(_, node)| node.skipped);
+    let gates = told.started.as_ref().map(|started| started.gates.clone()).unwrap_or_default();
+    let gate = |node: NodeName| {
+        let ok = machine.find(node.as_str()).and_then(|local| machine.nodes[local as usize].succeeded)?;
+        Some((node, ok))
+    };
+    Ok(Checkpoint {
+        schema: 1,
+        run: run.clone(),
+        workflow: head.facts.workflow,
+        version: head.facts.version,
+        graph: head.facts.graph,
+        index: last.seq,
+        record: last.id,
+        kind: last.kind,
+        status: machine.status,
+        failure: machine.failure.clone(),
+        paused: machine.paused.clone(),
+        cancelled: machine.cancel.clone(),
+        at: last.at,
+        created: head.facts.created,
+        wake_at: last.wake_at,
+        epoch: last.epoch,
+        owner: last.owner,
+        parent: head.facts.parent,
+        user: head.facts.user,
+        labels: head.facts.labels,
+        last: machine.history.last().map(|ended| format!("{}@{}", machine.name(ended.node), ended.visit)),
+        next: pending(&machine, &json)?,
+        state: json(&channels.to_json()?)?,
+        input: told.input.as_deref().map(json).transpose()?,
+        history,
+        results,
+        visited: visited.map(|(name, node)| (name.clone(), node.visits)).collect(),
+        skipped: skipped.map(|(name, _)| name.clone()).collect(),
+        waiting: waiting(&machine),
+        gates: gates.into_iter().filter_map(gate).collect(),
+        questions: questions(&machine),
+        unread: machine.inbox.len(),
+        replans: machine
+            .replans
+            .iter()
+            .map(|replan| Replanned {
+                from: name(replan.from),
+                visit: replan.visit,
+                to: name(replan.to),
+                reason: replan.reason.clone(),
+            })
+            .collect(),
+        diagnostics: told.failed,
+        extra: BTreeMap::new(),
+    })
+}
+
+fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<Vec<Pending>> {
+    let one = |(&(node, visit), activation): (&ActivationKey, &crate::engine::frontier::Activation),
+               stopped| {
+        let steps =
+            activation.memos.iter().filter(|(_, memo)| matches!(memo, crate::record::memo::Memo::Result(_)));
+        Ok(Pending {
+            node: machine.name(node).clone(),
+            visit,
+            failed: activation.failed,
+            retry_at: activation.retry_at,
+            stopped,
+            item: activation.item.as_ref().map(|item| json(item.get())).transpose()?,
+            steps: steps.map(|(name, _)| name.clone()).collect(),
+        })
+    };
+    let going = machine.in_flight.iter().map(|entry| one(entry, false));
+    going.chain(machine.stopped_at.iter().map(|(key, activation)| one((key, activation), true))).collect()
+}
+
+fn waiting(machine: &Machine) -> Vec<Waiting> {
+    let at = |(&to, tokens): (&Local, &Vec<crate::engine::frontier::Token>)| {
+        let at = machine.name(to).clone();
+        tokens
+            .iter()
+            .map(|token| Waiting {
+                at: at.clone(),
+                from: machine.name(token.from).clone(),
+                visit: token.visit,
+            })
+            .collect::<Vec<_>>()
+    };
+    machine.tokens.iter().flat_map(at).collect()
+}
+
+impl Past {
+    fn of(node: NodeName, visit: Visit, ok: bool) -> Self {
+        Self {
+            node,
+            visit,
+            ok,
+            attempts: None,
+            took_ms: None,
+            at: None,
+            index: None,
+            effect: None,
+            led_to: Vec::new(),
+            notes: None,
+            failure: None,
+        }
+    }
+}
+
+/// What the records that are kept tell beyond what a fold knows.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) started: Option<Started>,
+    input: Option<String>,
+    ended: BTreeMap<(NodeName, Visit), Past>,
+    results: BTreeMap<NodeName, std::sync::Arc<str>>,
+    pub(super) failed: Vec<Diagnostic>,
+}
+
+impl Told {
+    async fn read(store: &dyn CheckpointStore, run: &RunKey, to: Seq) -> Result<Self> {
+        let mut told = Self::default();
+        for end in walk::segment_ends(store, run, At::Seq(to)).await? {
+            for (header, body) in walk::segment(store, run, end).await? {
+                match body.event {
+                    Event::Start(started) => {
+                        told.input = body.base.map(|base| base.state.get().to_owned());
+                        told.started = Some(started);
+                    }
+                    Event::Attempt(attempt) => told.failed.push(Diagnostic {
+                        at: header.at,
+                        node: attempt.node,
+                        visit: attempt.visit,
+                        attempt: attempt.failed,
+                        failure: attempt.failure,
+                        retry_at: Some(attempt.retry_at),
+                    }),
+                    Event::Node(nodes) => {
+                        nodes.done.into_iter().for_each(|done| told.end(header.seq, header.at, done));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    fn end(&mut self, index: Seq, at: Timestamp, done: crate::record::body::NodeDone) {
+        if let Some(output) = &done.output {
+            self.results.insert(done.node.clone(), output.get().into());
+        }
+        if let Some(failure) = &done.failure {
+            self.failed.push(Diagnostic {
+                at,
+                node: done.node.clone(),
+                visit: done.visit,
+                attempt: done.attempts,
+                failure: failure.clone(),
+                retry_at: None,
+            });
+        }
+        let effects = self.started.as_ref().map(|started| &started.effects);
+        let effect = effects.map(|effects| effects.get(&done.node).copied().unwrap_or_default());
+        let past = Past {
+            attempts: Some(done.attempts),
+            took_ms: Some(done.took_ms),
+            at: Some(at),
+            index: Some(index),
+            effect,
+            led_to: done.fired.into_iter().map(|fired| fired.to).collect(),
+            notes: done.notes,
+            failure: done.failure.clone(),
+            ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
+        };
+        self.ended.insert((done.node, done.visit), past);
+    }
+}

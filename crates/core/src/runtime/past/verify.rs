@@ -1,0 +1,232 @@
+//! Holding a stored run against today's graph: would it have gone the same way?
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::walk;
+use crate::engine::decide::Ending;
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{Graph, RouteContext};
+use crate::id::{NodeName, RunKey, Seq, Visit};
+use crate::record::body::{End, Event, NodeDone};
+use crate::record::{Failure, FailureKind, RecordHeader};
+use crate::runtime::load::missing;
+use crate::state::{Channels, Op, Patch, Reducer, State};
+use crate::store::{At, CheckpointStore};
+
+/// How a stored run fits a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Verified {
+    /// How many records were read.
+    pub records: u64,
+    /// How many activations were decided again.
+    pub checked: u64,
+    /// How many were not, because several ended in one record and the state between them is not kept.
+    pub unchecked: u64,
+    /// The first difference; none if today's graph would have done the same.
+    pub divergence: Option<Divergence>,
+}
+
+/// The first place where today's graph would have gone another way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Divergence {
+    /// The record.
+    pub seq: Seq,
+    /// The node.
+    pub node: Option<NodeName>,
+    /// Which visit.
+    pub visit: Option<Visit>,
+    /// What differs, as recorded and as it would be.
+    pub what: String,
+}
+
+impl std::fmt::Display for Divergence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "record {}", self.seq)?;
+        if let (Some(node), Some(visit)) = (&self.node, self.visit) {
+            write!(f, " ({node}@{visit})")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// Replays a run without running any node.
+pub(crate) async fn verify<S: State>(
+    store: &dyn CheckpointStore,
+    graph: &Graph<S>,
+    run: &RunKey,
+) -> Result<Verified> {
+    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let mut verified = Verified { records: 0, checked: 0, unchecked: 0, divergence: None };
+    let mut replay: Option<Replay<'_, S>> = None;
+    for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
+        for (header, body) in walk::segment(store, run, end).await? {
+            verified.records += 1;
+            let found = match (&mut replay, &body.base) {
+                (None, Some(base)) => {
+                    let machine = Machine::restore(&base.machine, Some(Arc::clone(graph.plan())))?;
+                    let channels = Channels::from_json(base.state.get())?;
+                    replay = Some(Replay { graph, machine, channels, version: base.version });
+                    None
+                }
+                (None, None) => {
+                    return Err(
+                        Error::new(ErrorKind::Corrupt, "the log does not begin with a base").with_run(run)
+                    );
+                }
+                (Some(replay), base) => {
+                    let found = replay.record(&header, &body.event, &mut verified)?;
+                    if let Some(base) = base
+                        && (base.version != replay.version || matches!(body.event, Event::Base))
+                    {
+                        replay.machine = Machine::restore(&base.machine, replay.machine.plan.clone())?;
+                        replay.channels = Channels::from_json(base.state.get())?;
+                        replay.version = base.version;
+                    }
+                    found
+                }
+            };
+            if found.is_some() {
+                verified.divergence = found;
+                return Ok(verified);
+            }
+        }
+    }
+    Ok(verified)
+}
+
+struct Replay<'a, S: State> {
+    graph: &'a Graph<S>,
+    machine: Machine,
+    channels: Channels,
+    version: u32,
+}
+
+impl<S: State> Replay<'_, S> {
+    fn record(
+        &mut self,
+        header: &RecordHeader,
+        event: &Event,
+        verified: &mut Verified,
+    ) -> Result<Option<Divergence>> {
+        let at = |what: String| Divergence { seq: header.seq, node: None, visit: None, what };
+        match event {
+            Event::Node(nodes) => {
+                if let Some(what) = self.reducers(&nodes.patch)? {
+                    return Ok(Some(at(what)));
+                }
+                self.channels.apply(&nodes.patch)?;
+                if let [done] = &*nodes.done {
+                    verified.checked += 1;
+                    if let Some(what) = self.decided(done)? {
+                        let (node, visit) = (Some(done.node.clone()), Some(done.visit));
+                        return Ok(Some(Divergence { node, visit, ..at(what) }));
+                    }
+                } else {
+                    verified.unchecked += nodes.done.len() as u64;
+                }
+            }
+            Event::Edit(edited) => self.channels.apply(&edited.patch)?,
+            _ => {}
+        }
+        self.machine.absorb(event)?;
+        Ok(None)
+    }
+
+    /// Says which channel was written in a way that its reducer of today would not.
+    fn reducers(&self, patch: &Patch) -> Result<Option<String>> {
+        for op in patch.ops()? {
+            let reducer = self.graph.schema().reducer(op.channel());
+            let (fits, how) = match op {
+                Op::Append(..) => (matches!(reducer, Reducer::Append | Reducer::Union), "appended to"),
+                Op::Merge(..) => (matches!(reducer, Reducer::Merge), "merged into"),
+                _ => (true, "set"),
+            };
+            if !fits {
+                return Ok(Some(format!(
+                    "the channel `{}` was {how}, its reducer is `{reducer}` today",
+                    op.channel()
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Says what today's graph would have decided otherwise.
+    fn decided(&self, done: &NodeDone) -> Result<Option<String>> {
+        let plan = self.graph.plan();
+        let Some(index) = plan.find(done.node.as_str()) else {
+            return Ok(Some("the graph has no such node any more".into()));
+        };
+        let channels = self.graph.migrated(&self.channels, self.version)?;
+        let state = match S::from_channels(channels, self.graph.schema()) {
+            Ok(state) => state,
+            Err(error) => return Ok(Some(format!("the state after it cannot be read: {error}"))),
+        };
+        let replans = self.machine.replan_counts();
+        let result = match &done.failure {
+            Some(failure) => Err(failure.clone()),
+            None => {
+                let cx =
+                    RouteContext::new(&done.node, done.visit, done.output.as_deref()).with_replans(&replans);
+                match catch_unwind(AssertUnwindSafe(|| self.graph.fire(index, &state, &cx))) {
+                    Ok(Ok(fired)) => Ok(fired),
+                    Ok(Err(error)) => return Ok(Some(format!("its route fails: {error}"))),
+                    Err(_) => return Ok(Some("its route or a condition panics".into())),
+                }
+            }
+        };
+        let Some(node) = self.machine.find(done.node.as_str()) else {
+            return Ok(Some("the node was never reached".into()));
+        };
+        let wrote: Vec<&str> = done.wrote.iter().map(String::as_str).collect();
+        let unmet =
+            |gate| !catch_unwind(AssertUnwindSafe(|| self.graph.goal_met(gate, &state))).unwrap_or(false);
+        let ending = Ending { key: (node, done.visit), result, overwrites: &wrote };
+        Ok(differs(done, &self.machine.decide(ending, unmet)))
+    }
+}
+
+/// Says what two decisions differ in.
+fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
+    let targets = |done: &NodeDone| {
+        let target = |fired: &crate::record::body::Fired| match &fired.items {
+            Some(items) => format!("{} x {}", fired.to, items.len()),
+            None => fired.to.to_string(),
+        };
+        let all: Vec<_> = done.fired.iter().map(target).collect();
+        if all.is_empty() { "nowhere".to_owned() } else { all.join(", ") }
+    };
+    if recorded.fired != today.fired {
+        return Some(format!("it led to {}, and would lead to {}", targets(recorded), targets(today)));
+    }
+    if recorded.settled != today.settled || recorded.dropped != today.dropped {
+        return Some(format!(
+            "what starts after it differs: recorded {:?}, today {:?}",
+            recorded.settled, today.settled
+        ));
+    }
+    let end = |end: &Option<End>| match end {
+        None => "goes on".to_owned(),
+        Some(End::Completed) => "is complete".to_owned(),
+        Some(End::Failed(Failure { kind, .. })) => format!("fails ({kind:?})"),
+    };
+    // A limit that an operator's retry went past is not decided again.
+    let past_limit = matches!(
+        &today.end,
+        Some(End::Failed(Failure {
+            kind: FailureKind::MaxVisits | FailureKind::MaxSteps | FailureKind::Replan,
+            ..
+        }))
+    );
+    if end(&recorded.end) != end(&today.end) && !past_limit {
+        return Some(format!("after it the run {}, and today it {}", end(&recorded.end), end(&today.end)));
+    }
+    if recorded.hold != today.hold {
+        return Some("whether somebody must agree to go on behind it differs".into());
+    }
+    None
+}

@@ -1,0 +1,325 @@
+//! Keeping logs small: what is kept of a run, and for how long.
+
+use std::time::Duration;
+
+use super::load::missing;
+use super::past::{folded_at, newest_first};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{RunKey, Seq};
+use crate::record::body::Base;
+use crate::record::{Record, RecordHeader, RunStatus, codec};
+use crate::store::{At, CheckpointStore, Cursor, Order, Page, PruneCut, RunHead, RunQuery};
+
+/// What is kept of runs.
+///
+/// Whatever is dropped, a run can always go on: the oldest record that is kept holds the full state, with open questions,
+/// messages, timers and steps. A record is kept if any of the limits keeps it; with no limit set, everything is kept.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ferrata_core::record::RunStatus;
+/// use ferrata_core::runtime::RetentionPolicy;
+///
+/// const DAY: Duration = Duration::from_secs(86_400);
+/// let policy = RetentionPolicy::keep_all()
+///     .keep_last(100)
+///     .purge_after(RunStatus::Completed, 30 * DAY)
+///     .purge_after(RunStatus::Cancelled, 7 * DAY);
+/// # let _ = policy;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct RetentionPolicy {
+    last: Option<u32>,
+    age: Option<Duration>,
+    bytes: Option<u64>,
+    statuses: Vec<RunStatus>,
+    purge: Vec<(RunStatus, Duration)>,
+}
+
+impl RetentionPolicy {
+    /// Keeps everything.
+    pub fn keep_all() -> Self {
+        Self::default()
+    }
+
+    /// Keeps the last `records` of each run, at least 1.
+    pub fn keep_last(mut self, records: u32) -> Self {
+        self.last = Some(records.max(1));
+        self
+    }
+
+    /// Keeps records that are younger than this.
+    pub fn keep_for(mut self, age: Duration) -> Self {
+        self.age = Some(age);
+        self
+    }
+
+    /// Keeps the last records of each run that take this many bytes together.
+    pub fn keep_bytes(mut self, bytes: u64) -> Self {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// Drops records only of runs in these statuses; of all unless set.
+    pub fn only(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
+        self.statuses = statuses.into_iter().collect();
+        self
+    }
+
+    /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed.
+    pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
+        self.purge.push((status, age));
+        self
+    }
+
+    /// Every how many records a run that goes on is looked at: as many as are kept, so that one look drops as many as it keeps.
+    pub(crate) fn stride(&self) -> Option<u64> {
+        let limited = self.last.is_some() || self.age.is_some() || self.bytes.is_some();
+        limited.then(|| self.last.map_or(1_000, |last| u64::from(last.max(16))))
+    }
+
+    fn prunes(&self, status: RunStatus) -> bool {
+        self.stride().is_some() && (self.statuses.is_empty() || self.statuses.contains(&status))
+    }
+
+    fn purges(&self, head: &RunHead, now: Timestamp) -> bool {
+        head.status.is_finished()
+            && self
+                .purge
+                .iter()
+                .any(|(status, age)| *status == head.status && now.since(head.updated) >= *age)
+    }
+
+    /// Whether a record is kept that has so many newer ones, of so many bytes, itself included.
+    fn keeps(&self, header: &RecordHeader, newer: u64, bytes: u64, now: Timestamp) -> bool {
+        self.last.is_some_and(|last| newer < u64::from(last))
+            || self.age.is_some_and(|age| now.since(header.at) < age)
+            || self.bytes.is_some_and(|most| bytes <= most)
+    }
+}
+
+/// How much one call of [`sweep`](super::Runtime::sweep) does at most.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SweepLimits {
+    /// How many runs it looks at.
+    pub runs: u32,
+    /// Where to go on, from the report before.
+    pub cursor: Option<Cursor>,
+}
+
+impl Default for SweepLimits {
+    /// A thousand runs, from the first.
+    fn default() -> Self {
+        Self { runs: 1_000, cursor: None }
+    }
+}
+
+impl SweepLimits {
+    /// Looks at most at so many runs.
+    #[must_use]
+    pub fn with_runs(mut self, runs: u32) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// Goes on where a report said.
+    #[must_use]
+    pub fn with_cursor(mut self, cursor: Cursor) -> Self {
+        self.cursor = Some(cursor);
+        self
+    }
+}
+
+/// What a sweep did; of a dry run, what it would have done.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// How many runs were looked at.
+    pub runs: u64,
+    /// How many of them lost records.
+    pub pruned: u64,
+    /// How many were removed whole.
+    pub purged: u64,
+    /// How many records were dropped.
+    pub records: u64,
+    /// How many bytes of bodies were dropped.
+    pub bytes: u64,
+    /// The runs that could not be dealt with, each with the reason.
+    pub failed: Vec<(RunKey, Error)>,
+    /// Where the next sweep goes on; none if this was the last part.
+    pub next: Option<Cursor>,
+}
+
+/// Drops what a policy does not keep of one run. Returns how many records and bytes.
+///
+/// # Errors
+///
+/// As [`CheckpointStore::prune`]. What was dropped before stays dropped; the run can go on in any case.
+pub(crate) async fn prune(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    policy: &RetentionPolicy,
+    now: Timestamp,
+    dry: bool,
+) -> Result<(u64, u64)> {
+    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    if !policy.prunes(head.status) {
+        return Ok((0, 0));
+    }
+    let Some(mut cut) = cut(store, run, policy, now).await? else { return Ok((0, 0)) };
+    let machine = folded_at(store, run, At::Latest, None).await?.machine;
+    if let Some(pin) = machine.pins.first() {
+        cut = cut.min((*pin).max(head.first));
+    }
+    if cut <= head.first {
+        return Ok((0, 0));
+    }
+    if dry {
+        let (records, bytes) = weigh(store, run, cut).await?;
+        return Ok((records, bytes));
+    }
+    let base = base_at(store, run, cut).await?;
+    let pruned = store.prune(run, PruneCut { at: cut, base }).await?;
+    Ok((pruned.records, pruned.bytes))
+}
+
+/// Finds the oldest record that is kept; none if all are.
+async fn cut(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    policy: &RetentionPolicy,
+    now: Timestamp,
+) -> Result<Option<Seq>> {
+    let (mut newer, mut bytes) = (0, 0);
+    let mut oldest = None;
+    let mut page = newest_first(Page::MAX);
+    loop {
+        let found = store.history(run, page).await?;
+        for header in found.items {
+            bytes += u64::from(header.body_len);
+            // The head is kept whatever the policy says: it is what a resume goes on from.
+            if newer > 0 && !policy.keeps(&header, newer, bytes, now) {
+                return Ok(oldest);
+            }
+            oldest = Some(header.seq);
+            newer += 1;
+        }
+        match found.next {
+            Some(next) => page = newest_first(Page::MAX).with_cursor(next),
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Counts what a prune would drop.
+async fn weigh(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(u64, u64)> {
+    let (mut records, mut bytes) = (0, 0);
+    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+    loop {
+        let found = store.history(run, page).await?;
+        for header in found.items {
+            if header.seq >= cut {
+                return Ok((records, bytes));
+            }
+            records += 1;
+            bytes += u64::from(header.body_len);
+        }
+        match found.next {
+            Some(next) => page = Page::first(Page::MAX).with_order(Order::OldestFirst).with_cursor(next),
+            None => return Ok((records, bytes)),
+        }
+    }
+}
+
+/// Makes a base of the record at the cut; none if it is one.
+async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<Option<Record>> {
+    let records = store.load(run, At::Seq(cut)).await?.ok_or_else(|| missing(run))?;
+    let folded = crate::engine::fold::fold(run, &records, None)?;
+    let Some(record) = records.last().filter(|record| !record.header.base) else { return Ok(None) };
+    let event = codec::decode(run, record)?.event;
+    let base = Base {
+        state: codec::to_raw(&folded.channels)?,
+        machine: folded.machine.snapshot()?,
+        version: folded.version,
+    };
+    let body = codec::encode(&event, Some(&base))?;
+    let header = RecordHeader { base: true, ..record.header.clone() };
+    Record::seal(header, body).map(Some)
+}
+
+/// Deals with a part of the store's runs.
+pub(crate) async fn sweep(
+    store: &dyn CheckpointStore,
+    policy: &RetentionPolicy,
+    limits: SweepLimits,
+    now: Timestamp,
+    dry: bool,
+) -> Result<SweepReport> {
+    let mut report = SweepReport { next: limits.cursor, ..SweepReport::default() };
+    let mut left = u64::from(limits.runs.max(1));
+    loop {
+        let limit = u32::try_from(left.min(100)).unwrap_or(100);
+        let mut page = Page::first(limit).with_order(Order::OldestFirst);
+        if let Some(cursor) = report.next.take() {
+            page = page.with_cursor(cursor);
+        }
+        let found = store.runs(&RunQuery::default(), page).await?;
+        left = left.saturating_sub(found.items.len() as u64);
+        for head in found.items {
+            report.runs += 1;
+            if let Err(error) = deal(store, policy, &head, now, dry, &mut report).await {
+                report.failed.push((head.run, error));
+            }
+        }
+        report.next = found.next;
+        if report.next.is_none() || left == 0 {
+            return Ok(report);
+        }
+    }
+}
+
+async fn deal(
+    store: &dyn CheckpointStore,
+    policy: &RetentionPolicy,
+    head: &RunHead,
+    now: Timestamp,
+    dry: bool,
+    report: &mut SweepReport,
+) -> Result<()> {
+    let run = &head.run;
+    if policy.purges(head, now) {
+        // A run may have been retried since the listing.
+        let again = store.head(run).await?;
+        if again.is_some_and(|again| again.id != head.id) {
+            return Ok(());
+        }
+        let (records, bytes) = if dry {
+            weigh(store, run, head.seq.next()).await?
+        } else {
+            let purged = store.purge(run).await?;
+            (purged.records, purged.bytes)
+        };
+        report.purged += 1;
+        report.records += records;
+        report.bytes += bytes;
+        return Ok(());
+    }
+    match prune(store, run, policy, now, dry).await {
+        Ok((0, _)) => Ok(()),
+        Ok((records, bytes)) => {
+            report.pruned += 1;
+            report.records += records;
+            report.bytes += bytes;
+            Ok(())
+        }
+        // Purged or pruned by somebody else meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}

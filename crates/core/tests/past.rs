@@ -1,0 +1,405 @@
+//! A run's log as something to look into, branch off, check, copy and keep small.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Change, Checkpoint, Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::state::{Context, Op, Patch, Reducer};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore, Page};
+use ferrata_core::testing::{ManualClock, verify_golden};
+use ferrata_core::{ErrorKind, RunKey, Seq, Timestamp};
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+async fn runtime(store: &MemoryStore) -> Runtime {
+    Runtime::builder(store.clone()).build().await.unwrap()
+}
+
+/// Counts, asks, and doubles; `then` is where the gate leads.
+fn graph(then: &str) -> Graph<Context> {
+    Graph::<Context>::builder("g")
+        .channel("path", Reducer::Append)
+        .node("count", async |cx, mut s| {
+            s.set("n", 1)?;
+            s.push("path", cx.node().to_string())?;
+            Ok(s)
+        })
+        .effect(Effect::Pure)
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .node("double", async |_cx, mut s| {
+            let n: i64 = s.get("n")?.unwrap_or_default();
+            s.set("n", 2 * n)?;
+            s.push("path", "double")?;
+            Ok(s)
+        })
+        .node("triple", async |_cx, mut s| {
+            let n: i64 = s.get("n")?.unwrap_or_default();
+            s.set("n", 3 * n)?;
+            Ok(s)
+        })
+        .entry("count")
+        .edge("count", "ok")
+        .edge("ok", then)
+        .edge(
+            if then == "double" { "double" } else { "triple" },
+            if then == "double" { "triple" } else { "double" },
+        )
+        .build()
+        .unwrap()
+}
+
+/// A run that has been answered and is completed.
+async fn done(store: &MemoryStore) -> Runtime {
+    let runtime = runtime(store).await;
+    let graph = graph("double");
+    let request = runtime.start(&graph, Context::new()).id("r").label("team", "blue").user("ann");
+    request.await.unwrap().wait().await.unwrap();
+    runtime.respond(&key("r"), "ok", Answer::accept(true).unwrap()).by("bob").await.unwrap();
+    let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+    assert!(matches!(outcome, Outcome::Completed(_)));
+    runtime
+}
+
+#[tokio::test]
+async fn a_state_of_the_past_is_found_by_number_id_and_visit() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let graph = graph("double");
+    let headers = runtime.history(&key("r"), Page::first(100)).await.unwrap().items;
+    let double = headers
+        .iter()
+        .find(|header| header.node.as_ref().is_some_and(|node| node.as_str() == "double"))
+        .unwrap();
+    for position in [Position::Seq(double.seq), Position::Record(double.id), "double@1".parse().unwrap()] {
+        let state = runtime.state_at(&graph, &key("r"), position).await.unwrap();
+        assert_eq!(state.get::<i64>("n").unwrap(), Some(2));
+    }
+    let error =
+        runtime.state_at(&graph, &key("r"), "double@2".parse::<Position>().unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+#[tokio::test]
+async fn a_checkpoint_tells_everything_and_keeps_what_newer_versions_say() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let now = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!(now.status, RunStatus::Completed);
+    assert_eq!(now.user.as_deref(), Some("ann"));
+    assert_eq!(now.labels.get("team"), Some("blue"));
+    assert_eq!(now.input, Some(serde_json::json!({})));
+    let past: Vec<_> =
+        now.history.iter().map(|past| (past.node.as_str(), past.effect, past.attempts)).collect();
+    assert_eq!(
+        past,
+        [
+            ("count", Some(Effect::Pure), Some(1)),
+            ("ok", Some(Effect::Human), Some(1)),
+            ("double", Some(Effect::Write), Some(1)),
+            ("triple", Some(Effect::Write), Some(1)),
+        ]
+    );
+    let asked = runtime.checkpoint(&key("r"), "count@1".parse::<Position>().unwrap()).await.unwrap();
+    assert_eq!(asked.next.iter().map(|next| next.node.as_str()).collect::<Vec<_>>(), ["ok"]);
+
+    let mut text = serde_json::to_value(&now).unwrap();
+    text["of_tomorrow"] = "kept".into();
+    let read: Checkpoint = serde_json::from_value(text.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_difference_names_each_change_and_makes_it() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let diff = runtime
+        .diff(&key("r"), "count@1".parse::<Position>().unwrap(), "double@1".parse::<Position>().unwrap())
+        .await
+        .unwrap();
+    let changed =
+        |path: &str| diff.changes.iter().find(|change| serde_json::to_value(change).unwrap()["path"] == path);
+    let Some(Change::Replace { value, before, .. }) = changed("/n") else { panic!("{diff:?}") };
+    assert_eq!((value, before), (&2.into(), &1.into()));
+    assert!(matches!(changed("/path/1"), Some(Change::Add { .. })), "{diff:?}");
+    let mut state = serde_json::json!({"n": 1, "path": ["count"]});
+    diff.apply(&mut state).unwrap();
+    assert_eq!(state, serde_json::json!({"n": 2, "path": ["count", "double"], "yes": true}));
+    let mut other = serde_json::json!([]);
+    assert_eq!(diff.apply(&mut other).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(other, serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_fork_goes_on_from_the_past_and_leaves_its_source_alone() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let graph = graph("double");
+    let before = runtime.export(&key("r")).await.unwrap();
+    let patch = Patch::from_ops(&[Op::Set("n".into(), 10.into())]).unwrap();
+    let at: Position = "ok@1".parse().unwrap();
+    let fork = runtime.fork(&graph, &key("r"), at.clone()).id("f").edit(patch.clone()).await.unwrap();
+    let Outcome::Completed(state) = fork.wait().await.unwrap() else { panic!() };
+    assert_eq!(state.get::<i64>("n").unwrap(), Some(60));
+    assert_eq!(runtime.export(&key("r")).await.unwrap(), before);
+
+    let head = runtime.head(&key("f")).await.unwrap().unwrap();
+    assert_eq!(head.facts.parent.as_ref().unwrap().run, key("r"));
+    assert_eq!((head.facts.user.as_deref(), head.facts.labels.get("team")), (Some("ann"), Some("blue")));
+    let line = runtime.lineage(&key("f")).await.unwrap();
+    assert_eq!(line.iter().map(|one| one.run.run.as_str().to_owned()).collect::<Vec<_>>(), ["r", "f"]);
+
+    runtime.fork(&graph, &key("r"), at.clone()).id("f").edit(patch).await.unwrap();
+    let other = runtime.fork(&graph, &key("r"), at).id("f").await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
+}
+
+#[tokio::test]
+async fn a_fork_asks_again_and_may_begin_elsewhere() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let graph = graph("double");
+    let asked =
+        runtime.fork(&graph, &key("r"), "count@1".parse::<Position>().unwrap()).id("again").await.unwrap();
+    let Outcome::Interrupted(questions) = asked.wait().await.unwrap() else { panic!() };
+    assert_eq!(questions[0].id, "ok@1:gate");
+
+    let over = runtime.fork(&graph, &key("r"), Position::Latest).id("over").await.unwrap_err();
+    assert_eq!(over.kind(), ErrorKind::Invalid, "{over}");
+    let elsewhere =
+        runtime.fork(&graph, &key("r"), Position::Latest).id("else").start_at("double").await.unwrap();
+    let Outcome::Completed(state) = elsewhere.wait().await.unwrap() else { panic!() };
+    assert_eq!(state.get::<i64>("n").unwrap(), Some(36));
+    let stranger = runtime.fork(&graph, &key("r"), Position::Latest).start_at("nowhere").await.unwrap_err();
+    assert_eq!(stranger.kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_is_forked_from_where_it_was() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = graph("double");
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    runtime.cancel(&key("r"), "no").await.unwrap();
+    let fork = runtime.fork(&graph, &key("r"), Position::Latest).id("f").await.unwrap();
+    let Outcome::Interrupted(questions) = fork.wait().await.unwrap() else { panic!() };
+    assert_eq!(questions[0].id, "ok@1:gate");
+}
+
+#[tokio::test]
+async fn verification_finds_the_first_record_at_which_a_graph_parts() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let same = runtime.verify(&graph("double"), &key("r")).await.unwrap();
+    assert_eq!((same.divergence, same.checked), (None, 4));
+    let other = runtime.verify(&graph("triple"), &key("r")).await.unwrap().divergence.unwrap();
+    assert_eq!(other.node.as_ref().unwrap().as_str(), "ok");
+    assert!(other.what.contains("it led to double, and would lead to triple"), "{other}");
+    let golden = runtime.export(&key("r")).await.unwrap();
+    assert!(verify_golden(&graph("double"), &golden).await.unwrap().divergence.is_none());
+    assert!(verify_golden(&graph("triple"), &golden).await.unwrap().divergence.is_some());
+}
+
+#[tokio::test]
+async fn an_exported_run_is_imported_as_it_was() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let text = runtime.export(&key("r")).await.unwrap();
+    let elsewhere = MemoryStore::new();
+    let other = Runtime::builder(elsewhere.clone()).build().await.unwrap();
+    assert_eq!(other.import(&text, None).await.unwrap(), key("r"));
+    assert_eq!(other.import(&text, None).await.unwrap(), key("r"));
+    assert_eq!(other.export(&key("r")).await.unwrap(), text);
+    other.import(&text, Some(key("copy"))).await.unwrap();
+    let (one, two) = (
+        store.load(&key("r"), At::Latest).await.unwrap(),
+        elsewhere.load(&key("copy"), At::Latest).await.unwrap(),
+    );
+    assert_eq!(one, two);
+
+    let cut: String = text.lines().take(3).map(|line| format!("{line}\n")).collect();
+    let spoilt = text.replacen("\"crc\":", "\"crc\":1", 2);
+    for (bad, kind) in [
+        (cut.as_str(), ErrorKind::Invalid),
+        ("", ErrorKind::Invalid),
+        ("{}", ErrorKind::Invalid),
+        (&spoilt, ErrorKind::Corrupt),
+    ] {
+        assert_eq!(other.import(bad, Some(key("bad"))).await.unwrap_err().kind(), kind);
+    }
+    assert!(other.head(&key("bad")).await.unwrap().is_none());
+}
+
+/// A chain of so many nodes that add to a list.
+fn chain(nodes: usize) -> Graph<Context> {
+    let mut builder = Graph::<Context>::builder("chain").channel("path", Reducer::Append);
+    for at in 0..nodes {
+        builder = builder.node(format!("n{at}"), async |cx, _s| {
+            Ok(Context::update().reduce("path", vec![cx.node().to_string()]))
+        });
+    }
+    builder = builder.entry("n0");
+    for at in 1..nodes {
+        builder = builder.edge(format!("n{}", at - 1), format!("n{at}"));
+    }
+    builder.build().unwrap()
+}
+
+#[tokio::test]
+async fn pruning_keeps_what_the_policy_says_and_every_kept_state() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = chain(60);
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let last = runtime.head(&key("r")).await.unwrap().unwrap().seq.get();
+    let mut states = Vec::new();
+    for seq in 0..=last {
+        states.push(runtime.state_at(&graph, &key("r"), Seq::new(seq)).await.unwrap());
+    }
+    let policy = RetentionPolicy::keep_all().keep_last(10);
+    runtime.pin(&key("r"), Seq::new(last - 20)).await.unwrap();
+    runtime.apply_retention(&key("r"), &policy).await.unwrap();
+    assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap().first, Seq::new(last - 20));
+    runtime.unpin(&key("r"), Seq::new(last - 20)).await.unwrap();
+    let (records, bytes) = runtime.apply_retention(&key("r"), &policy).await.unwrap();
+    let first = runtime.head(&key("r")).await.unwrap().unwrap().first.get();
+    // Pinning and unpinning are records as well.
+    assert_eq!((first, records, bytes > 0), (last + 2 - 9, 13, true));
+    for seq in first..=last {
+        let kept = runtime.state_at(&graph, &key("r"), Seq::new(seq)).await.unwrap();
+        assert_eq!(kept, states[usize::try_from(seq).unwrap()], "record {seq}");
+    }
+    let gone = runtime.state_at(&graph, &key("r"), Seq::new(first - 1)).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    assert_eq!(runtime.apply_retention(&key("r"), &policy).await.unwrap(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_run_keeps_its_log_small_as_it_goes() {
+    let store = MemoryStore::new();
+    let policy = RetentionPolicy::keep_all().keep_last(20);
+    let runtime = Runtime::builder(store.clone()).retention(policy).build().await.unwrap();
+    let graph = chain(400);
+    let Outcome::Completed(state) =
+        runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap().len(), 400);
+    // The last look is beside the run: let it end.
+    let settled = async {
+        loop {
+            let head = runtime.head(&key("r")).await.unwrap().unwrap();
+            if head.seq.get() - head.first.get() <= 3 * 20 {
+                return head;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    settled.await;
+}
+
+#[tokio::test]
+async fn a_sweep_removes_what_has_ended_long_ago_part_by_part() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+    let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+    let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let graph = chain(3);
+    for id in 0..25 {
+        runtime.start(&graph, Context::new()).id(format!("r{id}")).await.unwrap().wait().await.unwrap();
+    }
+    clock.advance(Duration::from_secs(3_600));
+    runtime.start(&graph, Context::new()).id("young").await.unwrap().wait().await.unwrap();
+    let policy = RetentionPolicy::keep_all().purge_after(RunStatus::Completed, Duration::from_secs(3_600));
+    let dry = runtime.sweep(&policy, SweepLimits::default(), true).await.unwrap();
+    assert_eq!((dry.runs, dry.purged, dry.next.is_none()), (26, 25, true));
+    let (mut limits, mut purged, mut records) = (SweepLimits::default().with_runs(10), 0, 0);
+    loop {
+        let report = runtime.sweep(&policy, limits.clone(), false).await.unwrap();
+        assert!(report.runs <= 10 && report.failed.is_empty());
+        purged += report.purged;
+        records += report.records;
+        match report.next {
+            Some(next) => limits = limits.with_cursor(next),
+            None => break,
+        }
+    }
+    assert_eq!((purged, records), (25, dry.records));
+    assert!(runtime.head(&key("young")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_state_of_an_older_version_is_brought_forward_step_by_step() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let old = graph("double");
+    runtime.start(&old, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    runtime.respond(&key("r"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    let build = |steps: u32| {
+        let mut builder = Graph::<Context>::builder("g").channel("path", Reducer::Append).state_version(3);
+        for from in 1..=steps {
+            builder = builder.migrate(from, move |channels| {
+                let n = channels.get("n").and_then(serde_json::Value::as_i64).unwrap_or_default();
+                channels.insert("n".into(), (n * 10 + i64::from(from)).into());
+                Ok(())
+            });
+        }
+        builder
+            .node("count", async |_cx, _s| Ok(()))
+            .effect(Effect::Pure)
+            .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+            .node("double", async |_cx, _s| Ok(()))
+            .node("triple", async |_cx, _s| Ok(()))
+            .entry("count")
+            .edge("count", "ok")
+            .edge("ok", "double")
+            .edge("double", "triple")
+            .build()
+            .unwrap()
+    };
+    let head = runtime.head(&key("r")).await.unwrap().unwrap();
+    let error = runtime.resume(&build(1), "r").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GraphChanged, "{error}");
+    assert!(error.to_string().contains("add `.migrate(2, ..)`"), "{error}");
+    assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap(), head, "nothing was changed");
+    let Outcome::Completed(state) = runtime.resume(&build(2), "r").await.unwrap().wait().await.unwrap()
+    else {
+        panic!()
+    };
+    assert_eq!(state.get::<i64>("n").unwrap(), Some(112));
+    let stale = runtime.state_at(&old, &key("r"), Position::Latest).await.unwrap_err();
+    assert_eq!(stale.kind(), ErrorKind::GraphChanged, "{stale}");
+}
+
+#[tokio::test]
+async fn a_post_mortem_tells_what_happened_and_why() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = Graph::<Context>::builder("g")
+        .node("fails", async |_cx, _s| {
+            let error: Result<(), _> = Err(std::io::Error::other("no | network"));
+            error?;
+            Ok(())
+        })
+        .retry(RetryPolicy::none().with_attempts(2))
+        .entry("fails")
+        .build()
+        .unwrap();
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let text = runtime.post_mortem(&key("r")).await.unwrap();
+    for part in [
+        "# Run default/r: failed",
+        "attempt 1 of `fails@1` failed",
+        "failed for good after 2 attempts",
+        "no \\| network",
+        "`fails@1` stopped the run",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}

@@ -1,0 +1,225 @@
+//! Appending: a batch in one statement and one round trip, and a second look only at what was refused.
+
+use std::collections::HashSet;
+
+use ferrata_core::store::{RunAppend, check_append};
+use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey, Seq};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row as _};
+
+use crate::batch::{Batch, Statements, check};
+use crate::db::{Db, Sql};
+use crate::error::{Call, Fault, fault};
+use crate::row::seq;
+use crate::{single, tail};
+
+const OPERATION: &str = "store.append";
+
+/// How many bytes of bodies go into one statement, unless one entry alone has more.
+///
+/// The runtime's batches have 4 MiB at most; this bounds what others hand in, so that the server never holds much more.
+const MAX_STATEMENT: usize = 32 << 20;
+
+/// The statements of appending.
+#[derive(Clone, Debug)]
+pub(crate) struct Appending {
+    pub(crate) statements: Statements,
+    pub(crate) single: Sql,
+    pub(crate) look: Sql,
+}
+
+/// Where an append goes: through the pool, or into somebody's transaction.
+pub(crate) enum Via<'c> {
+    Pool(&'c Db),
+    Transaction { connection: &'c mut PgConnection, prepared: bool },
+}
+
+impl Via<'_> {
+    async fn write(&mut self, query: Query<'static, Postgres, PgArguments>) -> Result<Vec<PgRow>, Fault> {
+        match self {
+            Self::Pool(db) => db.write(query).await,
+            Self::Transaction { connection, prepared } => {
+                let query = query.persistent(*prepared);
+                query.fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
+            }
+        }
+    }
+
+    async fn read(
+        &mut self,
+        make: impl Fn() -> Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Fault> {
+        match self {
+            Self::Pool(db) => db.read(make).await,
+            Self::Transaction { connection, prepared } => {
+                let query = make().persistent(*prepared);
+                query.fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
+            }
+        }
+    }
+}
+
+/// One result for each entry, once it is known.
+struct Results(Vec<Option<Result<HeadRef>>>);
+
+impl Appending {
+    /// Appends each entry, and says what became of each.
+    pub(crate) async fn run(&self, mut via: Via<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
+        let mut results = Results(vec![None; batch.len()]);
+        let mut seen = HashSet::with_capacity(batch.len());
+        let mut waiting = Vec::with_capacity(batch.len());
+        for (place, append) in batch.iter().enumerate() {
+            match admit(&mut seen, append) {
+                Ok(()) => waiting.push(place),
+                Err(error) => results.0[place] = Some(Err(error)),
+            }
+        }
+        for chunk in chunks(batch, &waiting) {
+            self.write(&mut via, batch, chunk, &mut results).await;
+        }
+        let unanswered = |run: &RunKey| {
+            // Every entry is answered above; this says so instead of a panic.
+            let message = "the entry was left without an answer; retry the same records";
+            Error::new(ErrorKind::Indeterminate, message).with_operation(OPERATION).with_run(run)
+        };
+        results
+            .0
+            .into_iter()
+            .zip(batch)
+            .map(|(result, append)| result.unwrap_or_else(|| Err(unanswered(&append.run))))
+            .collect()
+    }
+
+    /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
+    async fn write(&self, via: &mut Via<'_>, batch: &[RunAppend], places: &[usize], results: &mut Results) {
+        let Err(refused) = self.write_together(via, batch, places, results).await else { return };
+        // In somebody's transaction nothing more can be done once a statement has failed.
+        if refused.is_about_values() && places.len() > 1 && matches!(via, Via::Pool(_)) {
+            for place in places {
+                if let Err(refused) = self.write_together(via, batch, &[*place], results).await {
+                    results.0[*place] = Some(Err(refused.of_run(OPERATION, &batch[*place].run)));
+                }
+            }
+            return;
+        }
+        for place in places {
+            results.0[*place] = Some(Err(refused.again().of_run(OPERATION, &batch[*place].run)));
+        }
+    }
+
+    /// Makes the statement, and says which entries are in it; `None` if none is.
+    fn query(
+        &self,
+        batch: &[RunAppend],
+        places: &[usize],
+        results: &mut Results,
+    ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
+        if let [place] = places
+            && let Some(query) = single::bind(&self.single, &batch[*place])
+        {
+            return Some((query, vec![*place]));
+        }
+        let mut columns = Batch::default();
+        let mut sent = Vec::with_capacity(places.len());
+        for place in places {
+            let append = &batch[*place];
+            let Some(last) = append.records.last() else { continue };
+            match columns.push(append, &last.header) {
+                Ok(()) => sent.push(*place),
+                Err(error) => results.0[*place] = Some(Err(error.with_run(&append.run))),
+            }
+        }
+        (!sent.is_empty()).then(|| (columns.query(&self.statements), sent))
+    }
+
+    async fn write_together(
+        &self,
+        via: &mut Via<'_>,
+        batch: &[RunAppend],
+        places: &[usize],
+        results: &mut Results,
+    ) -> Result<(), Fault> {
+        let Some((query, sent)) = self.query(batch, places, results) else { return Ok(()) };
+        let rows = via.write(query).await?;
+        for row in &rows {
+            let (place, result) = answer(row, batch, &sent).map_err(|error| fault(&error, Call::Write))?;
+            results.0[place] = result;
+        }
+        let refused: Vec<_> = (0..).zip(&sent).filter(|(_, place)| results.0[**place].is_none()).collect();
+        let entries: Vec<(i32, &RunAppend)> =
+            refused.iter().map(|(n, place)| (*n, &batch[**place])).collect();
+        if !entries.is_empty() {
+            let looked = via.read(|| tail::look(&self.look, &entries)).await;
+            for ((n, append), (_, place)) in entries.iter().zip(&refused) {
+                results.0[**place] = Some(match &looked {
+                    Ok(rows) => {
+                        let its = |row: &&PgRow| row.try_get::<i32, _>(0).is_ok_and(|of| of == *n);
+                        let rows: Vec<_> = rows.iter().filter(its).collect();
+                        tail::decide(append, &rows)
+                    }
+                    Err(failed) => Err(in_doubt(failed, &append.run)),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what must not be sent.
+fn admit<'a>(seen: &mut HashSet<&'a RunKey>, append: &'a RunAppend) -> Result<()> {
+    if !seen.insert(&append.run) {
+        let message = "the run stands in the batch already; join its records into one entry";
+        return Err(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION).with_run(&append.run));
+    }
+    check_append(append)?;
+    check(append).map_err(|refused| refused.of_run(OPERATION, &append.run))
+}
+
+/// Cuts a batch so that no statement holds too much.
+fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
+    let size = |place: &usize| batch[*place].records.iter().map(|record| record.body.len()).sum::<usize>();
+    let (mut chunks, mut from, mut bytes) = (Vec::new(), 0, 0);
+    for (at, place) in places.iter().enumerate() {
+        let more = size(place);
+        if at > from && bytes + more > MAX_STATEMENT {
+            chunks.push(&places[from..at]);
+            (from, bytes) = (at, 0);
+        }
+        bytes += more;
+    }
+    if from < places.len() {
+        chunks.push(&places[from..]);
+    }
+    chunks
+}
+
+/// Reads one row of the answer: the place of the entry, and its result unless it needs a second look.
+fn answer(
+    row: &PgRow,
+    batch: &[RunAppend],
+    sent: &[usize],
+) -> Result<(usize, Option<Result<HeadRef>>), sqlx::Error> {
+    let n: i32 = row.try_get(0)?;
+    let place = usize::try_from(n).ok().and_then(|n| sent.get(n)).copied();
+    let place = place.ok_or_else(|| sqlx::Error::Protocol("an answer to no entry".to_owned()))?;
+    let append = &batch[place];
+    let last = append.records.last().map(|record| record.header.head());
+    if row.try_get(1)? {
+        return Ok((place, last.map(Ok)));
+    }
+    let (number, id) = (row.try_get::<i64, _>(2)?, RecordId::from_uuid(row.try_get(3)?));
+    let actual = HeadRef { seq: seq(number).unwrap_or(Seq::new(0)), id };
+    // The same last record: it may be a repeat of what is there.
+    let needs_look = last.is_some_and(|last| last.id == actual.id);
+    Ok((place, (!needs_look).then(|| Err(tail::conflict(&append.run, Some(actual))))))
+}
+
+/// The records were not written now, but may have been before, by a try whose reply was lost.
+fn in_doubt(failed: &Fault, run: &RunKey) -> Error {
+    let message = "whether the records are there already could not be read; retry the same records";
+    Error::new(ErrorKind::Indeterminate, message)
+        .with_operation(OPERATION)
+        .with_run(run)
+        .with_source(failed.again().into_error(OPERATION))
+}

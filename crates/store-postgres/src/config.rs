@@ -1,0 +1,213 @@
+//! The options of the store, and the URL that names one.
+
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ferrata_core::{Error, ErrorKind, Result};
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
+
+/// How a [`PostgresStore`](crate::PostgresStore) uses the database. The defaults suit most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PostgresOptions {
+    /// The schema of the tables; `ferrata` by default. 1 to 32 of `a-z 0-9 _`.
+    pub schema: String,
+    /// What the names of all tables begin with; empty by default. Up to 20 of `a-z 0-9 _`.
+    pub prefix: String,
+    /// How many connections to keep at most; 10 by default. Without meaning for a pool handed in.
+    ///
+    /// Raised: more calls are under way at once, and more of the server's connections are taken (by each process). Lowered:
+    /// the reverse. The runtime itself appends on four at most.
+    pub connections: NonZeroU32,
+    /// How long to wait for a connection; 10 seconds by default. Without meaning for a pool handed in.
+    ///
+    /// Raised: an outage is noticed later. Lowered: a burst of calls is taken for an outage. When it ends, the call fails with
+    /// [`ErrorKind::Unavailable`] and nothing was changed.
+    pub acquire_timeout: Duration,
+    /// Whether to keep prepared statements on each connection; true by default.
+    ///
+    /// False is for poolers that share connections by transaction and do not know prepared statements (PgBouncer before
+    /// 1.21): each call is then a transaction of its own with four round trips in place of one.
+    pub prepared: bool,
+    /// Whether to send and receive notices; true by default.
+    ///
+    /// False where nobody needs to hear of a change within milliseconds. A process that subscribes keeps one connection more.
+    pub notices: bool,
+    /// Where to listen for notices, if the store itself is reached through a pooler that shares connections by transaction,
+    /// on which nobody can listen: the URL of the server. Absent by default: where the store is.
+    pub listen_url: Option<SecretUrl>,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            schema: "ferrata".to_owned(),
+            prefix: String::new(),
+            connections: NonZeroU32::MIN.saturating_add(9),
+            acquire_timeout: Duration::from_secs(10),
+            prepared: true,
+            notices: true,
+            listen_url: None,
+        }
+    }
+}
+
+impl PostgresOptions {
+    /// Sets the schema of the tables.
+    #[must_use]
+    pub fn with_schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Sets what the names of all tables begin with.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets how many connections to keep at most.
+    #[must_use]
+    pub fn with_connections(mut self, connections: NonZeroU32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets how long to wait for a connection.
+    #[must_use]
+    pub fn with_acquire_timeout(mut self, acquire_timeout: Duration) -> Self {
+        self.acquire_timeout = acquire_timeout;
+        self
+    }
+
+    /// Sets whether to keep prepared statements on each connection.
+    #[must_use]
+    pub fn with_prepared(mut self, prepared: bool) -> Self {
+        self.prepared = prepared;
+        self
+    }
+
+    /// Sets whether to send and receive notices.
+    #[must_use]
+    pub fn with_notices(mut self, notices: bool) -> Self {
+        self.notices = notices;
+        self
+    }
+
+    /// Sets where to listen for notices.
+    #[must_use]
+    pub fn with_listen_url(mut self, url: impl Into<String>) -> Self {
+        self.listen_url = Some(SecretUrl(url.into()));
+        self
+    }
+}
+
+/// A URL that may hold a password: it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    pub(crate) fn parse(&self) -> Result<PgConnectOptions> {
+        connect_options(&self.0)
+    }
+}
+
+impl std::fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
+/// Reads where to connect and the options from a URL; what the URL says counts more than `options`.
+pub(crate) fn read_url(
+    url: &str,
+    mut options: PostgresOptions,
+) -> Result<(PgConnectOptions, PostgresOptions)> {
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut rest = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let bad = |wanted: &str| {
+            let message = format!("`{name}` in the store's URL is not {wanted}; change it or leave it out");
+            Error::new(ErrorKind::Invalid, message)
+        };
+        let truth = |value: &str| value.parse::<bool>().map_err(|_| bad("true or false"));
+        match name {
+            "schema" => value.clone_into(&mut options.schema),
+            "prefix" => value.clone_into(&mut options.prefix),
+            "connections" => {
+                options.connections = value.parse().map_err(|_| bad("a number from 1 on"))?;
+            }
+            "acquire_timeout_ms" => {
+                let ms = value.parse().map_err(|_| bad("a number of milliseconds"))?;
+                options.acquire_timeout = Duration::from_millis(ms);
+            }
+            "prepared" => options.prepared = truth(value)?,
+            "notices" => options.notices = truth(value)?,
+            _ => rest.push(pair),
+        }
+    }
+    let place = if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) };
+    Ok((connect_options(&place)?, options))
+}
+
+fn connect_options(url: &str) -> Result<PgConnectOptions> {
+    let is_ours = ["postgres://", "postgresql://"]
+        .iter()
+        .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
+    // The parser's own error may repeat what it could not read, a password among it.
+    let options = PgConnectOptions::from_str(url).ok().filter(|_| is_ours).ok_or_else(|| {
+        let message = "the store's URL cannot be read; write postgres://user:password@host:port/database, \
+                       with special characters of the password as %41";
+        Error::new(ErrorKind::Invalid, message)
+    })?;
+    let options = match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("ferrata"),
+    };
+    // A log of statements tells nothing here that a span around the call does not.
+    Ok(options.disable_statement_logging())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_gives_place_and_options() {
+        let url = "postgres://me:secret@db.example:6000/app?schema=s&prefix=p_&connections=3&sslmode=disable\
+                   &acquire_timeout_ms=250&prepared=false&notices=false";
+        let (connect, options) = read_url(url, PostgresOptions::default()).unwrap();
+        assert_eq!((connect.get_host(), connect.get_port()), ("db.example", 6000));
+        assert_eq!(connect.get_database(), Some("app"));
+        let wanted = PostgresOptions::default()
+            .with_schema("s")
+            .with_prefix("p_")
+            .with_connections(NonZeroU32::MIN.saturating_add(2))
+            .with_acquire_timeout(Duration::from_millis(250))
+            .with_prepared(false)
+            .with_notices(false);
+        assert_eq!(options, wanted);
+    }
+
+    #[test]
+    fn no_error_and_no_debug_shows_a_secret() {
+        for url in [
+            "postgres://me:secret@host:port/db",
+            "postgres://me:secret@[host/db",
+            "mysql://me:secret@host/db",
+            "postgres://me:secret@host/db?connections=secret",
+            "postgres://me:secret@host/db?prepared=secret",
+            "secret",
+        ] {
+            let error = read_url(url, PostgresOptions::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+        let options = PostgresOptions::default().with_listen_url("postgres://me:secret@host/db");
+        assert!(!format!("{options:?}").contains("secret"), "{options:?}");
+    }
+}

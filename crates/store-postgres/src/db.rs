@@ -1,0 +1,156 @@
+//! The connections: how a statement comes to the server, and when it is tried again.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ferrata_core::Result;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
+
+use crate::config::PostgresOptions;
+use crate::error::{Call, Fault, fault, is_lost};
+use crate::tasks::to_its_end;
+
+/// A statement with its names filled in; the same text is prepared once on each connection.
+pub(crate) type Sql = Arc<str>;
+
+/// How long a connection may have been idle before it is asked whether it is still there.
+///
+/// Asking costs a round trip, so it is not done for each call. A connection used within the last second is as good as sure.
+const TRUSTED: Duration = Duration::from_secs(1);
+
+/// How often a read is tried on another connection when one turns out to be dead: a restart of the server leaves several.
+const READS: u32 = 4;
+
+/// A pool, and how statements are sent through it.
+#[derive(Clone)]
+pub(crate) struct Db {
+    pool: Arc<OnceLock<PgPool>>,
+    connect: PgConnectOptions,
+    options: Arc<PostgresOptions>,
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The settings of the connection hold a password.
+        f.debug_struct("Db").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Makes a pool that connects when it is first used.
+fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(options.connections.get())
+        .acquire_timeout(options.acquire_timeout)
+        .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move { Ok(meta.idle_for < TRUSTED || connection.ping().await.is_ok()) })
+        })
+        .connect_lazy_with(connect)
+}
+
+/// Begins a statement.
+pub(crate) fn query<'q>(sql: &Sql) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+impl Db {
+    /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
+    pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
+        Self { pool: Arc::default(), connect, options: Arc::new(options) }
+    }
+
+    /// Uses a pool of somebody else's.
+    pub(crate) fn of_pool(pool: PgPool, options: PostgresOptions) -> Self {
+        let db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
+        db.pool.get_or_init(|| pool);
+        db
+    }
+
+    pub(crate) fn connect(&self) -> &PgConnectOptions {
+        &self.connect
+    }
+
+    pub(crate) fn options(&self) -> &PostgresOptions {
+        &self.options
+    }
+
+    /// Waits for a connection, for a bounded time; nothing was sent if this fails.
+    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
+        let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
+        pool.acquire().await.map_err(|error| fault(&error, Call::Read))
+    }
+
+    /// Reads, on another connection if one turns out to be dead.
+    pub(crate) async fn read(
+        &self,
+        make: impl Fn() -> Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Fault> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let connection = self.acquire().await?;
+            match self.send(connection, make(), Call::Read).await? {
+                Ok(rows) => return Ok(rows),
+                Err(error) if is_lost(&error) && tries < READS => {}
+                Err(error) => return Err(fault(&error, Call::Read)),
+            }
+        }
+    }
+
+    /// Writes with one statement, which is never sent twice.
+    pub(crate) async fn write(
+        &self,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, Fault> {
+        let connection = self.acquire().await?;
+        self.send(connection, query, Call::Write).await?.map_err(|error| fault(&error, Call::Write))
+    }
+
+    /// Sends one statement, in a transaction of its own.
+    async fn send(
+        &self,
+        mut connection: PoolConnection<Postgres>,
+        query: Query<'static, Postgres, PgArguments>,
+        call: Call,
+    ) -> Result<Result<Vec<PgRow>, sqlx::Error>, Fault> {
+        if self.options.prepared {
+            let sent = query.fetch_all(&mut *connection).await;
+            return Ok(put_back(connection, sent));
+        }
+        // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
+        // send both to the same server process.
+        let sent = async move {
+            let sent = in_transaction(&mut connection, query.persistent(false)).await;
+            Ok(put_back(connection, sent))
+        };
+        match (to_its_end(sent).await, call) {
+            (Err(_), Call::Read) => Ok(Err(sqlx::Error::WorkerCrashed)),
+            (sent, _) => sent,
+        }
+    }
+}
+
+async fn in_transaction(
+    connection: &mut PgConnection,
+    query: Query<'static, Postgres, PgArguments>,
+) -> Result<Vec<PgRow>, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let rows = query.fetch_all(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(rows)
+}
+
+/// Gives a connection back to the pool, but not one that is dead.
+pub(crate) fn put_back<T>(
+    mut connection: PoolConnection<Postgres>,
+    sent: Result<T, sqlx::Error>,
+) -> Result<T, sqlx::Error> {
+    if sent.as_ref().err().is_some_and(is_lost) {
+        connection.close_on_drop();
+    }
+    sent
+}

@@ -1,0 +1,277 @@
+//! What the driver and the server say, and what a caller does about it: the one table.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use ferrata_core::{Error, ErrorKind, RunKey};
+use sqlx::postgres::PgDatabaseError;
+
+/// What a lost connection leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Nothing was sent, or what was sent changes nothing: a lost reply is no more than that.
+    Read,
+    /// What was sent may have been done although the reply was lost.
+    Write,
+}
+
+/// A failure of the driver or the server, told apart once.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Cause>,
+    is_about_values: bool,
+}
+
+/// What the server or the driver said: the code and the message, without the detail, which may hold what was to be stored.
+#[derive(Debug)]
+struct Cause(String);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Cause {}
+
+impl Fault {
+    /// Says what went wrong in our own words.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None, is_about_values: false }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Tells whether a value was refused, so that the other entries of a batch may be accepted without it.
+    pub(crate) fn is_about_values(&self) -> bool {
+        self.is_about_values
+    }
+
+    /// The error for the caller.
+    pub(crate) fn into_error(self, operation: &'static str) -> Error {
+        let error = Error::new(self.kind, self.message).with_operation(operation);
+        match self.source {
+            Some(cause) => error.with_source(cause),
+            None => error,
+        }
+    }
+
+    /// The error for the caller, about a run.
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
+        self.into_error(operation).with_run(run)
+    }
+
+    /// The same for another entry of the batch.
+    pub(crate) fn again(&self) -> Self {
+        let source = self.source.as_ref().map(|cause| Cause(cause.0.clone()));
+        Self { kind: self.kind, message: self.message.clone(), source, is_about_values: self.is_about_values }
+    }
+}
+
+/// Tells whether the connection is gone, so that another one may do what this one did not.
+pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(error) => {
+            error.code().is_some_and(|code| matches!(verdict(&code).0, Verdict::Ended))
+        }
+        _ => false,
+    }
+}
+
+/// Puts an error of the driver into a kind.
+pub(crate) fn fault(error: &sqlx::Error, call: Call) -> Fault {
+    let lost = match call {
+        Call::Read => ErrorKind::Unavailable,
+        Call::Write => ErrorKind::Indeterminate,
+    };
+    let (kind, message) = match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default().into_owned();
+            let (verdict, what) = verdict(&code);
+            let kind = match verdict {
+                Verdict::Kind(kind) => *kind,
+                Verdict::Ended => lost,
+            };
+            (kind, format!("{what} (SQLSTATE {code})"))
+        }
+        sqlx::Error::PoolTimedOut => (
+            ErrorKind::Unavailable,
+            "no connection came free in time, or the server does not accept any; retry, allow more connections, or look \
+             whether the server runs"
+                .to_owned(),
+        ),
+        sqlx::Error::PoolClosed => (ErrorKind::Closed, "the connection pool was closed; open another".to_owned()),
+        sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
+            (lost, "the connection to the server was lost; retry".to_owned())
+        }
+        sqlx::Error::Protocol(_) => (
+            lost,
+            "the server answered what the driver does not understand; if a pooler that shares connections by transaction \
+             stands between, set `prepared` to false"
+                .to_owned(),
+        ),
+        sqlx::Error::Tls(_) => (
+            ErrorKind::Unsupported,
+            "the server and this process agree on no encryption; look at sslmode and the certificates".to_owned(),
+        ),
+        sqlx::Error::Configuration(_) => (
+            ErrorKind::Invalid,
+            "the settings of the connection cannot be used; look at the store's URL".to_owned(),
+        ),
+        sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::Decode(_)
+        | sqlx::Error::ColumnNotFound(_)
+        | sqlx::Error::ColumnIndexOutOfBounds { .. }
+        | sqlx::Error::TypeNotFound { .. } => (
+            ErrorKind::Corrupt,
+            "a table is not as this library makes it; compare it with the migrations".to_owned(),
+        ),
+        sqlx::Error::Encode(_) => {
+            (ErrorKind::TooLarge, "the values are more than one message can hold; write fewer at once".to_owned())
+        }
+        _ => (lost, "the driver failed; retry".to_owned()),
+    };
+    let is_about_values = match error {
+        sqlx::Error::Encode(_) => true,
+        sqlx::Error::Database(error) => {
+            error.code().is_some_and(|code| code.starts_with("22") || code.starts_with("54"))
+        }
+        _ => false,
+    };
+    Fault { kind, message, source: Some(cause(error)), is_about_values }
+}
+
+fn cause(error: &sqlx::Error) -> Cause {
+    match error {
+        sqlx::Error::Database(error) => match error.try_downcast_ref::<PgDatabaseError>() {
+            Some(error) => Cause(format!("{}: {}", error.code(), error.message())),
+            None => Cause("the server refused".to_owned()),
+        },
+        // May repeat the settings.
+        sqlx::Error::Configuration(_) => Cause("the driver refused the settings".to_owned()),
+        other => Cause(other.to_string()),
+    }
+}
+
+enum Verdict {
+    /// The server rolled the statement back and says why.
+    Kind(ErrorKind),
+    /// The server ended the session: before, within or just after the statement.
+    Ended,
+}
+
+/// The table: the first row that fits, a code of five or the class it begins with.
+///
+/// An error of the server rolls the statement back, so that nothing was written, with one exception: what ends the session may
+/// come after the commit and before the reply.
+const TABLE: &[(&str, Verdict, &str)] = {
+    use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
+    use Verdict::{Ended, Kind};
+    &[
+        ("08", Ended, "the connection to the server was lost; retry"),
+        ("0A", Kind(Unsupported), "the server cannot do this; use PostgreSQL 14 or later"),
+        ("22", Kind(Invalid), "the server refused a value"),
+        ("23", Kind(Corrupt), "a record stands where none should be; restore the tables from a backup"),
+        (
+            "25006",
+            Kind(Unavailable),
+            "the server only reads (a standby, or set so); connect to the one that writes, or wait until it does",
+        ),
+        ("25P02", Kind(Invalid), "the transaction has failed before this call; roll it back and begin anew"),
+        ("25P03", Ended, "the transaction was idle for too long; begin anew"),
+        ("25P04", Ended, "the transaction took too long; begin anew"),
+        (
+            "26",
+            Kind(Unavailable),
+            "the prepared statement is not on this connection; if a pooler that shares connections by transaction stands \
+             between, set `prepared` to false",
+        ),
+        ("28P01", Kind(Invalid), "the server refused the password; correct the store's URL"),
+        ("28", Kind(Invalid), "the server does not let this user in; correct the store's URL or pg_hba.conf"),
+        ("3D000", Kind(Invalid), "there is no such database; create it, or correct the store's URL"),
+        ("3F000", Kind(Invalid), "there is no such schema; call `setup`, or correct the schema"),
+        ("40001", Kind(Unavailable), "another transaction got in the way; nothing was written, retry"),
+        ("40P01", Kind(Unavailable), "the server ended a deadlock; nothing was written, retry"),
+        ("40", Kind(Unavailable), "the server rolled the transaction back; retry"),
+        (
+            "42501",
+            Kind(Invalid),
+            "the user may not do this; grant it the tables, or let another user run the migrations",
+        ),
+        ("42P01", Kind(Invalid), "the tables are not there; call `setup`, or correct schema and prefix"),
+        (
+            "42703",
+            Kind(Unsupported),
+            "a table lacks a column; another version made it: call `setup`, or use that version",
+        ),
+        (
+            "42P05",
+            Kind(Unavailable),
+            "the prepared statement is there already; if a pooler that shares connections by transaction stands between, \
+             set `prepared` to false",
+        ),
+        (
+            "42",
+            Kind(Unsupported),
+            "the server does not accept the statement; compare the tables with the migrations",
+        ),
+        ("53100", Kind(Unavailable), "the server's disk is full; make room"),
+        ("53200", Kind(Unavailable), "the server is out of memory; retry, or write less at once"),
+        ("53300", Kind(Unavailable), "the server takes no more connections; retry, or use smaller pools"),
+        ("53400", Kind(Unavailable), "a limit of the server is reached; retry, or raise it"),
+        ("53", Kind(Unavailable), "the server is out of a resource; retry"),
+        ("54", Kind(TooLarge), "a value is over a limit of the server; make it smaller"),
+        ("55P03", Kind(Unavailable), "another transaction holds the lock; retry"),
+        ("55", Kind(Unavailable), "the server is not in the state for this; retry"),
+        (
+            "57014",
+            Kind(Unavailable),
+            "the server cancelled the statement, by its time limit or an operator; nothing was written, retry",
+        ),
+        ("57P03", Kind(Unavailable), "the server is starting or stopping; retry"),
+        ("57P04", Kind(Invalid), "the database was dropped; correct the store's URL"),
+        ("57", Ended, "the server ended the session; retry"),
+        ("58", Kind(Unavailable), "the server cannot read or write its files; look at its log"),
+        ("F0", Kind(Unavailable), "the server's configuration is broken; look at its log"),
+        ("XX001", Kind(Corrupt), "the server found damaged data; look at its log, restore from a backup"),
+        ("XX002", Kind(Corrupt), "the server found a damaged index; look at its log, rebuild it"),
+        ("XX", Kind(Unavailable), "the server failed inside; look at its log, retry"),
+    ]
+};
+
+fn verdict(code: &str) -> (&'static Verdict, &'static str) {
+    const OTHER: &Verdict = &Verdict::Kind(ErrorKind::Unavailable);
+    TABLE
+        .iter()
+        .find(|(start, ..)| code.starts_with(start))
+        .map_or((OTHER, "the server refused; look at its log"), |(_, verdict, what)| (verdict, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_row_hides_a_later_one() {
+        for (place, (code, ..)) in TABLE.iter().enumerate() {
+            let first = TABLE.iter().position(|(start, ..)| code.starts_with(start));
+            assert_eq!(first, Some(place), "the row {code} is never reached");
+        }
+    }
+
+    #[test]
+    fn a_lost_connection_leaves_a_doubt_only_of_a_write() {
+        let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        assert_eq!(fault(&lost(), Call::Read).kind(), ErrorKind::Unavailable);
+        assert_eq!(fault(&lost(), Call::Write).kind(), ErrorKind::Indeterminate);
+        assert!(is_lost(&lost()));
+        assert_eq!(fault(&sqlx::Error::PoolTimedOut, Call::Write).kind(), ErrorKind::Unavailable);
+        assert!(!is_lost(&sqlx::Error::PoolTimedOut));
+    }
+}

@@ -1,0 +1,26 @@
+//! Who is alive: one row for each executor, by the server's clock.
+
+use std::time::Duration;
+
+use ferrata_core::{ExecutorId, Result};
+
+use crate::db::{Db, Sql, query};
+
+/// Counts a heartbeat, and sweeps out some that ended an hour ago or earlier.
+///
+/// Rows that another sweep holds are passed over, so that no two ever wait for each other.
+pub(crate) const SQL: &str = "\
+    WITH swept AS (DELETE FROM {heartbeats} WHERE executor IN (\
+        SELECT executor FROM {heartbeats} WHERE until < {now} - 3600000 AND executor <> $1 LIMIT 100 \
+        FOR UPDATE SKIP LOCKED)) \
+    INSERT INTO {heartbeats} (executor, until) VALUES ($1, {now} + $2) \
+    ON CONFLICT (executor) DO UPDATE SET until = EXCLUDED.until";
+
+/// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
+const LONGEST_MS: i64 = 1_000 * 365 * 86_400_000;
+
+pub(crate) async fn run(db: &Db, sql: &Sql, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+    let ms = i64::try_from(ttl.as_millis()).unwrap_or(LONGEST_MS).min(LONGEST_MS);
+    let beat = query(sql).bind(*executor.as_uuid()).bind(ms);
+    db.write(beat).await.map(drop).map_err(|failed| failed.into_error("store.heartbeat"))
+}

@@ -1,0 +1,258 @@
+//! Listing runs: the query as SQL that an index answers, a page in one statement.
+
+use std::sync::Arc;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
+use ferrata_core::{Error, ErrorKind, Result, RunId, TenantId};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, Row as _};
+use uuid::Uuid;
+
+use crate::codes;
+use crate::db::{Db, Sql, query};
+use crate::error::{Call, fault};
+use crate::names::Names;
+use crate::row;
+
+const OPERATION: &str = "store.runs";
+
+/// The condition of the indexes `runs_to_adopt` and `runs_of_nobody`, but for the owner.
+const TO_ADOPT: &str = "r.status = 'p' AND r.wake_at IS NULL";
+
+/// The condition of the index `runs_to_wake`, word for word.
+const TO_WAKE: &str = "r.wake_at IS NOT NULL AND r.status IN ('p', 'i', 'w')";
+
+/// A value that is compared with a column.
+#[derive(Clone, Debug)]
+enum Value {
+    Text(String),
+    Number(i64),
+    Id(Uuid),
+    Codes(Vec<i8>),
+}
+
+/// The conditions of a query, and the values they name by number.
+#[derive(Debug, Default)]
+struct Conditions {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    /// Takes a value in, and returns how the statement names it.
+    fn value(&mut self, value: Value) -> String {
+        self.values.push(value);
+        format!("${}", self.values.len())
+    }
+
+    fn and(&mut self, condition: &str) {
+        self.sql.push_str(if self.sql.is_empty() { "" } else { " AND " });
+        self.sql.push_str(condition);
+    }
+
+    /// Only these statuses; any, if there are none.
+    fn one_of(&mut self, codes: Vec<i8>) {
+        if let [code] = *codes {
+            // As a constant, so that partial indexes of it can be used.
+            self.and(&format!("r.status = '{}'", char::from(code.cast_unsigned())));
+        } else if !codes.is_empty() {
+            let named = self.value(Value::Codes(codes));
+            self.and(&format!("r.status = ANY({named}::\"char\"[])"));
+        }
+    }
+
+    fn compare(&mut self, column: &str, how: &str, value: Value) {
+        let named = self.value(value);
+        self.and(&format!("{column} {how} {named}"));
+    }
+}
+
+/// Lists a page of the runs that meet the query.
+pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
+    let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+    let wanted = page.len();
+    let Some((sql, values)) = statement(asked, page.order, after, wanted + 1) else {
+        return Ok(Paged { items: Vec::new(), next: None });
+    };
+    let sql: Sql = Arc::from(names.fill(&sql));
+    let make = || values.iter().cloned().fold(query(&sql), bind);
+    let rows = db.read(make).await.map_err(|failed| failed.into_error(OPERATION))?;
+    let more = rows.len() > wanted;
+    let mut items = Vec::with_capacity(rows.len().min(wanted));
+    let mut last = None;
+    for row in rows.iter().take(wanted) {
+        // The place is taken from the row, so that a page that ends with a run left out goes on after it.
+        last = Some(place(row).map_err(|error| error.with_operation(OPERATION))?);
+        match row::head(row) {
+            Ok(head) => items.push(head),
+            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+        }
+    }
+    Ok(Paged { items, next: last.filter(|_| more).map(|place| cursor_after(&place)) })
+}
+
+fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: Value) -> Query<'q, Postgres, PgArguments> {
+    match value {
+        Value::Text(text) => query.bind(text),
+        Value::Number(number) => query.bind(number),
+        Value::Id(id) => query.bind(id),
+        Value::Codes(codes) => query.bind(codes),
+    }
+}
+
+/// Writes the statement; `None` if no run can meet the query.
+fn statement(
+    asked: &RunQuery,
+    order: Order,
+    after: Option<Place>,
+    limit: usize,
+) -> Option<(String, Vec<Value>)> {
+    let mut conditions = conditions(asked)?;
+    let (comparison, direction) = match order {
+        Order::NewestFirst => ("<", "DESC"),
+        Order::OldestFirst => (">", "ASC"),
+    };
+    if let Some((created, tenant, run)) = after {
+        let created = conditions.value(Value::Number(created));
+        let tenant = conditions.value(Value::Text(tenant));
+        let run = conditions.value(Value::Text(run));
+        conditions.and(&format!("(r.created, r.tenant, r.run) {comparison} ({created}, {tenant}, {run})"));
+    }
+    let codes: Vec<i8> = RunStatus::ALL
+        .into_iter()
+        .filter(|status| asked.statuses.contains(status))
+        .filter_map(codes::of_status)
+        .collect();
+    let codes = if codes.len() == RunStatus::ALL.len() { Vec::new() } else { codes };
+    let order =
+        format!("ORDER BY r.created {direction}, r.tenant {direction}, r.run {direction} LIMIT {limit}");
+    let from = match asked.filter {
+        RunFilter::Orphaned => {
+            conditions.one_of(codes);
+            conditions.and(TO_ADOPT);
+            orphans(&conditions.sql, &order)
+        }
+        RunFilter::Due => {
+            conditions.one_of(codes);
+            conditions.and(TO_WAKE);
+            conditions.and("r.wake_at <= {now}");
+            conditions.and(
+                "NOT EXISTS (SELECT FROM {heartbeats} b WHERE b.executor = r.owner AND b.until > {now})",
+            );
+            plain(&conditions.sql, &order)
+        }
+        _ if codes.len() > 1 => {
+            // The first runs of each status, as a constant, so that the server knows which of them are rare.
+            let each = codes.into_iter().map(|code| {
+                let and = if conditions.sql.is_empty() { "" } else { " AND " };
+                let conditions =
+                    format!("{}{and}r.status = '{}'", conditions.sql, char::from(code.cast_unsigned()));
+                format!("({})", plain(&conditions, &order))
+            });
+            let each: Vec<_> = each.collect();
+            format!("SELECT r.* FROM ({}) r {order}", each.join(" UNION ALL "))
+        }
+        _ => {
+            conditions.one_of(codes);
+            plain(&conditions.sql, &order)
+        }
+    };
+    let sql = format!("SELECT {} FROM ({from}) r {order}", row::head_columns());
+    Some((sql, conditions.values))
+}
+
+fn plain(conditions: &str, order: &str) -> String {
+    let clause = if conditions.is_empty() { "" } else { "WHERE " };
+    format!("SELECT r.* FROM {{runs}} r {clause}{conditions} {order}")
+}
+
+/// The runs of no owner and of each owner without a heartbeat.
+///
+/// The owners are found by going from one to the next in the index, so that the cost follows the number of executors and of
+/// orphans, and not that of all runs in progress.
+fn orphans(conditions: &str, order: &str) -> String {
+    let next = |than: &str| {
+        format!(
+            "(SELECT r.owner FROM {{runs}} r WHERE {TO_ADOPT} AND r.owner {than} ORDER BY r.owner LIMIT 1)"
+        )
+    };
+    let nobody = plain(&format!("r.owner IS NULL AND {conditions}"), order);
+    let of_each = plain(&format!("r.owner = d.owner AND {conditions}"), order);
+    format!(
+        "WITH RECURSIVE owners(owner) AS ({first} UNION ALL SELECT {next} FROM owners o WHERE o.owner IS NOT NULL), \
+         dead AS (SELECT o.owner FROM owners o WHERE o.owner IS NOT NULL \
+             AND NOT EXISTS (SELECT FROM {{heartbeats}} b WHERE b.executor = o.owner AND b.until > {{now}})) \
+         SELECT r.* FROM (({nobody}) UNION ALL (SELECT r.* FROM dead d CROSS JOIN LATERAL ({of_each}) r)) r {order}",
+        first = next("IS NOT NULL"),
+        next = next("> o.owner"),
+    )
+}
+
+/// Writes the conditions of a query but those of statuses and of the filter; `None` if no run can meet them.
+fn conditions(asked: &RunQuery) -> Option<Conditions> {
+    let mut conditions = Conditions::default();
+    if let Some(tenant) = &asked.tenant {
+        conditions.compare("r.tenant", "=", Value::Text(tenant.as_str().to_owned()));
+    }
+    if let Some(workflow) = &asked.workflow {
+        conditions.compare("r.workflow", "=", Value::Text(workflow.as_str().to_owned()));
+    }
+    if let Some(from) = asked.created_from {
+        conditions.compare("r.created", ">=", Value::Number(from.unix_ms()));
+    }
+    if let Some(before) = asked.created_before {
+        conditions.compare("r.created", "<", Value::Number(before.unix_ms()));
+    }
+    if let Some(parent) = &asked.parent {
+        conditions.compare("r.parent_run", "=", Value::Text(parent.run.as_str().to_owned()));
+        conditions.compare("r.parent_tenant", "=", Value::Text(parent.tenant.as_str().to_owned()));
+    }
+    if let Some(owner) = asked.owner {
+        conditions.compare("r.owner", "=", Value::Id(*owner.as_uuid()));
+    }
+    if !asked.labels.is_empty() {
+        let mut labels = serde_json::Map::new();
+        for (key, value) in &asked.labels {
+            // No run has two values of one label, nor a zero character, which the server would refuse.
+            let before = labels.insert(key.clone(), value.as_str().into());
+            let is_other = before.is_some_and(|before| before != value.as_str());
+            if is_other || key.contains('\0') || value.contains('\0') {
+                return None;
+            }
+        }
+        let named = conditions.value(Value::Text(serde_json::Value::Object(labels).to_string()));
+        conditions.and(&format!("r.labels @> {named}::text::jsonb"));
+    }
+    Some(conditions)
+}
+
+/// Where a run stands in listings.
+type Place = (i64, String, String);
+
+fn place(row: &PgRow) -> Result<Place> {
+    let bad = |error| fault(&error, Call::Read).into_error(OPERATION);
+    Ok((row.try_get(row::CREATED).map_err(bad)?, row.try_get(0).map_err(bad)?, row.try_get(1).map_err(bad)?))
+}
+
+/// The cursor is the place of the last run returned; `/` stands in no key.
+fn cursor_after((created, tenant, run): &Place) -> Cursor {
+    Cursor::new(format!("run/{created}/{tenant}/{run}"))
+}
+
+fn parse_cursor(cursor: &Cursor) -> Result<Place> {
+    let parse = |text: &str| {
+        let mut parts = text.strip_prefix("run/")?.split('/');
+        let created = parts.next()?.parse().ok()?;
+        let (tenant, run) = (TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
+        parts.next().is_none().then(|| (created, tenant.to_string(), run.to_string()))
+    };
+    parse(cursor.as_str()).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+            .with_operation(OPERATION)
+    })
+}
+
+#[cfg(test)]
+mod tests;

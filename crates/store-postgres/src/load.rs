@@ -1,0 +1,102 @@
+//! Loading: the newest base at or before a position and what follows it, in one statement.
+
+use ferrata_core::record::Record;
+use ferrata_core::store::At;
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use crate::batch::number;
+use crate::db::{Db, Sql, query};
+use crate::row::{Columns, HEADER, record, seq};
+
+const OPERATION: &str = "store.load";
+
+/// The number of columns before those of the records.
+const BEFORE: usize = 3;
+
+/// The statements: by position, as [`At`] has them.
+#[derive(Clone, Debug)]
+pub(crate) struct Loading {
+    pub(crate) latest: Sql,
+    pub(crate) by_seq: Sql,
+    pub(crate) by_id: Sql,
+}
+
+/// Writes a statement that loads up to `at`, an expression.
+///
+/// It returns a row also when there is no record to load, so that a run without is told from no run. The base is found by
+/// going back from the position through the key: no further than what is to be read anyway.
+pub(crate) fn statement(at: &str) -> String {
+    format!(
+        "SELECT r.first_seq, r.seq, a.seq, {HEADER}, c.body \
+         FROM {{runs}} r \
+         LEFT JOIN LATERAL (SELECT {at} AS seq) a ON true \
+         LEFT JOIN LATERAL (SELECT b.seq FROM {{records}} b WHERE b.run = r.key AND b.seq <= a.seq AND b.base \
+             ORDER BY b.seq DESC LIMIT 1) b ON true \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq >= b.seq AND c.seq <= a.seq \
+         WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
+    )
+}
+
+pub(crate) const LATEST: &str = "r.seq";
+pub(crate) const BY_SEQ: &str = "$3::int8";
+/// Ids are compared within the run only: there is no index of all ids, which would cost each step more than it is worth.
+pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run = r.key AND i.id = $3)";
+
+impl Loading {
+    pub(crate) async fn run(&self, db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
+        let rows = match at {
+            At::Latest => db.read(|| query(&self.latest).bind(tenant).bind(name)).await,
+            At::Seq(seq) => db.read(|| query(&self.by_seq).bind(tenant).bind(name).bind(number(seq))).await,
+            At::Record(id) => {
+                db.read(|| query(&self.by_id).bind(tenant).bind(name).bind(*id.as_uuid())).await
+            }
+        };
+        let rows = rows.map_err(|failed| failed.of_run(OPERATION, run))?;
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        records(&rows, run, at).map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
+    }
+}
+
+fn records(rows: &[PgRow], run: &RunKey, at: At) -> Result<Vec<Record>> {
+    let mut columns = Columns::new(&rows[0], 0);
+    let (first, head) = (seq(columns.next()?)?, seq(columns.next()?)?);
+    let Some(end) = columns.next::<Option<i64>>()?.map(seq).transpose()? else {
+        return Err(missing(at));
+    };
+    if end < first || end > head {
+        return Err(missing(at));
+    }
+    if rows[0].try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_none()) {
+        return Err(corrupt(end, "there is no base at or before the record"));
+    }
+    let records: Vec<Record> = rows.iter().map(|row| record(row, BEFORE, run)).collect::<Result<_>>()?;
+    is_whole(&records, end)?;
+    Ok(records)
+}
+
+/// Checks that no record is missing on the way to the last.
+fn is_whole(records: &[Record], end: Seq) -> Result<()> {
+    for pair in records.windows(2) {
+        let (before, after) = (&pair[0].header, &pair[1].header);
+        if after.seq != before.seq.next() || after.prev != Some(before.id) {
+            return Err(corrupt(before.seq.next(), "the record is gone, or another stands in its place"));
+        }
+    }
+    match records.last() {
+        Some(last) if last.header.seq == end => Ok(()),
+        _ => Err(corrupt(end, "the record is gone")),
+    }
+}
+
+fn missing(at: At) -> Error {
+    Error::new(ErrorKind::NotFound, format!("the run does not hold {at}; it was pruned, or never written"))
+}
+
+fn corrupt(seq: Seq, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup")).with_seq(seq)
+}

@@ -1,0 +1,86 @@
+//! Where the tables are: a schema and a prefix, checked, and put into the statements.
+
+use ferrata_core::{Error, ErrorKind, Result};
+
+/// The longest schema and prefix, so that every name made of them stays below PostgreSQL's 63 bytes.
+const MAX_SCHEMA: usize = 32;
+const MAX_PREFIX: usize = 20;
+
+/// The schema and the prefix of all tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    schema: String,
+    prefix: String,
+}
+
+impl Names {
+    /// Checks both: lower-case letters, digits and underscores, so that they mean the same quoted and not, in any tool.
+    pub(crate) fn new(schema: &str, prefix: &str) -> Result<Self> {
+        let is_plain =
+            |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        let starts = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+        if !(is_plain(schema) && starts(schema) && schema.len() <= MAX_SCHEMA && !schema.starts_with("pg_")) {
+            let message = format!(
+                "the schema is not 1 to {MAX_SCHEMA} of a-z 0-9 _, or begins with a digit or pg_; name another"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if !(prefix.is_empty() || is_plain(prefix) && starts(prefix) && prefix.len() <= MAX_PREFIX) {
+            let message = format!(
+                "the table prefix is not up to {MAX_PREFIX} of a-z 0-9 _, or begins with a digit; name another"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self { schema: schema.to_owned(), prefix: prefix.to_owned() })
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// Returns the full name of a table or view.
+    pub(crate) fn of(&self, name: &str) -> String {
+        format!("\"{}\".{}{name}", self.schema, self.prefix)
+    }
+
+    /// Returns the channel of notices, the same for every process that uses these tables.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}.{}runs", self.schema, self.prefix)
+    }
+
+    /// Puts the names into a statement: `{runs}` is the table of runs, `{prefix}` what names of indexes begin with.
+    pub(crate) fn fill(&self, template: &str) -> String {
+        let mut sql = template.replace("{prefix}", &self.prefix);
+        for name in ["runs", "records", "heartbeats", "migrations", "run_list", "record_list", "failed_today"]
+        {
+            sql = sql.replace(&format!("{{{name}}}"), &self.of(name));
+        }
+        // What the server's clock says, in milliseconds: constant within a statement, so that an index can be searched for it.
+        sql.replace("{now}", "floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_are_taken() {
+        for (schema, prefix) in [("ferrata", ""), ("_a1", "app_"), (&*"s".repeat(32), &*"p".repeat(20))] {
+            assert!(Names::new(schema, prefix).is_ok(), "{schema} {prefix}");
+        }
+        for schema in ["", "1a", "A", "a-b", "a\"b", "a b", "pg_x", "é", &*"s".repeat(33)] {
+            assert_eq!(Names::new(schema, "").unwrap_err().kind(), ErrorKind::Invalid, "{schema}");
+        }
+        for prefix in ["1", "A", "a.", "a;--", &*"p".repeat(21)] {
+            assert_eq!(Names::new("a", prefix).unwrap_err().kind(), ErrorKind::Invalid, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn every_place_in_a_statement_is_filled() {
+        let names = Names::new("s", "p_").unwrap();
+        assert_eq!(names.fill("{runs} {prefix}x {records}"), "\"s\".p_runs p_x \"s\".p_records");
+        assert!(!names.fill(include_str!("../migrations/0001_runs_and_records.sql")).contains('{'));
+    }
+}

@@ -1,0 +1,235 @@
+//! Notices of changed runs: at once within the process, and to others by NOTIFY, a few times a second at most.
+//!
+//! NOTIFY is not part of the append: PostgreSQL lets transactions that notify commit one after the other, which would undo
+//! the grouping of commits. A task sends what has gathered in a small transaction that waits for no disk.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ferrata_core::store::Notices;
+use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId};
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::sync::{Notify, broadcast};
+
+use crate::db::{Db, Sql, query};
+use crate::error::{Call, fault};
+use crate::tasks::Single;
+
+/// How many notices a slow subscriber may be behind before it is told that it missed some.
+const CAPACITY: usize = 1_024;
+
+/// How long notices gather after some were sent: fifty transactions a second at most, however many runs change.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// How long to wait before listening again after a failure, from the first one on.
+const RETRY: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
+
+/// The most bytes of one notice; the server takes 7,999.
+const MAX_PAYLOAD: usize = 7_900;
+
+/// Sends the notices: each as a payload of its own, in a transaction whose commit waits for no disk.
+pub(crate) const SQL: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, p.payload) \
+    FROM unnest($2::text[]) AS p(payload)";
+
+/// Sends one notice with the transaction it is in.
+pub(crate) const SQL_IN: &str = "SELECT pg_notify($1, $2)";
+
+/// Passes notices on, within the process and to others.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    local: broadcast::Sender<RunKey>,
+    remote: Option<Arc<Remote>>,
+    sender: Single,
+    listener: Single,
+}
+
+/// What is needed to reach the other processes.
+#[derive(Debug)]
+struct Remote {
+    db: Db,
+    sql: Sql,
+    channel: String,
+    /// What its own notices begin with, so that they are not heard twice.
+    tag: String,
+    listen: PgConnectOptions,
+    changed: Mutex<HashSet<RunKey>>,
+    wake: Notify,
+}
+
+impl Hub {
+    /// Makes a hub; without `listen`, for this process alone.
+    pub(crate) fn new(
+        db: Db,
+        sql: Sql,
+        channel: String,
+        tag: String,
+        listen: Option<PgConnectOptions>,
+    ) -> Self {
+        let remote = listen.map(|listen| {
+            let (changed, wake) = (Mutex::default(), Notify::new());
+            Arc::new(Remote { db, sql, channel, tag, listen, changed, wake })
+        });
+        let (local, _) = broadcast::channel(CAPACITY);
+        Self { local, remote, sender: Single::default(), listener: Single::default() }
+    }
+
+    /// Tells whether notices are sent and received.
+    pub(crate) fn is_open(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// Returns the notice of one run, which this process is to hear as well.
+    pub(crate) fn payload(&self, run: &RunKey) -> Option<String> {
+        self.remote.as_ref().map(|_| format!("- {run}"))
+    }
+
+    /// Tells everybody that these runs changed.
+    pub(crate) fn tell<'r>(&self, runs: impl IntoIterator<Item = &'r RunKey> + Clone) {
+        if self.local.receiver_count() > 0 {
+            for run in runs.clone() {
+                // Fails when the last subscriber has just gone: then nobody is there to be told.
+                let _ = self.local.send(run.clone());
+            }
+        }
+        let Some(remote) = &self.remote else { return };
+        let mut changed = remote.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = changed.len();
+        changed.extend(runs.into_iter().cloned());
+        let is_more = changed.len() > before;
+        drop(changed);
+        if is_more {
+            self.sender.ensure(|| send(Arc::clone(remote)));
+            remote.wake.notify_one();
+        }
+    }
+
+    /// Begins to listen, if nobody does yet, and returns a further receiver.
+    pub(crate) fn subscribe(&self) -> Option<Notices> {
+        let remote = self.remote.as_ref()?;
+        let receiver = self.local.subscribe();
+        // Without a runtime nobody listens, and a subscriber hears of this process alone; it polls for the rest.
+        self.listener.ensure(|| listen(Arc::clone(remote), self.local.clone()));
+        Some(Notices::new(receiver))
+    }
+}
+
+/// Sends what has gathered, until the store is gone and ends the task.
+async fn send(remote: Arc<Remote>) {
+    let clock = SystemClock::new();
+    loop {
+        remote.wake.notified().await;
+        let changed = std::mem::take(&mut *remote.changed.lock().unwrap_or_else(PoisonError::into_inner));
+        let payloads = pack(&remote.tag, &changed);
+        if !payloads.is_empty() {
+            let notify = query(&remote.sql).bind(&remote.channel).bind(payloads);
+            if let Err(failed) = remote.db.write(notify).await {
+                // A notice is a hint: whoever misses it looks by itself a little later.
+                let error = failed.into_error("store.notify");
+                tracing::debug!(%error, "could not tell others that runs changed");
+            }
+        }
+        clock.sleep(GATHER).await;
+    }
+}
+
+/// Listens to what others send, and begins anew when the connection is lost, until the store is gone and ends the
+/// task.
+async fn listen(remote: Arc<Remote>, local: broadcast::Sender<RunKey>) {
+    let clock = SystemClock::new();
+    let mut failures = 0;
+    loop {
+        let heard = hear(&remote, &local, &mut failures).await;
+        let error = fault(&heard, Call::Read).into_error("store.subscribe");
+        tracing::warn!(%error, "not listening for changed runs; trying again, polling goes on");
+        let pause = RETRY[failures.min(RETRY.len() - 1)];
+        failures += 1;
+        clock.sleep(pause).await;
+    }
+}
+
+/// Passes notices on until the connection is lost.
+async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut usize) -> sqlx::Error {
+    // A pool of its own, so that listening never takes a connection from the calls.
+    let pool: PgPool = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .connect_lazy_with(remote.listen.clone());
+    let listening = async {
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.eager_reconnect(false);
+        listener.listen(&remote.channel).await?;
+        *failures = 0;
+        while let Some(notice) = listener.try_recv().await? {
+            for run in unpack(&remote.tag, notice.payload()) {
+                // Fails when nobody subscribes any more.
+                let _ = local.send(run);
+            }
+        }
+        Ok(())
+    };
+    let heard: Result<(), sqlx::Error> = listening.await;
+    pool.close().await;
+    heard.err().unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
+}
+
+/// Writes keys into payloads: the tag and then keys, separated by spaces, which stand in no key.
+fn pack(tag: &str, runs: &HashSet<RunKey>) -> Vec<String> {
+    let mut payloads: Vec<String> = Vec::new();
+    for run in runs {
+        let key = run.to_string();
+        match payloads.last_mut() {
+            Some(payload) if payload.len() + 1 + key.len() <= MAX_PAYLOAD => {
+                payload.push(' ');
+                payload.push_str(&key);
+            }
+            _ => payloads.push(format!("{tag} {key}")),
+        }
+    }
+    payloads
+}
+
+/// Reads the keys of a payload; none of one's own, and none of what is not understood: a notice is a hint.
+fn unpack(tag: &str, payload: &str) -> Vec<RunKey> {
+    let mut words = payload.split(' ');
+    if words.next() == Some(tag) {
+        return Vec::new();
+    }
+    let read = |word: &str| {
+        let (tenant, run) = word.split_once('/')?;
+        Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?))
+    };
+    words.filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(run: &str) -> RunKey {
+        RunKey::from(RunId::new(run).unwrap())
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_by_others_alone() {
+        let runs: HashSet<_> = (0..500).map(|n| key(&format!("{n}-{}", "x".repeat(100)))).collect();
+        let payloads = pack("me", &runs);
+        assert!(payloads.len() > 1 && payloads.iter().all(|payload| payload.len() <= MAX_PAYLOAD));
+        let heard: HashSet<_> = payloads.iter().flat_map(|payload| unpack("other", payload)).collect();
+        assert_eq!(heard, runs);
+        assert!(payloads.iter().all(|payload| unpack("me", payload).is_empty()));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_passed_over() {
+        assert_eq!(
+            unpack("me", "x  / a/b /c d/ é/f g/h"),
+            [("a", "b"), ("g", "h")].map(|(tenant, run)| {
+                RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap())
+            })
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Pruning and purging: what takes records away.
+
+use ferrata_core::store::{At, PruneCut, Pruned, Purged, check_prune};
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use sqlx::postgres::PgRow;
+use sqlx::{Connection as _, PgConnection, Row as _};
+
+use crate::batch::number;
+use crate::codes;
+use crate::db::{Db, Sql, put_back, query};
+use crate::error::{Call, Fault, fault};
+use crate::row::{Columns, HEADER, header, seq};
+use crate::tasks::to_its_end;
+
+const PRUNE: &str = "store.prune";
+const PURGE: &str = "store.purge";
+
+/// The number of columns before those of the header.
+const BEFORE: usize = 3;
+
+/// The statements of pruning and purging.
+#[derive(Clone, Debug)]
+pub(crate) struct Removing {
+    pub(crate) cut: Sql,
+    pub(crate) prune: Sql,
+    pub(crate) purge_run: Sql,
+    pub(crate) purge_records: Sql,
+}
+
+/// Reads the record at the cut.
+pub(crate) fn cut() -> String {
+    format!(
+        "SELECT r.key, r.first_seq, r.seq, {HEADER} FROM {{runs}} r \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3 WHERE r.tenant = $1 AND r.run = $2"
+    )
+}
+
+/// Puts the base in its place and drops what is before it, unless somebody has cut further on meanwhile.
+///
+/// One statement, so that it is done or not done. What it removes was there when the cut was read, so that its view of the
+/// table, which is from before it waited for the run's row, holds all of it.
+pub(crate) const PRUNE_SQL: &str = "\
+    WITH cut AS (SELECT key FROM {runs} WHERE key = $1 AND first_seq <= $2 FOR NO KEY UPDATE), \
+    based AS (UPDATE {records} c SET base = true, format = $4, kind = $5, crc = $6, body = $7 \
+        FROM cut WHERE c.run = cut.key AND c.seq = $2 AND c.id = $3 AND NOT c.base AND $7::bytea IS NOT NULL), \
+    moved AS (UPDATE {runs} r SET first_seq = $2 FROM cut WHERE r.key = cut.key AND r.first_seq <= $2), \
+    gone AS (DELETE FROM {records} c USING cut WHERE c.run = cut.key AND c.seq < $2 \
+        RETURNING octet_length(c.body) AS bytes) \
+    SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
+
+pub(crate) const PURGE_RUN: &str = "DELETE FROM {runs} WHERE tenant = $1 AND run = $2 RETURNING key";
+
+/// A statement of its own: it sees also what an append wrote while the one before waited for it.
+pub(crate) const PURGE_RECORDS: &str = "\
+    WITH gone AS (DELETE FROM {records} WHERE run = ANY($1) RETURNING octet_length(body) AS bytes) \
+    SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
+
+impl Removing {
+    pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Pruned> {
+        let make = || query(&self.cut).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(cut.at));
+        let rows = db.read(make).await.map_err(|failed| failed.of_run(PRUNE, run))?;
+        let planned = plan(&rows, run, cut).map_err(|error| error.with_operation(PRUNE).with_run(run))?;
+        let Some((key, base)) = planned else { return Ok(Pruned::default()) };
+        let header = base.map(|base| &base.header);
+        let query = query(&self.prune)
+            .bind(key)
+            .bind(number(cut.at))
+            .bind(header.map(|header| *header.id.as_uuid()))
+            .bind(header.map(|header| header.format.cast_signed()))
+            .bind(header.and_then(|header| codes::of_kind(header.kind)))
+            .bind(header.map(|header| header.body_crc.cast_signed()))
+            .bind(base.map(|base| &*base.body));
+        let rows = db.write(query).await.map_err(|failed| failed.of_run(PRUNE, run))?;
+        let (records, bytes) = sums(&rows).map_err(|failed| failed.of_run(PRUNE, run))?;
+        Ok(Pruned { records, bytes })
+    }
+
+    pub(crate) async fn purge(&self, db: &Db, run: &RunKey) -> Result<Purged> {
+        let (this, db, key) = (self.clone(), db.clone(), run.clone());
+        let work = async move {
+            let mut connection = db.acquire().await?;
+            let sent = this.purge_on(&mut connection, &key, db.options().prepared).await;
+            // Purging again is right whatever became of this one.
+            let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
+            sums(&rows)
+        };
+        let (records, bytes) = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;
+        Ok(Purged { records, bytes })
+    }
+
+    async fn purge_on(
+        &self,
+        connection: &mut PgConnection,
+        run: &RunKey,
+        prepared: bool,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut transaction = connection.begin().await?;
+        let runs = query(&self.purge_run).bind(run.tenant.as_str()).bind(run.run.as_str());
+        let runs = runs.persistent(prepared).fetch_all(&mut *transaction).await?;
+        let keys: Vec<i64> = runs.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+        let records = query(&self.purge_records).bind(keys).persistent(prepared);
+        let rows = records.fetch_all(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(rows)
+    }
+}
+
+/// Decides from the record at the cut whether there is anything to do, and which base is to be put there.
+fn plan<'c>(
+    rows: &[PgRow],
+    run: &RunKey,
+    cut: &'c PruneCut,
+) -> Result<Option<(i64, Option<&'c ferrata_core::record::Record>)>> {
+    let Some(row) = rows.first() else {
+        return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
+    };
+    let mut columns = Columns::new(row, 0);
+    let (key, first, head): (i64, Seq, Seq) = (columns.next()?, seq(columns.next()?)?, seq(columns.next()?)?);
+    if cut.at < first {
+        return Ok(None);
+    }
+    if cut.at > head {
+        let message = format!("the run does not hold {}; it was never written", At::Seq(cut.at));
+        return Err(Error::new(ErrorKind::NotFound, message));
+    }
+    if row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_none()) {
+        let message = "the record is gone; restore the run from a backup";
+        return Err(Error::new(ErrorKind::Corrupt, message).with_seq(cut.at));
+    }
+    Ok(Some((key, check_prune(run, &header(row, BEFORE, run)?, cut)?)))
+}
+
+fn sums(rows: &[PgRow]) -> Result<(u64, u64), Fault> {
+    let row = rows.first().ok_or_else(|| Fault::new(ErrorKind::Corrupt, "the server counted nothing"))?;
+    let sum = |at: usize| -> Result<u64, Fault> {
+        let sum: i64 = row.try_get(at).map_err(|error| fault(&error, Call::Read))?;
+        Ok(u64::try_from(sum).unwrap_or(0))
+    };
+    Ok((sum(0)?, sum(1)?))
+}

@@ -1,0 +1,150 @@
+//! Setting up: the migrations, by one process at a time, and what the server must be like.
+
+use std::sync::Arc;
+
+use ferrata_core::{ErrorKind, Result};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+
+use crate::db::{Db, Sql, put_back, query};
+use crate::error::{Call, Fault, fault, is_lost};
+use crate::migrations::{VERSION, after};
+use crate::names::Names;
+use crate::tasks::to_its_end;
+
+const OPERATION: &str = "store.setup";
+
+/// How often a setup is begun when a connection turns out to be dead.
+const TRIES: u32 = 3;
+
+/// The oldest server that the statements work on.
+const OLDEST_SERVER: i32 = 140_000;
+
+/// Reads what the server is like, and whether tables and schema are there.
+const LOOK: &str = "SELECT current_setting('server_version_num')::int4, current_setting('server_encoding'), \
+    current_setting('fsync'), current_setting('synchronous_commit'), \
+    to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)";
+
+const VERSIONS: &str = "SELECT max(version), max(usable_by) FROM {migrations}";
+
+/// Makes the tables, or brings them up to date.
+pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
+    let (db, names) = (db.clone(), names.clone());
+    to_its_end(async move { set_up_on_any(&db, &names).await })
+        .await
+        .map_err(|failed| failed.into_error(OPERATION))
+}
+
+async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), Fault> {
+    // A setup that found a connection dead begins anew on another: it changes nothing that it has changed before.
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut connection = db.acquire().await?;
+        let sent = set_up(&mut connection, names).await;
+        match put_back(connection, sent) {
+            Ok(done) => return done,
+            Err(error) if is_lost(&error) && tries < TRIES => {}
+            Err(error) => return Err(fault(&error, Call::Read)),
+        }
+    }
+}
+
+async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(), Fault>, sqlx::Error> {
+    // All in one transaction: with a pooler that shares connections by transaction, everything reaches one server process.
+    let mut transaction = connection.begin().await?;
+    let look = look(&mut transaction, names).await?;
+    if let Err(refused) = look.check() {
+        return Ok(Err(refused));
+    }
+    if look.has_tables {
+        match version(&mut transaction, names).await? {
+            Ok(VERSION..) => return transaction.commit().await.map(Ok),
+            Ok(_) => {}
+            Err(refused) => return Ok(Err(refused)),
+        }
+    }
+    // Those who come at the same time wait here, and then find what the first one made.
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
+        .persistent(false)
+        .bind(format!("ferrata setup {}", names.channel()))
+        .execute(&mut *transaction)
+        .await?;
+    let look = self::look(&mut transaction, names).await?;
+    let done = if look.has_tables { version(&mut transaction, names).await? } else { Ok(0) };
+    let done = match done {
+        Ok(done) => done,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    if !look.has_schema {
+        // Asked before, because the statement needs the right to make schemas even where there is nothing to make.
+        let sql = format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema());
+        transaction.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+    }
+    for script in after(names, done) {
+        transaction.execute(sqlx::raw_sql(AssertSqlSafe(script))).await?;
+    }
+    transaction.commit().await.map(Ok)
+}
+
+struct Look {
+    server: i32,
+    encoding: String,
+    fsync: String,
+    synchronous_commit: String,
+    has_tables: bool,
+    has_schema: bool,
+}
+
+async fn look(connection: &mut PgConnection, names: &Names) -> Result<Look, sqlx::Error> {
+    let row = sqlx::query(LOOK)
+        .persistent(false)
+        .bind(names.of("migrations"))
+        .bind(names.schema())
+        .fetch_one(connection)
+        .await?;
+    Ok(Look {
+        server: row.try_get(0)?,
+        encoding: row.try_get(1)?,
+        fsync: row.try_get(2)?,
+        synchronous_commit: row.try_get(3)?,
+        has_tables: row.try_get(4)?,
+        has_schema: row.try_get(5)?,
+    })
+}
+
+impl Look {
+    fn check(&self) -> Result<(), Fault> {
+        if self.server < OLDEST_SERVER {
+            let message = format!("the server is PostgreSQL {}; use 14 or later", self.server / 10_000);
+            return Err(Fault::new(ErrorKind::Unsupported, message));
+        }
+        if self.encoding != "UTF8" {
+            let message =
+                format!("the database is encoded in {}; create one with ENCODING 'UTF8'", self.encoding);
+            return Err(Fault::new(ErrorKind::Unsupported, message));
+        }
+        if self.fsync == "off" || self.synchronous_commit == "off" {
+            tracing::warn!(
+                fsync = self.fsync,
+                synchronous_commit = self.synchronous_commit,
+                "acknowledged records do not survive a crash of the server with these settings"
+            );
+        }
+        Ok(())
+    }
+}
+
+async fn version(connection: &mut PgConnection, names: &Names) -> Result<Result<i32, Fault>, sqlx::Error> {
+    let sql: Sql = Arc::from(names.fill(VERSIONS));
+    let row = query(&sql).persistent(false).fetch_one(connection).await?;
+    let (version, usable_by): (Option<i32>, Option<i32>) = (row.try_get(0)?, row.try_get(1)?);
+    let (version, usable_by) = (version.unwrap_or(0), usable_by.unwrap_or(0));
+    if usable_by > VERSION {
+        let message = format!(
+            "the tables have version {version} and need a library that knows {usable_by}, this one knows {VERSION}; \
+             upgrade this process"
+        );
+        return Ok(Err(Fault::new(ErrorKind::Unsupported, message)));
+    }
+    Ok(Ok(version))
+}

@@ -1,0 +1,53 @@
+//! One record after the head of one run: what a run of one node after the other sends, without a single array.
+//!
+//! It takes the server a third of the time that the statement for any batch takes, and locks one row, so that there is no
+//! order to keep.
+
+use ferrata_core::store::RunAppend;
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+
+use crate::batch::number;
+use crate::codes;
+use crate::db::{Sql, query};
+
+/// Moves the head if it is the expected one, and inserts the record exactly then.
+///
+/// The head in the second part is that of before the statement. If it is the expected one, another transaction came between:
+/// then there is no row, and a second look tells more.
+pub(crate) const SQL: &str = "\
+    WITH moved AS (UPDATE {runs} SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, \
+        wake_at = $12, updated = $13 \
+        WHERE tenant = $1 AND run = $2 AND seq = $3 AND id = $4 RETURNING key), \
+    written AS (INSERT INTO {records} (run, seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, \
+        node, body) \
+        SELECT key, $5, $13, $12, $6, $4, $11, $10, $14, $15, $7, $8, $9, $16, $17, $18 FROM moved) \
+    SELECT 0, true, NULL::int8, NULL::uuid FROM moved \
+    UNION ALL SELECT 0, false, seq, id FROM {runs} WHERE tenant = $1 AND run = $2 AND (seq <> $3 OR id <> $4)";
+
+/// Binds an entry, if it is of this kind: it names the head, and has one record.
+pub(crate) fn bind(sql: &Sql, append: &RunAppend) -> Option<Query<'static, Postgres, PgArguments>> {
+    let (Some(expected), [record]) = (&append.expected, append.records.as_slice()) else { return None };
+    let header = &record.header;
+    let query = query(sql)
+        .bind(append.run.tenant.as_str())
+        .bind(append.run.run.as_str())
+        .bind(number(expected.seq))
+        .bind(*expected.id.as_uuid())
+        .bind(number(header.seq))
+        .bind(*header.id.as_uuid())
+        .bind(header.format.cast_signed())
+        .bind(codes::of_kind(header.kind))
+        .bind(codes::of_status(header.status))
+        .bind(header.epoch.get().cast_signed())
+        .bind(header.owner.map(|owner| *owner.as_uuid()))
+        .bind(header.wake_at.map(|wake| wake.unix_ms()))
+        .bind(header.at.unix_ms())
+        .bind(header.visit.map(|visit| visit.get().cast_signed()))
+        .bind(header.body_crc.cast_signed())
+        .bind(header.base)
+        .bind(header.node.as_ref().map(|node| node.as_str()))
+        .bind(&*record.body);
+    Some(query)
+}

@@ -1,0 +1,241 @@
+//! The store: the contract's methods, each one statement but where it says otherwise.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged, RunAppend,
+    RunHead, RunQuery,
+};
+use ferrata_core::{Clock as _, ExecutorId, HeadRef, IdSource as _, RandomIds, Result, RunKey, SystemClock};
+use sqlx::{PgConnection, PgPool};
+
+use crate::append::{Appending, Via};
+use crate::batch::Statements;
+use crate::config::{PostgresOptions, read_url};
+use crate::db::{Db, Sql, query};
+use crate::error::{Call, fault};
+use crate::history::{self, Histories};
+use crate::load::{self, Loading};
+use crate::migrations::{self, Migration};
+use crate::names::Names;
+use crate::notices::{self, Hub};
+use crate::prune::{self, Removing};
+use crate::{heartbeat, list, row, setup, single, tail};
+
+/// Keeps each run as rows of a PostgreSQL database.
+///
+/// Cheap to clone; clones share their connections. Any number of instances, in any number of processes, may use the same
+/// tables at once.
+#[derive(Clone)]
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    db: Db,
+    names: Names,
+    appending: Appending,
+    loading: Loading,
+    histories: Histories,
+    removing: Removing,
+    head: Sql,
+    heartbeat: Sql,
+    notify_in: Sql,
+    hub: Hub,
+}
+
+impl PostgresStore {
+    /// Makes a store in the database of a URL: `postgres://user:password@host:port/database`. Connects when it is first used.
+    ///
+    /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`,
+    /// `prepared`, `notices`; they count more than `options`. The rest is the driver's, `sslmode` and `sslrootcert` among it.
+    /// What the URL does not say is taken from the environment as other clients do (`PGPASSWORD`, `.pgpass`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
+    pub fn from_url(url: &str, options: PostgresOptions) -> Result<Self> {
+        let (connect, options) = read_url(url, options)?;
+        Self::new(Db::new(connect, options))
+    }
+
+    /// Makes a store on a pool of the application's own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if an option is wrong.
+    pub fn with_pool(pool: PgPool, options: PostgresOptions) -> Result<Self> {
+        Self::new(Db::of_pool(pool, options))
+    }
+
+    fn new(db: Db) -> Result<Self> {
+        let options = db.options();
+        let names = Names::new(&options.schema, &options.prefix)?;
+        let sql = |template: &str| -> Sql { names.fill(template).into() };
+        let listen = match (options.notices, &options.listen_url) {
+            (false, _) => None,
+            (true, Some(url)) => Some(url.parse()?),
+            (true, None) => Some(db.connect().clone()),
+        };
+        // Chance is enough here: two instances with the same tag would not hear each other, and poll.
+        let tag = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
+        let hub = Hub::new(db.clone(), sql(notices::SQL), names.channel(), tag, listen);
+        let head =
+            format!("SELECT {} FROM {{runs}} r WHERE r.tenant = $1 AND r.run = $2", row::head_columns());
+        let shared = Shared {
+            appending: Appending {
+                statements: Statements::new(&names),
+                single: sql(single::SQL),
+                look: sql(&tail::statement()),
+            },
+            loading: Loading {
+                latest: sql(&load::statement(load::LATEST)),
+                by_seq: sql(&load::statement(load::BY_SEQ)),
+                by_id: sql(&load::statement(load::BY_ID)),
+            },
+            histories: Histories {
+                newest_first: sql(&history::statement(Order::NewestFirst)),
+                oldest_first: sql(&history::statement(Order::OldestFirst)),
+            },
+            removing: Removing {
+                cut: sql(&prune::cut()),
+                prune: sql(prune::PRUNE_SQL),
+                purge_run: sql(prune::PURGE_RUN),
+                purge_records: sql(prune::PURGE_RECORDS),
+            },
+            head: sql(&head),
+            heartbeat: sql(heartbeat::SQL),
+            notify_in: sql(notices::SQL_IN),
+            hub,
+            db,
+            names,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns the scripts that make the tables, in order, for those who run such scripts with a tool of their own.
+    ///
+    /// [`setup`](CheckpointStore::setup) does nothing more once they ran. Running one again changes nothing.
+    pub fn migrations(&self) -> Vec<Migration> {
+        migrations::all(&self.shared.names)
+    }
+
+    /// Returns the scripts as one text that `psql` runs, in one transaction.
+    pub fn print_migrations(&self) -> String {
+        let scripts = self.migrations().into_iter();
+        let scripts: Vec<_> =
+            scripts.map(|step| format!("-- {:04} {}\n{}", step.version, step.name, step.sql)).collect();
+        format!("BEGIN;\n{}COMMIT;\n", scripts.join("\n"))
+    }
+
+    /// Appends to one run within the caller's transaction: the records are there exactly if the transaction commits.
+    ///
+    /// So the work that a node does in this database and the record of it happen together or not at all. `Ok` says that the
+    /// records will be there once the transaction has committed, and not before.
+    ///
+    /// The run is locked against other appends until the transaction ends: keep it short, and append to several runs in
+    /// the order of their names, or the server may end one of two such transactions as a deadlock.
+    ///
+    /// # Errors
+    ///
+    /// As for [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` of the library nothing was written, but the
+    /// transaction can go on: roll it back unless its other work is to stay. After an error of the server the
+    /// transaction has failed as a whole. A transaction of a higher isolation level may be refused with
+    /// [`ErrorKind::Unavailable`](ferrata_core::ErrorKind::Unavailable): begin it anew.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: roll the transaction back.
+    pub async fn append_in(&self, transaction: &mut PgConnection, append: RunAppend) -> Result<HeadRef> {
+        let run = append.run.clone();
+        let prepared = self.shared.db.options().prepared;
+        let mut results = self
+            .shared
+            .appending
+            .run(Via::Transaction { connection: &mut *transaction, prepared }, std::slice::from_ref(&append))
+            .await;
+        let head = results.swap_remove(0)?;
+        if let Some(payload) = self.shared.hub.payload(&run) {
+            // In the transaction itself, so that nobody hears of it before it has committed.
+            query(&self.shared.notify_in)
+                .bind(self.shared.names.channel())
+                .bind(payload)
+                .persistent(prepared)
+                .fetch_all(transaction)
+                .await
+                .map_err(|error| fault(&error, Call::Write).of_run("store.append", &run))?;
+        }
+        Ok(head)
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("tables", &self.shared.names.of("*")).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for PostgresStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("postgres")
+            .with_durable(true)
+            .with_shared(true)
+            .with_notices(self.shared.hub.is_open())
+    }
+
+    async fn setup(&self) -> Result<()> {
+        setup::run(&self.shared.db, &self.shared.names).await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let results = self.shared.appending.run(Via::Pool(&self.shared.db), &batch).await;
+        let changed = batch.iter().zip(&results).filter(|(_, result)| result.is_ok());
+        self.shared.hub.tell(changed.map(|(append, _)| &append.run));
+        results
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.shared.loading.run(&self.shared.db, run, at).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.shared.histories.run(&self.shared.db, run, &page).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        let make = || query(&self.shared.head).bind(run.tenant.as_str()).bind(run.run.as_str());
+        let rows = self.shared.db.read(make).await.map_err(|failed| failed.of_run("store.head", run))?;
+        let head = rows.first().map(row::head).transpose();
+        head.map_err(|error| error.with_operation("store.head").with_run(run))
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        list::run(&self.shared.db, &self.shared.names, query, &page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        let pruned = self.shared.removing.prune(&self.shared.db, run, &cut).await?;
+        self.shared.hub.tell([run]);
+        Ok(pruned)
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        let purged = self.shared.removing.purge(&self.shared.db, run).await?;
+        self.shared.hub.tell([run]);
+        Ok(purged)
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        heartbeat::run(&self.shared.db, &self.shared.heartbeat, executor, ttl).await
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        self.shared.hub.subscribe()
+    }
+}

@@ -1,0 +1,82 @@
+//! The second look at entries that were not written: a repeat of what is there already, or a conflict with whom.
+
+use ferrata_core::store::{RunAppend, is_repeat};
+use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey};
+use sqlx::Postgres;
+use sqlx::Row as _;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+
+use crate::db::{Sql, query};
+use crate::row::{Columns, FACTS, HEADER, facts, header, seq};
+
+/// The number of columns before those of the headers.
+const BEFORE: usize = 15;
+
+/// Reads the head, the facts, and as many of the newest headers as an entry has records; of several runs at once.
+pub(crate) fn statement() -> String {
+    format!(
+        "SELECT g.n, r.key, r.seq, r.id, {FACTS}, {HEADER} \
+         FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) AS g(n, tenant, run, records) \
+         LEFT JOIN {{runs}} r ON r.tenant = g.tenant AND r.run = g.run \
+         LEFT JOIN {{records}} c ON c.run = r.key AND c.seq > r.seq - g.records \
+         ORDER BY g.n, c.seq DESC"
+    )
+}
+
+pub(crate) fn look(sql: &Sql, entries: &[(i32, &RunAppend)]) -> Query<'static, Postgres, PgArguments> {
+    let numbers: Vec<_> = entries.iter().map(|(n, _)| *n).collect();
+    let tenants: Vec<_> = entries.iter().map(|(_, append)| append.run.tenant.as_str()).collect();
+    let runs: Vec<_> = entries.iter().map(|(_, append)| append.run.run.as_str()).collect();
+    let records: Vec<_> =
+        entries.iter().map(|(_, append)| i64::try_from(append.records.len()).unwrap_or(i64::MAX)).collect();
+    query(sql).bind(numbers).bind(tenants).bind(runs).bind(records)
+}
+
+/// Decides on one entry, by the rows with its number.
+pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<HeadRef> {
+    let run = &append.run;
+    let found = match rows.first() {
+        Some(row) => row.try_get::<Option<i64>, _>(1).is_ok_and(|key| key.is_some()).then_some(row),
+        None => None,
+    };
+    let Some(row) = found else { return settle(append, None, false) };
+    let mut columns = Columns::new(row, 2);
+    let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
+    if append.records.last().is_none_or(|last| last.header.id != head.id) {
+        return settle(append, Some(head), false);
+    }
+    let kept: Vec<_> = rows.iter().map(|row| header(row, BEFORE, run)).collect::<Result<_>>()?;
+    let is_repeat = is_repeat(&kept, append)
+        && match &append.facts {
+            Some(given) => *given == facts(&mut columns).map_err(|error| error.with_run(run))?,
+            None => true,
+        };
+    settle(append, Some(head), is_repeat)
+}
+
+fn settle(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Result<HeadRef> {
+    match actual {
+        Some(head) if is_repeat => Ok(head),
+        // Somebody else purged or started the run between the two looks.
+        actual if actual == append.expected => Err(Error::new(
+            ErrorKind::Unavailable,
+            "the run was changed and changed back while this was written; nothing was written, retry",
+        )
+        .with_operation("store.append")
+        .with_run(&append.run)),
+        actual => Err(conflict(&append.run, actual)),
+    }
+}
+
+/// The refusal of an append that expected another head.
+pub(crate) fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
+    let message = match actual {
+        Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
+        None => "there is no such run; it was purged, or never started".to_owned(),
+    };
+    Error::new(ErrorKind::Conflict, message)
+        .with_operation("store.append")
+        .with_run(run)
+        .with_actual_head(actual)
+}

@@ -1,0 +1,54 @@
+//! The one door to tokio's tasks: what runs beside the calls, and ends with the store.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+
+use ferrata_core::ErrorKind;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::error::Fault;
+
+/// Runs work to its end, also when the caller is dropped meanwhile.
+///
+/// For everything that begins a transaction: a driver's future that is dropped while `BEGIN` is on its way leaves the connection
+/// in a transaction of which the pool knows nothing, and whatever the next caller writes on it is acknowledged and never
+/// committed.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Fault>> + Send + 'static,
+) -> Result<T, Fault> {
+    let Ok(runtime) = Handle::try_current() else {
+        return Err(Fault::new(ErrorKind::Invalid, "there is no tokio runtime; call this within one"));
+    };
+    let given_up =
+        |_| Fault::new(ErrorKind::Indeterminate, "the runtime shut down during the call; call again");
+    runtime.spawn(work).await.unwrap_or_else(|error| Err(given_up(error)))
+}
+
+/// A task of which there is one at a time; it ends when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Single(Mutex<Option<AbortHandle>>);
+
+impl Single {
+    /// Starts the task unless it is running; tells whether there is a runtime to run it on.
+    pub(crate) fn ensure<F>(&self, task: impl FnOnce() -> F) -> bool
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Ok(runtime) = Handle::try_current() else { return false };
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A runtime that was shut down ended its tasks; the next one needs another.
+        if running.as_ref().is_none_or(AbortHandle::is_finished) {
+            *running = Some(runtime.spawn(task()).abort_handle());
+        }
+        true
+    }
+}
+
+impl Drop for Single {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The connection is cut before, during and after every request: no record is lost or doubled, and a record whose
+//! acknowledgement was lost is found by its id.
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
+
+mod common;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use common::author::{Author, append, is_kept};
+use common::proxy::{Cut, Proxy};
+use common::{Schema, retried};
+use ferrata_core::store::{At, CheckpointStore, PruneCut, RunAppend};
+use ferrata_core::{ErrorKind, ExecutorId, Seq};
+use ferrata_store_postgres::PostgresStore;
+
+/// Appends a batch, and what was not acknowledged again.
+async fn appended(store: &PostgresStore, batch: &[RunAppend]) {
+    let results = retried(async || {
+        let results = store.append(batch.to_vec()).await;
+        for result in &results {
+            if let Err(error) = result
+                && error.is_retryable()
+            {
+                return Err(error.clone());
+            }
+        }
+        Ok(results)
+    })
+    .await;
+    for (entry, result) in batch.iter().zip(results) {
+        // A conflict here would be with our own record, of the try whose reply was lost.
+        assert_eq!(result.unwrap(), entry.records.last().unwrap().header.head());
+    }
+}
+
+/// What a process does with its store, from the first setup on.
+async fn work(store: &PostgresStore) -> [Author; 3] {
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(Author::new);
+    retried(async || store.setup().await).await;
+    appended(store, &[a.next(1), b.next(3)]).await;
+    appended(store, &[a.next(2), c.next(1), b.next(1)]).await;
+    appended(store, &[a.next(1)]).await;
+    retried(async || {
+        store.heartbeat(&ExecutorId::from_uuid(*c.head().unwrap().id.as_uuid()), Duration::ZERO).await
+    })
+    .await;
+    appended(store, &[c.next(6)]).await;
+    let cut = PruneCut { at: Seq::new(5), base: None };
+    retried(async || store.prune(&c.run, cut.clone()).await).await;
+    retried(async || store.purge(&b.run).await).await;
+    let loaded = retried(async || store.load(&a.run, At::Latest).await).await.unwrap();
+    assert_eq!(loaded, a.records);
+    [a, b, c]
+}
+
+async fn survives(cut: Cut) {
+    let mut at = 0;
+    loop {
+        let direct = Schema::new();
+        let proxy = Proxy::before(&direct.url).await;
+        let through = Schema { name: direct.name.clone(), url: proxy.url(&direct.url) };
+        proxy.cut_at(at, cut);
+        // One connection, so that the requests come one after the other.
+        let options = through.options().with_connections(NonZeroU32::MIN).with_notices(false);
+        let store = PostgresStore::from_url(&through.url, options).unwrap();
+        let [a, b, mut c] = work(&store).await;
+
+        let store = direct.store();
+        is_kept(&store, &a).await;
+        assert!(store.head(&b.run).await.unwrap().is_none(), "purged, cut {cut:?} at {at}");
+        let kept = c.records.split_off(5);
+        assert_eq!(store.load(&c.run, At::Latest).await.unwrap().unwrap(), kept[..], "cut {cut:?} at {at}");
+        assert_eq!(store.head(&c.run).await.unwrap().unwrap().first, Seq::new(5));
+        let has_cut = proxy.has_cut();
+        direct.remove().await;
+        if !has_cut {
+            // Fewer would mean that the proxy no longer sees the requests.
+            assert!(at > 20, "{at} requests were cut");
+            return;
+        }
+        at += 1;
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_connection_cut_before_any_request_loses_and_doubles_nothing() {
+    survives(Cut::Before).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_connection_cut_during_any_request_loses_and_doubles_nothing() {
+    survives(Cut::During).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_connection_cut_after_any_request_loses_and_doubles_nothing() {
+    survives(Cut::After).await;
+}
+
+/// The reply to an append is lost: the store does not know, says so, and does not try again by itself.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_lost_reply_is_indeterminate_and_settled_by_the_same_records() {
+    for cut in [Cut::Before, Cut::During, Cut::After] {
+        let direct = Schema::new();
+        let proxy = Proxy::before(&direct.url).await;
+        let through = Schema { name: direct.name.clone(), url: proxy.url(&direct.url) };
+        let options = through.options().with_connections(NonZeroU32::MIN).with_notices(false);
+        let store = PostgresStore::from_url(&through.url, options).unwrap();
+        store.setup().await.unwrap();
+        let mut author = Author::new("r");
+        append(&store, author.next(1)).await.unwrap();
+        // Prepares the statement, so that the request which is cut is the append itself.
+        append(&store, author.next(2)).await.unwrap();
+        let entry = author.next(2);
+        proxy.cut_at(0, cut);
+        let lost = append(&store, entry.clone()).await.unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::Indeterminate, "{cut:?}: {lost:?}");
+        assert_eq!(proxy.take_requests(), 1, "{cut:?}: one try");
+        let head = direct.store().head(&author.run).await.unwrap().unwrap().seq;
+        assert_eq!(head, Seq::new(if cut == Cut::After { 4 } else { 2 }), "{cut:?}");
+        append(&store, entry).await.unwrap();
+        is_kept(&direct.store(), &author).await;
+        direct.remove().await;
+    }
+}

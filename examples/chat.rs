@@ -1,0 +1,212 @@
+//! A conversation that survives `kill -9`: what was noted is not lost, and nothing is answered twice.
+//!
+//! ```text
+//! cargo run --example chat -- ann
+//! ```
+//!
+//! Type lines, kill the process at any moment, and start it again with the same name: it shows what was said and goes on.
+#![expect(clippy::print_stdout, reason = "it talks")]
+#![expect(clippy::print_stderr, reason = "prompts and errors of a command go there")]
+
+use std::error::Error;
+use std::io::{IsTerminal, stdin};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ferrata::prelude::*;
+use ferrata::state::{Channels, Patch};
+use ferrata::store::At;
+use ferrata::{CheckpointStore, RunId, RunKey};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::task::spawn_blocking;
+
+const USAGE: &str = "\
+usage: chat [NAME] [--store URL]
+
+  NAME         the conversation; the same name goes on where it was left (default: chat)
+  --store URL  where conversations are kept (default: file:.ferrata-chat)
+
+Each line is a message; /quit ends the conversation for good. At the end of the input, or killed, it can be gone on with.
+
+exit codes: 0 left or ended, 1 refused or failed, 2 wrong usage";
+
+const STORE: &str = "file:.ferrata-chat";
+
+/// What ends a conversation.
+const QUIT: &str = "/quit";
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
+struct Chat {
+    #[state(append)]
+    turns: Vec<Turn>,
+    /// How many words were said so far.
+    #[state(sum)]
+    words: u64,
+}
+
+/// What was said, and what was answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Turn {
+    said: String,
+    answer: String,
+}
+
+fn graph() -> Result<Graph<Chat>, Box<dyn Error>> {
+    let graph = Graph::<Chat>::builder("chat")
+        // One record holds that the message was taken and what it did to the state: so no crash comes in between.
+        .conversation("talk", ["end"], Conversation::new().exit_on(QUIT), async |_cx, s, said: String| {
+            let words = said.split_whitespace().count() as u64;
+            let answer = format!("{words} words, {} in all", s.words + words);
+            Ok(Chat::update().turns([Turn { said, answer }]).words(words))
+        })
+        .node("end", async |_cx, s| Ok(s))
+        .entry("talk")
+        .build()?;
+    Ok(graph)
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let (name, store) = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(mistake) => {
+            eprintln!("error: {mistake}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match Box::pin(chat(&name, &store)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads name and store from the arguments; `None` if they ask for help.
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<(String, String)>, String> {
+    let (mut name, mut store) = (None, None);
+    while let Some(arg) = args.next() {
+        let (place, value) = match arg.as_str() {
+            "-h" | "--help" => return Ok(None),
+            "--store" => (&mut store, args.next().ok_or("`--store` needs a value")?),
+            option if option.starts_with('-') => return Err(format!("there is no option `{option}`")),
+            _ => (&mut name, arg),
+        };
+        if let Some(before) = place.replace(value) {
+            return Err(format!("`{before}` is one too many"));
+        }
+    }
+    Ok(Some((name.unwrap_or_else(|| "chat".into()), store.unwrap_or_else(|| STORE.into()))))
+}
+
+async fn chat(name: &str, url: &str) -> Result<(), Box<dyn Error>> {
+    if url.starts_with("memory:") {
+        return Err("a memory store ends with this process; use --store file:FOLDER, or leave it out".into());
+    }
+    let key = RunKey::from(RunId::new(name)?);
+    let runtime = Runtime::builder_with(ferrata::connect(url)?).build().await?;
+    let talk = Talk { graph: graph()?, runtime, key };
+    let mut seen = 0;
+    let mut goes_on = talk.settled().await?;
+    talk.show(&mut seen, None).await?;
+    if !goes_on {
+        return Err(format!("the conversation `{name}` has ended; name another, as in: chat {name}-2").into());
+    }
+    if stdin().is_terminal() {
+        eprintln!("say something, or {QUIT} to end it for good");
+    }
+    while goes_on && let Some(line) = spawn_blocking(read_line).await?? {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        talk.runtime.send(&talk.key, line).by("you").await?;
+        // Only now, for only now is it on stable storage.
+        println!("noted");
+        goes_on = talk.settled().await?;
+        talk.show(&mut seen, Some(line)).await?;
+    }
+    match goes_on {
+        true => eprintln!("left `{name}`; the same command goes on with it"),
+        false => println!("ended after {seen} messages"),
+    }
+    talk.runtime.shutdown(Duration::ZERO).await?;
+    Ok(())
+}
+
+/// Reads the next line; `None` at the end of the input.
+fn read_line() -> std::io::Result<Option<String>> {
+    let mut line = String::new();
+    Ok((stdin().read_line(&mut line)? > 0).then_some(line))
+}
+
+struct Talk {
+    runtime: Runtime,
+    graph: Graph<Chat>,
+    key: RunKey,
+}
+
+impl Talk {
+    /// Lets the run go on until it waits for the next message. Returns false if the conversation has ended.
+    ///
+    /// Starting a run that exists takes it up if nobody drives it, and watches it otherwise.
+    async fn settled(&self) -> Result<bool, Box<dyn Error>> {
+        let run = self.runtime.start(&self.graph, Chat::default()).id(self.key.run.as_str()).await?;
+        match run.wait().await? {
+            Outcome::AwaitingInput => Ok(true),
+            Outcome::Completed(_) => Ok(false),
+            Outcome::Failed { failure, .. } => Err(format!("the conversation failed: {failure}").into()),
+            Outcome::Cancelled { reason, .. } => {
+                Err(format!("the conversation was cancelled: {reason}").into())
+            }
+            other => {
+                Err(format!("the conversation stopped ({other:?}); the same command goes on with it").into())
+            }
+        }
+    }
+
+    /// Shows the turns that were not shown yet, as the store has them; who has just said something sees that already.
+    async fn show(&self, seen: &mut usize, own: Option<&str>) -> Result<(), Box<dyn Error>> {
+        let chat = stored(&**self.runtime.store(), &self.key).await?;
+        for turn in chat.turns.iter().skip(*seen) {
+            if own != Some(&turn.said) {
+                println!("you: {}", turn.said);
+            }
+            println!("bot: {}", turn.answer);
+        }
+        *seen = chat.turns.len();
+        Ok(())
+    }
+}
+
+/// What this program needs of a record's body.
+#[derive(Deserialize)]
+struct Body {
+    base: Option<Base>,
+    patch: Option<Patch>,
+}
+
+#[derive(Deserialize)]
+struct Base {
+    state: Box<RawValue>,
+}
+
+/// Reads the state of a run at rest: a store loads the newest full state and the records after it, which say what changed.
+async fn stored(store: &dyn CheckpointStore, run: &RunKey) -> Result<Chat, Box<dyn Error>> {
+    let mut channels = Channels::new();
+    for (place, record) in store.load(run, At::Latest).await?.unwrap_or_default().iter().enumerate() {
+        let body: Body = serde_json::from_slice(&record.body)?;
+        match (place, body.base, body.patch) {
+            (0, Some(base), _) => channels = Channels::from_json(base.state.get())?,
+            (_, _, Some(patch)) => channels.apply(&patch)?,
+            _ => {}
+        }
+    }
+    Ok(serde_json::from_str(&channels.to_json()?)?)
+}

@@ -1,0 +1,166 @@
+//! The approval: each command is a process of its own, and none needs another to be alive.
+
+use std::path::Path;
+use std::process::Command;
+
+use ferrata::store::Page;
+use ferrata::{CheckpointStore, FsStore, RunKey};
+
+use crate::support::{ended, program};
+
+/// What a command said and how it ended.
+#[derive(Debug, PartialEq)]
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    /// Returns the commands that it says come next.
+    fn next(&self) -> Vec<&str> {
+        let lines = self.out.lines().chain(self.err.lines());
+        lines.filter_map(|line| line.strip_prefix("next: ")).collect()
+    }
+
+    /// Returns the process that did something, by its own words.
+    fn process(&self, what: &str) -> Option<u32> {
+        let line = self.out.lines().find(|line| line.ends_with(what))?;
+        line.strip_prefix("process ")?.split(':').next()?.parse().ok()
+    }
+}
+
+fn run(command: &mut Command, dir: &Path) -> Said {
+    // Without it, the program names itself as it was called, so that what it says can be typed here.
+    let output = command.current_dir(dir).env_remove("CARGO").output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn approval(dir: &Path, args: &[&str]) -> Said {
+    run(Command::new(program("approval")).args(args), dir)
+}
+
+/// Types a command that the program has named.
+fn typed(dir: &Path, line: &str) -> Said {
+    run(Command::new("sh").args(["-c", line]), dir)
+}
+
+/// Returns how many records a run has.
+async fn records(dir: &Path, id: &str) -> usize {
+    let store = FsStore::open(dir.join(".ferrata-approval")).unwrap();
+    store.history(&RunKey::try_from(id).unwrap(), Page::default()).await.unwrap().items.len()
+}
+
+#[tokio::test]
+async fn what_one_process_asks_a_second_answers_and_a_third_goes_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let asked = approval(dir, &["start", "inv-7"]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert!(asked.out.contains("inv-7 asks approve@1:gate: pay 120 EUR to ACME?"), "{asked:?}");
+    let checker = asked.process("checks the invoice").unwrap();
+
+    let answered = typed(dir, asked.next()[0]);
+    assert_eq!((answered.code, answered.out.lines().next()), (0, Some("inv-7: accepted with 120")));
+    assert_eq!(answered.process("pays"), None, "an answer only answers");
+
+    let paid = typed(dir, answered.next()[0]);
+    let payer = paid.process("pays").unwrap();
+    assert_eq!(paid.code, 0, "{paid:?}");
+    assert!(paid.out.contains(&format!("inv-7: paid 120 EUR to ACME by process {payer}")), "{paid:?}");
+    assert_eq!(paid.process("checks the invoice"), None, "what is recorded is not done again");
+    assert_ne!(checker, payer);
+
+    let again = approval(dir, &["start", "inv-7"]);
+    assert_eq!((again.code, again.out), (0, format!("inv-7: paid 120 EUR to ACME by process {payer}\n")));
+    let log = ended(&FsStore::open(dir.join(".ferrata-approval")).unwrap(), "inv-7").await;
+    assert_eq!(log.len(), 4, "{log:?}");
+    assert!(log.values().all(|times| *times == 1), "{log:?}");
+}
+
+#[tokio::test]
+async fn a_rejection_leads_elsewhere_with_its_comment() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let asked = approval(dir, &["start", "inv-8"]);
+    let rejected = typed(dir, asked.next()[1]);
+    assert_eq!((rejected.code, rejected.out.lines().next()), (0, Some("inv-8: rejected: too much")));
+    let filed = typed(dir, rejected.next()[0]);
+    assert_eq!(
+        filed,
+        Said { code: 0, out: "inv-8: not paid, rejected by bob: too much\n".into(), err: String::new() }
+    );
+}
+
+#[tokio::test]
+async fn less_than_what_is_asked_may_be_granted_and_not_more() {
+    let dir = tempfile::tempdir().unwrap();
+    for (id, answer, paid) in [("a", "100", "paid 100 EUR"), ("b", "1000", "paid 120 EUR")] {
+        approval(dir.path(), &["start", id]);
+        assert_eq!(approval(dir.path(), &["approve", id, answer]).code, 0);
+        let said = approval(dir.path(), &["resume", id]);
+        assert!(said.out.contains(paid), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_answer_says_what_to_type_and_leaves_the_run_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let missing = approval(dir, &["approve", "inv-7"]);
+    assert_eq!((missing.code, missing.err.lines().next()), (1, Some("error: there is no run `inv-7`")));
+    assert!(missing.next()[0].ends_with(" start inv-7"), "{missing:?}");
+
+    approval(dir, &["start", "inv-7"]);
+    let before = records(dir, "inv-7").await;
+    for wrong in ["much", "-1", "1.5", "null", "{}"] {
+        let said = approval(dir, &["approve", "inv-7", wrong]);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains("expects an integer from 0"), "{said:?}");
+        assert!(said.next()[0].ends_with(" approve inv-7 120"), "{said:?}");
+    }
+    let waits = approval(dir, &["resume", "inv-7"]);
+    assert_eq!((waits.code, waits.next().len()), (3, 2), "{waits:?}");
+    assert_eq!(records(dir, "inv-7").await, before);
+
+    let first = approval(dir, &["approve", "inv-7", "--by", "ann"]);
+    let after = records(dir, "inv-7").await;
+    assert_eq!((first.code, after), (0, before + 1));
+    for second in [&["approve", "inv-7"][..], &["reject", "inv-7", "no"]] {
+        let late = approval(dir, second);
+        assert_eq!(late.code, 1, "{late:?}");
+        assert!(late.err.contains("was answered by ann"), "{late:?}");
+        assert!(late.next()[0].ends_with(" resume inv-7"), "{late:?}");
+    }
+    assert_eq!(records(dir, "inv-7").await, after);
+
+    assert_eq!(approval(dir, &["resume", "inv-7"]).code, 0);
+    let over = approval(dir, &["approve", "inv-7"]);
+    assert!(over.code == 1 && over.err.contains("the run is completed"), "{over:?}");
+    let shown = typed(dir, over.next()[0]);
+    assert!(shown.code == 0 && shown.out.contains("paid 120 EUR"), "{shown:?}");
+}
+
+#[test]
+fn wrong_usage_is_told_with_its_own_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        &[][..],
+        &["pay", "inv-7"],
+        &["start"],
+        &["start", "a", "b"],
+        &["reject", "inv-7"],
+        &["start", "a", "--by"],
+        &["start", "a", "--who", "me"],
+        &["approve", "a", "--by", "me", "--by", "you"],
+    ] {
+        let said = approval(dir.path(), args);
+        assert_eq!(said.code, 2, "{args:?}: {said:?}");
+        assert!(said.err.contains("usage: approval COMMAND"), "{args:?}: {said:?}");
+    }
+    assert!(!dir.path().join(".ferrata-approval").exists(), "wrong usage stores nothing");
+    assert_eq!(approval(dir.path(), &["--help"]).code, 0);
+    let memory = approval(dir.path(), &["start", "a", "--store", "memory:"]);
+    assert!(memory.code == 1 && memory.err.contains("use --store file:FOLDER"), "{memory:?}");
+}

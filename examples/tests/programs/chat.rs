@@ -1,0 +1,234 @@
+//! The chat: killed after any acknowledged line, it loses none of them and answers none twice.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use ferrata::FsStore;
+
+use crate::support::{Chance, ended, program};
+
+/// How many lines a process is given before it is killed.
+const LINES: u64 = 12;
+
+/// How long the program may take for one line, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A chat that runs, and what it says.
+struct Chat {
+    child: Child,
+    said: Receiver<String>,
+}
+
+impl Chat {
+    fn start(dir: &Path, name: &str) -> Self {
+        let mut child = Command::new(program("chat"))
+            .arg(name)
+            .current_dir(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, said) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                // Who does not listen any more has heard enough.
+                let _ = sender.send(line);
+            }
+        });
+        Self { child, said }
+    }
+
+    fn say(&mut self, lines: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(lines.as_bytes()).unwrap();
+    }
+
+    /// Kills it with SIGKILL, and returns what it had said.
+    fn kill(mut self) -> Vec<String> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // Ends when the pipe does.
+        self.said.iter().collect()
+    }
+
+    /// Ends its input, and returns its exit code, what it says from here on, and its errors.
+    fn finish(mut self) -> (i32, Vec<String>, String) {
+        drop(self.child.stdin.take());
+        let said = self.said.iter().collect();
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), said, errors)
+    }
+}
+
+/// Returns what was said and answered, from what the program shows at its start.
+fn turns(shown: &[String]) -> Vec<(&str, &str)> {
+    let mut turns = Vec::new();
+    let mut said = None;
+    for line in shown {
+        if let Some(text) = line.strip_prefix("you: ") {
+            assert_eq!(said.replace(text), None, "said without an answer: {shown:?}");
+        } else if let Some(answer) = line.strip_prefix("bot: ") {
+            turns.push((said.take().unwrap(), answer));
+        }
+    }
+    turns
+}
+
+/// What the outside knows: which lines were noted, and what was answered to them.
+#[derive(Default)]
+struct Ledger {
+    /// Every line that was ever typed, and whether it was noted.
+    typed: Vec<(String, bool)>,
+    answers: BTreeMap<String, String>,
+}
+
+impl Ledger {
+    /// Takes in what a process said about the lines from `first` on.
+    fn hear(&mut self, first: usize, said: &[String]) {
+        let mut at = first;
+        for line in said {
+            if line == "noted" {
+                self.typed[at].1 = true;
+                at += 1;
+            } else if let Some(answer) = line.strip_prefix("bot: ")
+                && at > first
+            {
+                self.answers.insert(self.typed[at - 1].0.clone(), answer.to_owned());
+            }
+        }
+    }
+
+    /// Compares what a process shows with what is known.
+    fn check(&self, shown: &[String], context: &str) {
+        let turns = turns(shown);
+        let mut left = self.typed.iter();
+        let mut words = 0;
+        for &(said, answer) in &turns {
+            let count = said.split_whitespace().count();
+            words += count;
+            assert_eq!(
+                answer,
+                format!("{count} words, {words} in all"),
+                "{context}: answered more than once?"
+            );
+            // In the order in which they were typed: what lies in between was not noted.
+            let passed: Vec<_> = left.by_ref().take_while(|(line, _)| line != said).collect();
+            assert!(passed.iter().all(|(_, noted)| !noted), "{context}: lost before {said:?}: {passed:?}");
+        }
+        let rest: Vec<_> = left.filter(|(_, noted)| *noted).collect();
+        assert!(rest.is_empty(), "{context}: lost: {rest:?}");
+        for (said, answer) in &self.answers {
+            let now: Vec<_> = turns.iter().filter(|(line, _)| line == said).collect();
+            assert!(
+                matches!(&now[..], [(_, same)] if same == answer),
+                "{context}: {said:?} was {answer:?}: {now:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice() {
+    let mut chance = Chance::seeded();
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    let mut ledger = Ledger::default();
+    // Killed behind each line that says something was noted, behind each answer, and somewhere after either.
+    let moments: Vec<(usize, Duration)> = (1..=16)
+        .flat_map(|line| [(line, Duration::ZERO), (line, Duration::from_micros(chance.below(3_000)))])
+        .collect();
+    let (mut kills, mut unheard) = (0, 0);
+    for (behind, pause) in moments {
+        let context = format!("kill {kills}, {behind} lines and {pause:?} behind the start");
+        let mut chat = Chat::start(dir, "ann");
+        let first = ledger.typed.len();
+        let lines: Vec<String> = (0..LINES)
+            .map(|n| {
+                format!("line {n} of {kills}{}", " more".repeat(usize::try_from(chance.below(5)).unwrap()))
+            })
+            .collect();
+        ledger.typed.extend(lines.iter().map(|line| (line.clone(), false)));
+        chat.say(&(lines.join("\n") + "\n"));
+        let mut said = Vec::new();
+        // What it shows at first is of the processes before it.
+        let mut own = 0;
+        while own < behind {
+            let line = chat.said.recv_timeout(PATIENCE).expect("the program says something");
+            own += usize::from(own > 0 || line == "noted");
+            said.push(line);
+        }
+        // Or at the next line, if that comes earlier.
+        said.extend(chat.said.recv_timeout(pause));
+        said.extend(chat.kill());
+        kills += 1;
+        let begin = said.iter().position(|line| line == "noted").unwrap();
+        ledger.check_before(&said[..begin], first, &context);
+        ledger.hear(first, &said[begin..]);
+        unheard += ledger.typed[first..].iter().filter(|(_, noted)| !noted).count();
+    }
+
+    let mut last = Chat::start(dir, "ann");
+    last.say("/quit\n");
+    let (code, said, errors) = last.finish();
+    assert_eq!(code, 0, "{errors}");
+    let begin = said.iter().position(|line| line == "noted").unwrap();
+    ledger.check(&said[..begin], "the last start");
+    let noted = ledger.typed.iter().filter(|(_, noted)| *noted).count();
+    assert!(noted > 100, "only {noted} lines were noted before the kills");
+    let total = turns(&said[..begin]).len();
+    assert_eq!(said.last().unwrap(), &format!("ended after {total} messages"));
+
+    let log = ended(&FsStore::open(dir.join(".ferrata-chat")).unwrap(), "ann").await;
+    let twice: Vec<_> = log.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(twice.is_empty(), "ended more than once: {twice:?}");
+    // One activation for each message, one for the end of the conversation, one behind it.
+    assert_eq!(log.len(), total + 2);
+    println!("{kills} kills, {noted} lines noted, {unheard} not, {total} answered");
+
+    let (code, said, errors) = Chat::start(dir, "ann").finish();
+    assert_eq!((code, turns(&said).len()), (1, total));
+    assert!(errors.contains("has ended; name another"), "{errors}");
+}
+
+impl Ledger {
+    /// Compares what a process shows at its start with what was known before it.
+    fn check_before(&self, shown: &[String], first: usize, context: &str) {
+        let before = Self { typed: self.typed[..first].to_vec(), answers: self.answers.clone() };
+        before.check(shown, context);
+    }
+}
+
+#[test]
+fn the_end_of_the_input_leaves_the_chat_as_it_is() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(temp.path(), "bob");
+    chat.say("hello there\n\n");
+    let (code, said, errors) = chat.finish();
+    assert_eq!((code, said), (0, vec!["noted".to_owned(), "bot: 2 words, 2 in all".to_owned()]));
+    assert!(errors.contains("left `bob`"), "{errors}");
+    let (code, said, _) = Chat::start(temp.path(), "bob").finish();
+    assert_eq!((code, turns(&said)), (0, vec![("hello there", "2 words, 2 in all")]));
+}
+
+#[test]
+fn wrong_usage_is_told_with_its_own_exit_code() {
+    let temp = tempfile::tempdir().unwrap();
+    for (args, code, says) in [
+        (&["a", "b"][..], 2, "usage: chat"),
+        (&["--store"], 2, "`--store` needs a value"),
+        (&["--stroe", "x"], 2, "there is no option `--stroe`"),
+        (&["--store", "memory:"], 1, "use --store file:FOLDER"),
+        (&["../ann"], 1, "starts with a dot"),
+    ] {
+        let output = Command::new(program("chat")).args(args).current_dir(temp.path()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        assert!(errors.contains(says), "{args:?}: {errors}");
+    }
+}

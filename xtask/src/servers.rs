@@ -1,0 +1,207 @@
+//! The servers of the tests: started here, or found where the environment says; installed first where that is allowed.
+#![expect(
+    clippy::print_stdout,
+    reason = "which servers the tests use is what a person wants to see when one fails"
+)]
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use ferrata_test_servers::{Moto, Program, ServerError, Service, Services as Private, missing};
+
+use crate::args::{Install, Services, TestOptions};
+
+/// How long a server that is said to run may take to accept a connection.
+const REACHED: Duration = Duration::from_secs(5);
+
+/// The servers of one run of the tests. Those that were started end with the value.
+#[derive(Debug)]
+pub(crate) enum Servers {
+    /// Started for this run.
+    Private(Box<Private>),
+    /// The variables that are not set, with the servers of docker-compose.yml.
+    Given(Vec<(&'static str, String)>),
+}
+
+impl Servers {
+    /// Starts them, or takes those that are given.
+    pub(crate) fn start(services: Services) -> Result<Self> {
+        match services {
+            Services::Native => {
+                let servers = Private::start()?;
+                let urls: Vec<String> = servers.urls().into_iter().map(|(_, url)| url).collect();
+                println!("servers of the tests: {}", urls.join(" "));
+                Ok(Self::Private(Box::new(servers)))
+            }
+            Services::Env => {
+                let unset = Service::ALL.into_iter().filter(|service| given(service.variable()).is_none());
+                let named = unset.map(|service| (service.variable(), composed(service).to_owned()));
+                Ok(Self::Given(named.collect()))
+            }
+        }
+    }
+
+    /// Returns the variables that the tests need and this process does not have.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Private(servers) => {
+                servers.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()
+            }
+            Self::Given(variables) => variables.clone(),
+        }
+    }
+}
+
+/// Makes sure that [`Servers::start`] can do its work, before anybody waits for a build.
+pub(crate) fn prepare(options: &TestOptions) -> Result<()> {
+    match options.services {
+        Services::Env => reach(&Service::ALL.map(|service| (service, given(service.variable())))),
+        Services::Native => {
+            for service in Service::ALL.into_iter().filter(|service| given(service.variable()).is_some()) {
+                println!("{} is set and not used; `--services env` uses it", service.variable());
+            }
+            install(options.install)?;
+            if !Moto::is_installed() {
+                println!("moto will be installed into the target folder, once; that takes a minute");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Returns where docker-compose.yml puts a server.
+fn composed(service: Service) -> &'static str {
+    match service {
+        Service::Postgres => "postgres://postgres:ferrata@127.0.0.1:5442/postgres",
+        Service::Redis => "redis://127.0.0.1:6389",
+        Service::RedisCluster => "redis://127.0.0.1:6391",
+        _ => "http://127.0.0.1:5010",
+    }
+}
+
+fn given(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|value| !value.is_empty())
+}
+
+/// Makes sure that a connection to each server can be made; otherwise names all that are not there.
+fn reach(urls: &[(Service, Option<String>)]) -> Result<()> {
+    let mut absent = Vec::new();
+    for (service, url) in urls {
+        let url = url.as_deref().unwrap_or(composed(*service));
+        // Never the URL itself: it may hold a password.
+        let place = place(url).with_context(|| format!("{} holds no URL of a server", service.variable()))?;
+        let is_there = |address| TcpStream::connect_timeout(&address, REACHED).is_ok();
+        if !place.to_socket_addrs().is_ok_and(|mut addresses| addresses.any(is_there)) {
+            absent.push(format!("    {}: nobody at {place}", service.variable()));
+        }
+    }
+    if absent.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "servers of the tests are not there:\n{}\nStart them with `docker compose up -d --wait`, or set the variables; \
+         without `--services env` private ones are started",
+        absent.join("\n")
+    )
+}
+
+/// Returns the host and port of a URL.
+fn place(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let host = authority.rsplit('@').next().filter(|host| !host.is_empty())?;
+    // The colons of an address of IPv6 stand in brackets.
+    if host.rsplit(']').next()?.contains(':') {
+        return Some(host.to_owned());
+    }
+    let port = match scheme {
+        "postgres" | "postgresql" => 5432,
+        "redis" | "rediss" => 6379,
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    Some(format!("{host}:{port}"))
+}
+
+/// Installs what is missing, if it may; otherwise says what is missing and how to install it.
+fn install(allowed: Install) -> Result<()> {
+    let Err(error) = missing(&Program::ALL) else { return Ok(()) };
+    let ServerError::Missing { programs } = &error else { return Err(error.into()) };
+    let asked = allowed == Install::Asked || given("CI").is_some_and(|value| value == "true");
+    if !asked {
+        bail!("{error}\nAs root, `cargo xtask test --install` does that");
+    }
+    if !Path::new("/usr/bin/apt-get").is_file() {
+        bail!("{error}\nThis machine has no apt-get; install them in its own way");
+    }
+    apt(&["update"])?;
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(programs.iter().map(|program| program.package()));
+    apt(&arguments)?;
+    missing(programs).context("installed, and still not found")
+}
+
+fn apt(arguments: &[&str]) -> Result<()> {
+    let line = format!("apt-get {}", arguments.join(" "));
+    println!("==> {line}");
+    let mut command = Command::new("apt-get");
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status}); it needs root and a network");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_server_is_read_out_of_its_url() {
+        let place = |url| place(url).unwrap_or_default();
+        assert_eq!(place("postgres://user:p@ss:w@db.example:7000/name?x=y"), "db.example:7000");
+        assert_eq!(place("postgresql://db.example/name"), "db.example:5432");
+        assert_eq!(place("rediss://:secret@[::1]"), "[::1]:6379");
+        assert_eq!(place("redis://[::1]:7/0"), "[::1]:7");
+        assert_eq!(place("https://s3.example"), "s3.example:443");
+        assert_eq!(place("http://127.0.0.1:5000"), "127.0.0.1:5000");
+        assert_eq!(place("127.0.0.1:5000"), "");
+        assert_eq!(place("postgres:///name"), "");
+        assert_eq!(place("ftp://a"), "");
+    }
+
+    #[test]
+    fn all_servers_that_are_not_there_are_named_without_their_passwords() {
+        let there = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = format!("redis://{}", there.local_addr().unwrap());
+        // Nobody listens on the first of all ports.
+        let absent = |scheme| Some(format!("{scheme}://user:secret@127.0.0.1:1/a"));
+        let urls = [
+            (Service::Postgres, absent("postgres")),
+            (Service::Redis, Some(there)),
+            (Service::S3, absent("http")),
+        ];
+        let error = reach(&urls).unwrap_err().to_string();
+        assert!(error.contains("STORE_TEST_POSTGRES_URL: nobody at 127.0.0.1:1\n"), "{error}");
+        assert!(error.contains("STORE_TEST_S3_URL") && error.contains("docker compose up"), "{error}");
+        assert!(!error.contains("STORE_TEST_REDIS_URL") && !error.contains("secret"), "{error}");
+        let nonsense = reach(&[(Service::S3, Some("user:secret@".to_owned()))]).unwrap_err().to_string();
+        assert_eq!(nonsense, "STORE_TEST_S3_URL holds no URL of a server");
+    }
+
+    #[test]
+    fn the_compose_file_has_the_servers_that_are_used_without_variables() {
+        let text = include_str!("../../docker-compose.yml");
+        for service in Service::ALL {
+            let place = place(composed(service)).unwrap();
+            assert!(text.contains(&format!("\"{place}:")), "{place} is not in docker-compose.yml");
+        }
+    }
+}
