@@ -1,11 +1,15 @@
-//! How long reading and linting takes; run with `cargo test --release -p ferrata-dot --test speed -- --ignored --nocapture`.
+//! How long reading, linting and running takes; run with `cargo test --release -p ferrata-dot --test speed -- --ignored --nocapture`.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "this measures real time")]
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
+use ferrata_core::store::MemoryStore;
 use ferrata_dot::Pipeline;
+use ferrata_dot::compile::Compiler;
 use ferrata_dot::lint::Linter;
 use ferrata_dot::transform::Transforms;
 
@@ -55,4 +59,26 @@ fn ten_thousand_nodes_are_read_and_linted_within_100_ms() {
     println!("{} bytes: fastest {:?}, median {:?}, slowest {:?}", source.len(), times[0], times[4], times[8]);
     // The fastest is what the code takes; the others are what else the machine was doing.
     assert!(times[0] < Duration::from_millis(100), "{times:?}");
+}
+
+#[tokio::test]
+#[ignore = "measures; run it in release mode"]
+async fn a_thousand_nodes_that_do_nothing_run_within_a_second() {
+    let mut source = String::from(
+        "digraph Long { node [shape=diamond] start [shape=Mdiamond] exit [shape=Msquare] start -> n0\n",
+    );
+    for at in 0..1000 {
+        let next = if at < 999 { format!("n{}", at + 1) } else { "exit".to_owned() };
+        writeln!(source, "n{at} n{at} -> {next}").unwrap();
+    }
+    let pipeline = Pipeline::parse((source + "}").as_bytes()).unwrap();
+    let begun = Instant::now();
+    let graph = Compiler::default().compile(&pipeline).unwrap();
+    let compiled = begun.elapsed();
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(run.wait().await.unwrap().completed().is_some());
+    let taken = begun.elapsed();
+    println!("compiled in {compiled:?}, ran in {:?}", taken - compiled);
+    assert!(taken < Duration::from_secs(1), "{taken:?}");
 }
