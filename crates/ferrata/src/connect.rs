@@ -11,6 +11,11 @@ use ferrata_core::{Error, ErrorKind, Result};
 /// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
 /// - `postgres://user:password@host:port/database` keeps them in a PostgreSQL database, with the feature `postgres`. Options
 ///   follow as in `?schema=app&connections=20`.
+/// - `redis://host:port/database`, `rediss://` (with TLS), `redis-cluster://host:port,host:port` and `rediss-cluster://` keep
+///   them on a Redis or Valkey server or cluster, with the feature `redis`. Options follow after `?`: `prefix`, `replicas`,
+///   `keep_secs`.
+/// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` keeps them as objects in a bucket, with the
+///   feature `s3`. The query is for servers other than AWS. Credentials come from the environment, never from the URL.
 ///
 /// # Errors
 ///
@@ -30,7 +35,7 @@ use ferrata_core::{Error, ErrorKind, Result};
 pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     // The rest of a URL may hold a password, so no error shows more than the scheme.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
-        let message = "what names the store is no URL; use `memory:`, `file:///path` or `file:relative/path`";
+        let message = "what names the store is no URL; use `memory:`, `file:///path` or `s3://bucket/prefix`";
         return Err(Error::new(ErrorKind::Invalid, message));
     };
     match scheme.to_ascii_lowercase().as_str() {
@@ -38,9 +43,12 @@ pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
         "memory" => Err(Error::new(ErrorKind::Invalid, "a memory store has no name; use `memory:`")),
         "file" => file(url),
         "postgres" | "postgresql" => postgres(url),
+        "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => redis(url),
+        "s3" => s3(url),
         _ => {
-            let message =
-                format!("there is no store for `{scheme}:` URLs; use `memory:`, `file:` or `postgres:`");
+            let message = format!(
+                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `postgres:`, `redis:` or `s3:`"
+            );
             Err(Error::new(ErrorKind::Unsupported, message))
         }
     }
@@ -73,6 +81,29 @@ fn postgres(url: &str) -> Result<Arc<dyn CheckpointStore>> {
 fn postgres(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let message =
         "`postgres:` URLs need the feature `postgres` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "redis")]
+fn redis(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    Ok(Arc::new(ferrata_store_redis::RedisStore::open(url)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "Redis URLs need the feature `redis` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "s3")]
+fn s3(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let store = ferrata_store_s3::S3Store::from_url(url, ferrata_store_s3::S3Options::default())?;
+    Ok(Arc::new(store))
+}
+
+#[cfg(not(feature = "s3"))]
+fn s3(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "`s3:` URLs need the feature `s3` of the crate `ferrata`, which is off; turn it on";
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -123,6 +154,58 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `postgres`"), "{error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_redis_url_is_a_store_that_nobody_has_called_yet() {
+        for url in [
+            "redis://:secret@nowhere",
+            "rediss://nowhere:1/2?prefix=a",
+            "redis-cluster://a:1,b:2",
+            "rediss-cluster://a",
+        ] {
+            let store = connect(url).unwrap();
+            assert_eq!(store.capabilities().name, "redis", "{url}");
+            assert!(!format!("{store:?}").contains("secret"), "{store:?}");
+        }
+        let error = connect("redis://:secret@host?what=1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    #[cfg(not(feature = "redis"))]
+    #[test]
+    fn the_feature_of_redis_is_named_when_it_is_off() {
+        let error = connect("rediss://:secret@host").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `redis`"), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn an_s3_url_is_a_store_of_objects_and_shows_no_secret() {
+        let url = "s3://runs/a/b?endpoint=http://127.0.0.1:9&region=here&path_style=true";
+        let store = connect(url).unwrap();
+        assert_eq!(store.capabilities().name, "s3");
+        assert!(format!("{store:?}").contains("runs"), "{store:?}");
+        for url in ["s3://key:secret@runs", "s3://runs?endpoint=http://key:secret@host", "s3://runs?secret"] {
+            let error = connect(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[cfg(not(feature = "s3"))]
+    #[test]
+    fn the_feature_of_s3_is_named_when_it_is_off() {
+        let error = connect("s3://key:secret@runs").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(
+            error.to_string().contains("feature `s3`") && !error.to_string().contains("secret"),
+            "{error}"
+        );
     }
 
     #[cfg(not(feature = "fs"))]

@@ -64,6 +64,9 @@
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
 //! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
+//! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
+//! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
+//! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 
 mod connect;
 pub mod prelude;
@@ -88,13 +91,37 @@ pub use ferrata_macros::State;
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "postgres")]
 pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
+#[cfg(feature = "s3")]
+pub use ferrata_store_s3::{S3Options, S3Store};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The programs of the page on replanning, too.
+/// The programs of the pages, too.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/replanning.md")]
-struct Replanning;
+mod pages {
+    #[doc = include_str!("../../../docs/replanning.md")]
+    struct Replanning;
+
+    #[doc = include_str!("../../../docs/questions.md")]
+    struct Questions;
+
+    #[doc = include_str!("../../../docs/conversations.md")]
+    struct Conversations;
+
+    #[doc = include_str!("../../../docs/steps.md")]
+    struct Steps;
+
+    #[doc = include_str!("../../../docs/timers.md")]
+    struct Timers;
+
+    #[doc = include_str!("../../../docs/control.md")]
+    struct Control;
+
+    #[doc = include_str!("../../../docs/durability.md")]
+    struct Durability;
+}

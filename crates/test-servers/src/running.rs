@@ -27,6 +27,7 @@ const GATE: &str = r#"read -r go || exit 1; exec "$@" </dev/null"#;
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
+    pub(crate) variables: Vec<(&'static str, OsString)>,
     pub(crate) user: Option<User>,
     /// Its working directory: that of the test may be closed to the server's user.
     pub(crate) folder: PathBuf,
@@ -53,6 +54,7 @@ impl Launch {
         Self {
             program,
             arguments,
+            variables: Vec::new(),
             user: None,
             folder: folder.to_owned(),
             log: folder.join("log"),
@@ -67,12 +69,19 @@ impl Launch {
         self
     }
 
+    /// Starts it with this in its environment.
+    pub(crate) fn with_variable(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name, value.into()));
+        self
+    }
+
     pub(crate) fn spawn(&self) -> Result<Running> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.map_err(ServerError::io("write", &self.log))?;
         let errors = log.try_clone().map_err(ServerError::io("write", &self.log))?;
         let mut command = Command::new("/bin/sh");
         command.args(["-c", GATE, "gate"]).arg(&self.program).args(&self.arguments);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.folder).stdin(Stdio::piped()).stdout(log).stderr(errors);
         // Out of the terminal's group: a Ctrl-C must reach a database only through its owner.
         command.process_group(0);

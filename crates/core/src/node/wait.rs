@@ -222,6 +222,9 @@ impl NodeContext {
 
     /// Takes the next message, waiting at most this long; `None` if none came. The time survives a restart.
     ///
+    /// It begins anew after a message that is set aside. A message that comes late, but before anybody took the run up to notice,
+    /// is taken all the same.
+    ///
     /// # Errors
     ///
     /// As [`sleep`](Self::sleep).

@@ -112,7 +112,7 @@ impl World {
                         let answer = self.answer(&question);
                         match runtime.respond(run.run(), &question.id, answer).await {
                             // Somebody else has answered it.
-                            Err(error) if error.kind() == ErrorKind::NotFound => {}
+                            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                             answered => answered?,
                         }
                     }

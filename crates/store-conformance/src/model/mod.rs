@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::store::CheckpointStore;
+use ferrata_core::store::{At as StoreAt, CheckpointStore, Order};
 
 use self::calls::{Answer, Call, Refusal};
 use self::chance::Chance;
@@ -34,6 +34,9 @@ impl Default for ModelTest {
         Self { seed: 1, calls: 400, instances: 1 }
     }
 }
+
+/// After how many calls the logs of all runs are compared whole, beside the heads after each call.
+const EVERY: u32 = 20;
 
 /// The variable that makes the differential test of a suite run with this seed and no other.
 pub const SEED_VARIABLE: &str = "STORE_SUITE_SEED";
@@ -95,6 +98,9 @@ impl ModelTest {
                 *succeeded.entry(call.name()).or_insert(0_u32) += 1;
             }
             same_heads(&**store, &oracle, &at).await;
+            if number % EVERY == EVERY - 1 || number + 1 == self.calls {
+                same_logs(&**store, &mut oracle, &at).await;
+            }
         }
         for name in Call::NAMES {
             assert!(
@@ -122,6 +128,18 @@ async fn same_heads(store: &dyn CheckpointStore, oracle: &Oracle, at: &At<'_>) {
         let told = store.head(&run).await.map_err(Refusal::from);
         let wanted = Ok(oracle.head(&run));
         assert!(told == wanted, "{at}\n the head of {run} after it: {told:#?}\n in the model: {wanted:#?}");
+    }
+}
+
+/// Compares the whole logs of all runs.
+async fn same_logs(store: &dyn CheckpointStore, oracle: &mut Oracle, at: &At<'_>) {
+    for run in calls::runs() {
+        for look in
+            [Call::History(run.clone(), Order::OldestFirst, 50), Call::Load(run.clone(), StoreAt::Latest)]
+        {
+            let (wanted, told) = (oracle.answer(&look), look.make(store).await);
+            assert!(told == wanted, "{at}\n {look:?} after it: {told:#?}\n in the model: {wanted:#?}");
+        }
     }
 }
 

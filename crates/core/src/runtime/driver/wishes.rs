@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use super::facts::{Fact, What};
-use crate::ask::Request;
+use crate::ask::{Answer, Request};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::questions::BEFORE;
@@ -282,7 +282,8 @@ impl<S: State> Driver<S> {
     fn serve(&mut self, key: ActivationKey, name: &str) {
         let memo = self.machine.in_flight.get(&key).and_then(|activation| activation.memos.get(name));
         let Some(Memo::Asked(asked)) = memo else { return };
-        if asked.reply.is_open() {
+        // Whoever asked what somebody cancelled waits on, and is dropped with the run: told, it would fail the run first.
+        if asked.reply.is_open() || matches!(asked.reply, Reply::Answered { answer: Answer::Cancel(_), .. }) {
             return;
         }
         let given = Given::Reply(asked.reply.clone(), asked.ask.deadline);
@@ -373,7 +374,7 @@ impl<S: State> Driver<S> {
         };
         match reply {
             Reply::Open | Reply::Expired { .. } => Ok(false),
-            Reply::Answered { answer: crate::ask::Answer::Reject(comment), by, .. } => {
+            Reply::Answered { answer: Answer::Reject(comment), by, .. } => {
                 let who = by.map_or_else(String::new, |by| format!(" by {by}"));
                 let message = format!("starting the node was rejected{who}: {comment}");
                 let failure =

@@ -1,0 +1,327 @@
+//! The options of the store and the URL that names one.
+
+use std::fmt;
+use std::time::Duration;
+
+use ferrata_core::{Error, ErrorKind, Result};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+/// The most bytes of a prefix: it stands in every key, and each key of a run holds it twice over in the index.
+const MAX_PREFIX: usize = 64;
+
+/// How a [`RedisStore`](crate::RedisStore) uses its server. The defaults suit most.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RedisOptions {
+    /// What every key and the channel of notices begin with; `ferrata` by default, `?prefix=` in a URL.
+    ///
+    /// 1 to 64 of `A-Z a-z 0-9 . _ : -`. Stores with other prefixes on the same server see nothing of each other.
+    pub prefix: String,
+    /// How long to wait for a connection; 5 seconds by default.
+    ///
+    /// Raised: a dead server is noticed later. Lowered: a slow network is taken for a dead server.
+    pub connect_timeout: Duration,
+    /// How long to wait for a reply; 10 seconds by default.
+    ///
+    /// When it ends, an append is [`ErrorKind::Indeterminate`]. Raised: a hanging server is noticed later. Lowered: a server
+    /// that is busy with something else (a long script, saving on a slow disk) makes for doubts and repeats.
+    pub response_timeout: Duration,
+    /// On how many replicas a record must be before it is acknowledged (`WAIT`); 0 by default, `?replicas=` in a URL.
+    ///
+    /// Raised: a failover loses less, and every append waits for the slowest of them. A replica says that it has received a
+    /// record, not that it has written it to disk.
+    pub replicas: u32,
+    /// How long to wait for those replicas; 2 seconds by default. Then the append is [`ErrorKind::Indeterminate`].
+    ///
+    /// Other calls of this instance to the same server wait as long. At most the response timeout.
+    pub replica_timeout: Duration,
+    /// How long finished runs are kept; for good by default, `?keep_secs=` in a URL.
+    ///
+    /// The server removes a run when this time has passed since the record that finished it, as if it were purged. A
+    /// record that makes the run go on again (a retry) keeps it for good.
+    pub keep_finished: Option<Duration>,
+    /// Whether to send and receive notices of changed runs; true by default.
+    ///
+    /// Each append costs one `PUBLISH` inside its script, which a cluster sends to all of its nodes. Without, executors learn
+    /// of each other's records when they look.
+    pub notices: bool,
+    /// How often `setup` has the index compared with the runs; every 6 hours by default.
+    ///
+    /// One process does it for all, in a task beside its work. It walks over every key of the server and reads the head of
+    /// every run, some thousands in a second. With zero, each `setup` does it before it returns.
+    pub repair_every: Duration,
+    /// How long an entry of the index may name a run that is not there before it is removed; 1 hour by default.
+    ///
+    /// Such an entry is what a process leaves that dies as it starts a run, or what a run leaves that was removed by its time
+    /// to live. It costs a reader one look. It must be longer than a process can stand still in the midst of an append.
+    pub stale_after: Duration,
+    /// The certificates (PEM) of the authorities to trust with `rediss:` URLs, instead of the system's; none by default.
+    pub root_certificates: Option<Vec<u8>>,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            prefix: "ferrata".to_owned(),
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(10),
+            replicas: 0,
+            replica_timeout: Duration::from_secs(2),
+            keep_finished: None,
+            notices: true,
+            repair_every: Duration::from_secs(6 * 3_600),
+            stale_after: Duration::from_secs(3_600),
+            root_certificates: None,
+        }
+    }
+}
+
+impl RedisOptions {
+    /// Sets what every key begins with.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets how long to wait for a connection.
+    #[must_use]
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long to wait for a reply.
+    #[must_use]
+    pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
+        self.response_timeout = timeout;
+        self
+    }
+
+    /// Sets on how many replicas a record must be before it is acknowledged, and how long to wait for them.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: u32, timeout: Duration) -> Self {
+        self.replicas = replicas;
+        self.replica_timeout = timeout;
+        self
+    }
+
+    /// Sets how long finished runs are kept.
+    #[must_use]
+    pub fn with_keep_finished(mut self, keep: Duration) -> Self {
+        self.keep_finished = Some(keep);
+        self
+    }
+
+    /// Sets whether to send and receive notices.
+    #[must_use]
+    pub fn with_notices(mut self, notices: bool) -> Self {
+        self.notices = notices;
+        self
+    }
+
+    /// Sets how often the index is compared with the runs.
+    #[must_use]
+    pub fn with_repair_every(mut self, every: Duration) -> Self {
+        self.repair_every = every;
+        self
+    }
+
+    /// Sets how long an entry of the index may name a run that is not there.
+    #[must_use]
+    pub fn with_stale_after(mut self, after: Duration) -> Self {
+        self.stale_after = after;
+        self
+    }
+
+    /// Sets the certificates of the authorities to trust.
+    #[must_use]
+    pub fn with_root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | ':' | '-');
+        if self.prefix.is_empty() || self.prefix.len() > MAX_PREFIX || !self.prefix.chars().all(is_safe) {
+            return Err(invalid(format!(
+                "the prefix {:?} cannot stand in keys; use 1 to {MAX_PREFIX} of A-Z a-z 0-9 . _ : -",
+                self.prefix.chars().take(MAX_PREFIX).collect::<String>()
+            )));
+        }
+        if self.replicas > 0
+            && (self.replica_timeout.is_zero() || self.replica_timeout >= self.response_timeout)
+        {
+            return Err(invalid(
+                "the time to wait for replicas must be more than none and less than the response timeout",
+            ));
+        }
+        // The driver takes a text without certificates for a list of none, and then trusts nobody.
+        let is_pem = |pem: &Vec<u8>| {
+            let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
+            certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
+        };
+        if !self.root_certificates.as_ref().is_none_or(is_pem) {
+            return Err(invalid(
+                "the root certificates are no PEM of certificates; give those of the authorities to trust",
+            ));
+        }
+        if self.keep_finished.is_some_and(|keep| keep.as_millis() == 0 || keep > MAX_KEEP) {
+            return Err(invalid(
+                "finished runs can be kept for a millisecond to a hundred years; leave it out to keep them",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The longest time to live that is given to the server: it adds it to its clock, and refuses what does not fit.
+pub(crate) const MAX_KEEP: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("prefix", &self.prefix)
+            .field("replicas", &self.replicas)
+            .field("keep_finished", &self.keep_finished)
+            .field("notices", &self.notices)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a URL names: servers, whether they are a cluster, and options.
+pub(crate) struct Target {
+    pub(crate) seeds: Vec<ConnectionInfo>,
+    pub(crate) is_cluster: bool,
+    pub(crate) options: RedisOptions,
+}
+
+/// Reads a URL. No error shows any of it, because it may hold a password.
+pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
+    const FORMS: &str =
+        "write redis://host:port/db, rediss:// for TLS, or redis-cluster://host:port,host:port";
+    let bad = |why: &str| invalid(format!("the store's URL {why}; {FORMS}"));
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("has no `://`"))?;
+    let (single, is_cluster) = match scheme.to_ascii_lowercase().as_str() {
+        "redis" => ("redis", false),
+        "rediss" => ("rediss", false),
+        "redis-cluster" => ("redis", true),
+        "rediss-cluster" => ("rediss", true),
+        _ => return Err(bad("names another kind of store")),
+    };
+    if rest.contains('#') {
+        return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
+    }
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let number = || value.parse::<u32>().map_err(|_| bad("has an option that is no number"));
+        match key {
+            "prefix" => value.clone_into(&mut options.prefix),
+            "replicas" => options.replicas = number()?,
+            "keep_secs" => options.keep_finished = Some(Duration::from_secs(number()?.into())),
+            _ => return Err(bad("has an unknown option; there are prefix, replicas and keep_secs")),
+        }
+    }
+    options.check()?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if is_cluster && !matches!(path, "" | "0") {
+        return Err(bad("names a database; a cluster has only number 0"));
+    }
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), authority),
+    };
+    if !is_cluster && hosts.contains(',') {
+        return Err(bad("names several servers; that is for redis-cluster:// and rediss-cluster://"));
+    }
+    let seeds = hosts.split(',').map(|host| {
+        if host.is_empty() {
+            return Err(bad("names no host"));
+        }
+        let info = format!("{single}://{user}{host}/{path}").into_connection_info();
+        // Its error may repeat what it read.
+        info.map_err(|_| bad("cannot be read"))
+    });
+    Ok(Target { seeds: seeds.collect::<Result<_>>()?, is_cluster, options })
+}
+
+/// Where a server is, as it may be shown.
+pub(crate) fn address(info: &ConnectionInfo) -> (String, u16) {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port),
+        // No URL that is accepted names any other.
+        other => (other.to_string(), 0),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> (Vec<(String, u16)>, bool, RedisOptions) {
+        let target = target(url, RedisOptions::default()).unwrap();
+        (target.seeds.iter().map(address).collect(), target.is_cluster, target.options)
+    }
+
+    #[test]
+    fn a_url_names_servers_and_options() {
+        assert_eq!(
+            read("redis://localhost"),
+            (vec![("localhost".into(), 6379)], false, RedisOptions::default())
+        );
+        assert_eq!(read("rediss://:p%40ss@host:7000/3").0, [("host".to_owned(), 7000)]);
+        assert_eq!(read("redis://[::1]:7000").0, [("::1".to_owned(), 7000)]);
+        let (hosts, is_cluster, options) =
+            read("redis-cluster://u:p@a:1,b:2?prefix=my.app&replicas=1&keep_secs=60");
+        assert_eq!((hosts, is_cluster), (vec![("a".into(), 1), ("b".into(), 2)], true));
+        assert_eq!(
+            (options.prefix.as_str(), options.replicas, options.keep_finished),
+            ("my.app", 1, Some(Duration::from_secs(60)))
+        );
+    }
+
+    #[test]
+    fn the_password_of_a_url_reaches_the_server_and_nothing_else() {
+        let target = target("redis://me:sec%2Fret@host/2", RedisOptions::default()).unwrap();
+        let settings = target.seeds[0].redis_settings();
+        assert_eq!(
+            (settings.username(), settings.password(), settings.db()),
+            (Some("me"), Some("sec/ret"), 2)
+        );
+        assert!(!format!("{:?}", target.options).contains("ret"));
+    }
+
+    #[test]
+    fn another_url_is_refused_without_showing_it() {
+        for url in [
+            "",
+            "redis",
+            "redis:secret",
+            "http://secret",
+            "redis://",
+            "redis://:secret@",
+            "redis://:secret@host:x",
+            "redis://:secret@host/x",
+            "redis://:secret@a,b",
+            "redis-cluster://:secret@a,,b",
+            "redis-cluster://:secret@a/1",
+            "redis://:secret@host?prefix=a{b}",
+            "redis://:secret@host?prefix=",
+            "redis://:secret@host?replicas=x",
+            "redis://:secret@host?keep_secs=0",
+            "redis://:secret@host?secret=1",
+            "redis://:secret@host#secret",
+        ] {
+            let error = target(url, RedisOptions::default()).map(|_| ()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What this process remembers of the runs it writes: where each stood in the index with its last record.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrata_core::{RecordId, RunKey};
+
+use crate::layout::Member;
+
+/// How many runs are remembered. One costs some 500 bytes; one that is forgotten costs its next append a look.
+const MOST: usize = 10_000;
+
+/// Where a run stood with one record. Right for as long as that record is the head, whoever wrote since.
+#[derive(Clone, Debug)]
+pub(crate) struct Stood {
+    pub(crate) head: RecordId,
+    pub(crate) member: Member,
+    pub(crate) fixed: Arc<Vec<String>>,
+    pub(crate) moving: String,
+}
+
+/// The runs that this process wrote last.
+#[derive(Debug, Default)]
+pub(crate) struct Known(Mutex<HashMap<RunKey, Stood>>);
+
+impl Known {
+    /// Returns where the run stood with this record.
+    pub(crate) fn at(&self, run: &RunKey, head: RecordId) -> Option<Stood> {
+        self.runs().get(run).filter(|stood| stood.head == head).cloned()
+    }
+
+    pub(crate) fn remember(&self, run: &RunKey, stood: Stood) {
+        let mut runs = self.runs();
+        if runs.len() >= MOST && !runs.contains_key(run) {
+            // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
+            runs.clear();
+        }
+        runs.insert(run.clone(), stood);
+    }
+
+    pub(crate) fn forget(&self, run: &RunKey) {
+        self.runs().remove(run);
+    }
+
+    fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, Stood>> {
+        // What is remembered is compared with the head before it is used.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,252 @@
+//! Every key of the store, and how a run stands in the index: nothing else in this crate spells a key.
+
+use bytes::Bytes;
+use ferrata_core::record::{RecordHeader, RunFacts, RunStatus};
+use ferrata_core::{ExecutorId, Fingerprint, RecordId, RunId, RunKey, TenantId, Timestamp, WorkflowName};
+
+/// The version of the layout that this crate writes, and the newest it reads.
+pub(crate) const LAYOUT: u64 = 1;
+
+/// Into how many shards the index is divided in a cluster, so that no node holds all of it.
+///
+/// A listing asks each of them, so more would make listings slower; fewer would leave nodes of a large cluster without a part.
+pub(crate) const CLUSTER_SHARDS: u16 = 16;
+
+/// The sign bit, which turned over makes the order of signed numbers that of unsigned ones.
+const SIGN: u64 = 1 << 63;
+
+/// Spells keys below one prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    prefix: String,
+}
+
+impl Layout {
+    pub(crate) fn new(prefix: String) -> Self {
+        Self { prefix }
+    }
+
+    /// Which layout this is, and into how many shards the index is divided.
+    pub(crate) fn version(&self) -> Bytes {
+        format!("{}:layout", self.prefix).into()
+    }
+
+    /// When the index was last compared with the runs; expires when it is to be done again.
+    pub(crate) fn repaired(&self) -> Bytes {
+        format!("{}:repaired", self.prefix).into()
+    }
+
+    /// The channel of notices.
+    pub(crate) fn channel(&self) -> Bytes {
+        format!("{}:notices", self.prefix).into()
+    }
+
+    /// An executor's heartbeat; expires with it.
+    pub(crate) fn executor(&self, executor: &ExecutorId) -> Bytes {
+        format!("{}:executor:{executor}", self.prefix).into()
+    }
+
+    /// The hash of a run: what is known of it without its log.
+    pub(crate) fn head(&self, run: &RunKey) -> Bytes {
+        format!("{}:{{{}}}:head", self.prefix, name(run)).into()
+    }
+
+    /// The stream of a run: its records.
+    pub(crate) fn log(&self, run: &RunKey) -> Bytes {
+        format!("{}:{{{}}}:log", self.prefix, name(run)).into()
+    }
+
+    /// A pattern that every head matches, and other keys hardly ever do.
+    pub(crate) fn heads(&self) -> Bytes {
+        format!("{}:{{*,*}}:head", self.prefix).into()
+    }
+
+    /// The run of a head's key.
+    pub(crate) fn run_of_head(&self, key: &[u8]) -> Option<RunKey> {
+        let key = std::str::from_utf8(key).ok()?;
+        parse_name(key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix("}:head")?)
+    }
+
+    /// What all keys of a shard of the index begin with; a place follows.
+    pub(crate) fn shard(&self, shard: u16) -> String {
+        format!("{}:{{index-{shard}}}:", self.prefix)
+    }
+}
+
+/// Tenant and run in one text. The comma sorts before every character of either, so that names sort by tenant, then run.
+pub(crate) fn name(run: &RunKey) -> String {
+    format!("{},{}", run.tenant, run.run)
+}
+
+pub(crate) fn parse_name(text: &str) -> Option<RunKey> {
+    let (tenant, run) = text.split_once(',')?;
+    Some(RunKey::new(TenantId::new(tenant).ok()?, RunId::new(run).ok()?))
+}
+
+/// The shard of a run's entries in the index.
+pub(crate) fn shard_of(run: &RunKey, shards: u16) -> u16 {
+    crate::link::slot(name(run).as_bytes()) % shards.max(1)
+}
+
+/// One life of a run, as it stands in the index: sorts by creation, tenant and run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Member(String);
+
+impl Member {
+    /// `first` is the id of the run's first record.
+    pub(crate) fn new(run: &RunKey, created: Timestamp, first: RecordId) -> Self {
+        // The last digits of a UUIDv7 are random.
+        let first = first.to_string();
+        let life = &first[first.len() - 8..];
+        Self(format!("{},{},{life}", place_in_time(created), name(run)))
+    }
+
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let member = Self(std::str::from_utf8(text).ok()?.to_owned());
+        member.run().map(|_| member)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn run(&self) -> Option<RunKey> {
+        let (created, rest) = self.0.split_at_checked(16)?;
+        u64::from_str_radix(created, 16).ok()?;
+        parse_name(rest.strip_prefix(',')?.rsplit_once(',')?.0)
+    }
+}
+
+/// What members of this time of creation begin with.
+pub(crate) fn place_in_time(created: Timestamp) -> String {
+    format!("{:016x}", created.unix_ms().cast_unsigned() ^ SIGN)
+}
+
+/// The sorted sets of the index, each named by what its runs have in common.
+pub(crate) mod place {
+    use super::*;
+
+    pub(crate) const CATALOG: &str = "catalog";
+    pub(crate) const OWNERS: &str = "owners";
+    pub(crate) const ALL: &str = "all";
+    pub(crate) const DUE: &str = "due";
+    /// The owner of runs in progress that have none.
+    pub(crate) const NOBODY: &str = "-";
+
+    pub(crate) fn status(status: RunStatus) -> String {
+        format!("s:{status}")
+    }
+
+    pub(crate) fn owner(owner: &str) -> String {
+        format!("o:{owner}")
+    }
+
+    pub(crate) fn tenant(tenant: &TenantId) -> String {
+        format!("t:{tenant}")
+    }
+
+    pub(crate) fn workflow(workflow: &WorkflowName) -> String {
+        format!("w:{workflow}")
+    }
+
+    pub(crate) fn parent(parent: &RunKey) -> String {
+        format!("p:{}", name(parent))
+    }
+
+    /// Labels hold any text, so what stands in the key is their hash. A control character stands in none.
+    pub(crate) fn label(key: &str, value: &str) -> String {
+        format!("l:{}", Fingerprint::of(format!("{key}\0{value}").as_bytes()))
+    }
+}
+
+/// Where a run stands by what its head says, as `place=score` with spaces between: equal texts are equal places.
+pub(crate) fn moving_places(header: &RecordHeader) -> String {
+    let mut places = format!("{}=0", place::status(header.status));
+    match &header.owner {
+        Some(owner) => places += &format!(" {}=0", place::owner(&owner.to_string())),
+        None if header.status == RunStatus::InProgress => {
+            places += &format!(" {}=0", place::owner(place::NOBODY))
+        }
+        None => {}
+    }
+    if let Some(wake) = header.wake_at.filter(|_| !header.status.is_finished()) {
+        places += &format!(" {}={}", place::DUE, wake.unix_ms());
+    }
+    places
+}
+
+/// Where a run stands by what was said at its start.
+pub(crate) fn fixed_places(run: &RunKey, facts: &RunFacts) -> Vec<String> {
+    let mut places =
+        vec![place::ALL.to_owned(), place::tenant(&run.tenant), place::workflow(&facts.workflow)];
+    places.extend(facts.parent.as_ref().map(|parent| place::parent(&parent.run)));
+    places.extend(facts.labels.iter().map(|(key, value)| place::label(key, value)));
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(tenant: &str, run: &str) -> RunKey {
+        RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap())
+    }
+
+    fn id() -> RecordId {
+        "019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap()
+    }
+
+    #[test]
+    fn members_sort_by_creation_tenant_and_run() {
+        let ordered = [
+            (i64::MIN, "z", "z"),
+            (-1_000, "z", "z"),
+            (-1, "b", "b"),
+            (5, "A", "b"),
+            (5, "a", "-"),
+            (5, "a", "9"),
+            (5, "a", "a"),
+            (5, "a", "a-"),
+            (5, "a", "a."),
+            (5, "a", "aa"),
+            (5, "a-", "a"),
+            (5, "a.", "a"),
+            (5, "aa", "a"),
+            (i64::MAX, "a", "a"),
+        ];
+        let member = |(at, tenant, id_of): &(i64, &str, &str)| {
+            Member::new(&run(tenant, id_of), Timestamp::from_unix_ms(*at), id())
+        };
+        let members: Vec<_> = ordered.iter().map(member).collect();
+        assert!(members.is_sorted(), "{members:?}");
+        for (member, (_, tenant, id_of)) in members.iter().zip(ordered) {
+            assert_eq!(Member::parse(member.as_str().as_bytes()).unwrap().run(), Some(run(tenant, id_of)));
+        }
+    }
+
+    #[test]
+    fn keys_of_a_run_share_their_tag_and_lead_back() {
+        let layout = Layout::new("app".into());
+        let key = run("acme", "r:1");
+        assert_eq!(layout.head(&key), "app:{acme,r:1}:head");
+        assert_eq!(layout.log(&key), "app:{acme,r:1}:log");
+        assert_eq!(layout.run_of_head(&layout.head(&key)), Some(key));
+        for other in ["app:{acme}:head", "app:{a,b}:log", "b:{a,b}:head", "app:{a,b,c}:head", "app:{,b}:head"]
+        {
+            assert_eq!(layout.run_of_head(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_member_is_not_read() {
+        for text in
+            ["", "x", "000000000000000g,a,b,01234567", "0000000000000000,a,01234567", "0000000000000000"]
+        {
+            assert_eq!(Member::parse(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(
+            Member::parse(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff,a,b,c"),
+            None
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! The way to the servers: one, or the nodes of a cluster. Calls go where their keys are.
+
+mod call;
+mod cluster;
+mod node;
+mod slots;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use ferrata_core::{Clock, Error, ErrorKind, Result};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, TlsCertificates, Value};
+
+pub(crate) use self::call::{Call, Script};
+pub(crate) use self::node::{Node, Wait};
+pub(crate) use self::slots::slot;
+use self::slots::{Address, SlotMap};
+use crate::config::{RedisOptions, Target, address};
+use crate::error::Fault;
+
+/// The connections of one store.
+pub(crate) struct Link {
+    template: ConnectionInfo,
+    seeds: Vec<Address>,
+    is_cluster: bool,
+    root_certificates: Option<Vec<u8>>,
+    config: AsyncConnectionConfig,
+    clock: Arc<dyn Clock>,
+    nodes: Mutex<HashMap<Address, Arc<Node>>>,
+    slots: RwLock<Arc<SlotMap>>,
+    // Held while the map is read anew, so that calls that come meanwhile share the answer.
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+impl Link {
+    /// Prepares the way; nothing is sent.
+    pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Result<Self> {
+        let Target { seeds, is_cluster, options } = target;
+        let RedisOptions { connect_timeout, response_timeout, root_certificates, .. } = options;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(connect_timeout))
+            .set_response_timeout(Some(response_timeout));
+        let Some(template) = seeds.first().cloned() else {
+            return Err(Error::new(ErrorKind::Invalid, "the store's URL names no host"));
+        };
+        if matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
+            // The driver asks for the provider of the process and panics if there are several and none was chosen. It is an
+            // error if somebody else was faster, and then there is one.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        let link = Self {
+            seeds: seeds.iter().map(address).collect(),
+            template,
+            is_cluster,
+            root_certificates,
+            config,
+            clock,
+            nodes: Mutex::default(),
+            slots: RwLock::default(),
+            refreshing: tokio::sync::Mutex::default(),
+        };
+        // A certificate that cannot be read is found here and not at the first call.
+        link.node(&link.seeds[0]).map_err(|fault| {
+            Error::new(ErrorKind::Invalid, "the root certificates are no PEM of certificates")
+                .with_source(fault)
+        })?;
+        Ok(link)
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+
+    /// The servers that the URL names, as they may be shown.
+    pub(crate) fn seeds(&self) -> &[Address] {
+        &self.seeds
+    }
+
+    fn node(&self, address: &Address) -> Result<Arc<Node>, Fault> {
+        // A map of connections is whole after a panic, whoever had it.
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(node) = nodes.get(address) {
+            return Ok(Arc::clone(node));
+        }
+        let (host, port) = address.clone();
+        let at = match self.template.addr() {
+            ConnectionAddr::TcpTls { tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let info = self.template.clone().set_addr(at);
+        let client = match &self.root_certificates {
+            Some(root) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) => Client::build_with_tls(
+                info,
+                TlsCertificates { client_tls: None, root_cert: Some(root.clone()) },
+            ),
+            _ => Client::open(info),
+        };
+        let name = format!("the Redis server {}:{}", address.0, address.1);
+        let client = client.map_err(|source| Fault::Unreachable { server: name, source })?;
+        let node = Arc::new(Node::new(address, client, self.config.clone(), Arc::clone(&self.clock)));
+        nodes.insert(address.clone(), Arc::clone(&node));
+        Ok(node)
+    }
+
+    /// Sends one call.
+    pub(crate) async fn call(&self, call: Call) -> Result<Value, Fault> {
+        let result = self.many(vec![call], None).await.pop();
+        result.unwrap_or_else(|| Err(Fault::strange("no reply")))
+    }
+
+    /// Sends calls, those of each server in one go and to all servers at once; returns their replies in order.
+    pub(crate) async fn many(&self, calls: Vec<Call>, wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
+        if calls.is_empty() {
+            return Vec::new();
+        }
+        if !self.is_cluster {
+            return match self.node(&self.seeds[0]) {
+                Ok(node) => node.run(&calls, wait).await,
+                Err(fault) => vec![Err(fault); calls.len()],
+            };
+        }
+        self.many_in_cluster(&calls, wait).await
+    }
+
+    /// Returns every server that holds keys.
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node>>, Fault> {
+        if !self.is_cluster {
+            return Ok(vec![self.node(&self.seeds[0])?]);
+        }
+        self.refresh(&[]).await?;
+        self.map().servers().iter().map(|address| self.node(address)).collect()
+    }
+
+    /// Returns a server to hear notices from: in a cluster every node passes on what any of them is told.
+    pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<Node>, Fault> {
+        let primaries = self.primaries().await?;
+        let node = primaries.get(attempt % primaries.len().max(1));
+        node.cloned().ok_or_else(|| Fault::strange("the cluster has no servers"))
+    }
+}

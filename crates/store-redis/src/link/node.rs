@@ -1,0 +1,191 @@
+//! One server and the connection to it, which is made when it is needed and shared by all calls.
+//!
+//! The driver's own connection manager is not used: it does not tell a command that was never sent from one whose reply was
+//! lost, and that is the difference between `Unavailable` and `Indeterminate`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::Clock;
+use redis::aio::{ConnectionLike as _, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
+use tokio::sync::Mutex;
+
+use super::call::Call;
+use super::slots::Address;
+use crate::error::Fault;
+
+/// How long a server that could not be reached is taken for unreachable without trying again.
+///
+/// Long enough that a thousand waiting calls make one attempt, short enough that nobody waits for it after a restart.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// One server.
+pub(crate) struct Node {
+    /// As it is shown: host and port.
+    pub(crate) name: String,
+    client: Client,
+    config: AsyncConnectionConfig,
+    clock: Arc<dyn Clock>,
+    // Held while connecting, so that calls that come meanwhile share the attempt.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connection: Option<MultiplexedConnection>,
+    /// Counts connections, so that only the one that failed is given up.
+    generation: u64,
+    failed: Option<(Duration, Fault)>,
+}
+
+/// How many replicas must have what a connection wrote, and for how long to wait for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    pub(crate) replicas: u32,
+    pub(crate) timeout: Duration,
+}
+
+impl Node {
+    pub(crate) fn new(
+        address: &Address,
+        client: Client,
+        config: AsyncConnectionConfig,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let name = format!("the Redis server {}:{}", address.0, address.1);
+        Self { name, client, config, clock, state: Mutex::default() }
+    }
+
+    /// Sends calls in one go and returns their replies in order. Each is tried once; a script that the server has lost is
+    /// sent again as a whole, which is safe, since it was not run.
+    pub(crate) async fn run(&self, calls: &[Call], wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
+        let mut results = self.run_once(calls, false, wait).await;
+        let is_lost =
+            |result: &Result<Value, Fault>| result.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"));
+        let lost: Vec<usize> =
+            (0..calls.len()).filter(|at| calls[*at].is_script() && is_lost(&results[*at])).collect();
+        if !lost.is_empty() {
+            let again: Vec<Call> = lost.iter().map(|at| calls[*at].clone()).collect();
+            for (at, result) in lost.into_iter().zip(self.run_once(&again, true, wait).await) {
+                results[at] = result;
+            }
+        }
+        results
+    }
+
+    /// Sends one call to a node that is just being given its keys.
+    pub(crate) async fn run_asking(&self, call: &Call, wait: Option<Wait>) -> Result<Value, Fault> {
+        let commands = vec![redis::cmd("ASKING"), call.cmd(true)];
+        let mut results = self.run_commands(commands, wait).await?;
+        results.pop().unwrap_or_else(|| Err(Fault::strange("no reply")))
+    }
+
+    async fn run_once(&self, calls: &[Call], whole: bool, wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
+        let commands = calls.iter().map(|call| call.cmd(whole)).collect();
+        self.run_commands(commands, wait).await.unwrap_or_else(|fault| vec![Err(fault); calls.len()])
+    }
+
+    async fn run_commands(
+        &self,
+        mut commands: Vec<Cmd>,
+        wait: Option<Wait>,
+    ) -> Result<Vec<Result<Value, Fault>>, Fault> {
+        if let Some(wait) = wait {
+            let mut cmd = redis::cmd("WAIT");
+            // Zero would wait for good.
+            cmd.arg(wait.replicas).arg(wait.timeout.as_millis().max(1).to_string());
+            commands.push(cmd);
+        }
+        let mut replies = self.send(commands).await?;
+        let waited = wait.map(|wait| (wait.replicas, replies.pop()));
+        let mut results: Vec<_> = replies.into_iter().map(|value| self.result(value)).collect();
+        if let Some((wanted, found)) = waited {
+            let fault = match found.map(|value| self.result(value)) {
+                Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
+                Some(Ok(Value::Int(found))) => Some(Fault::Replicas { wanted, found }),
+                Some(Err(fault)) => Some(fault),
+                _ => Some(Fault::strange("the reply to WAIT is no number")),
+            };
+            if let Some(fault) = fault {
+                // What was refused stays refused; what was done is not yet where it was asked to be.
+                results
+                    .iter_mut()
+                    .filter(|result| result.is_ok())
+                    .for_each(|result| *result = Err(fault.clone()));
+            }
+        }
+        Ok(results)
+    }
+
+    fn result(&self, value: Value) -> Result<Value, Fault> {
+        match value {
+            Value::ServerError(error) => Err(Fault::refused(&self.name, &error)),
+            value => Ok(value),
+        }
+    }
+
+    /// Sends commands as they are; the replies may hold refusals.
+    pub(crate) async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
+        let count = commands.len();
+        let mut pipeline = Pipeline::with_capacity(count);
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        let (mut connection, generation) = self.connection().await?;
+        match connection.req_packed_commands(&pipeline, 0, count).await {
+            Ok(replies) if replies.len() == count => Ok(replies),
+            Ok(replies) => {
+                self.give_up(generation).await;
+                Err(Fault::strange(format!("{} replies to {count} commands", replies.len())))
+            }
+            Err(source) => {
+                // Also after a timeout: a connection whose replies are late would be late for everybody.
+                self.give_up(generation).await;
+                Err(Fault::Lost { server: self.name.clone(), source })
+            }
+        }
+    }
+
+    /// Sends one command.
+    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, Fault> {
+        let reply = self.send(vec![command]).await?.pop().unwrap_or_default();
+        self.result(reply)
+    }
+
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Fault> {
+        let mut state = self.state.lock().await;
+        if let Some(connection) = &state.connection {
+            return Ok((connection.clone(), state.generation));
+        }
+        let now = self.clock.monotonic();
+        if let Some((_, fault)) = state.failed.as_ref().filter(|(at, _)| now < *at + PAUSE) {
+            return Err(fault.clone());
+        }
+        match self.client.get_multiplexed_async_connection_with_config(&self.config).await {
+            Ok(connection) => {
+                state.generation += 1;
+                state.failed = None;
+                state.connection = Some(connection.clone());
+                Ok((connection, state.generation))
+            }
+            Err(source) => {
+                let fault = Fault::connecting(&self.name, source);
+                state.failed = Some((self.clock.monotonic(), fault.clone()));
+                Err(fault)
+            }
+        }
+    }
+
+    async fn give_up(&self, generation: u64) {
+        let mut state = self.state.lock().await;
+        if state.generation == generation {
+            state.connection = None;
+        }
+    }
+
+    /// Opens a connection of its own for notices.
+    pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, Fault> {
+        self.client.get_async_pubsub().await.map_err(|source| Fault::connecting(&self.name, source))
+    }
+}

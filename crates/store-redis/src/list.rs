@@ -1,0 +1,241 @@
+//! Listing runs: from the sorted sets of the index that hold the fewest, each entry checked against the run itself.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+use ferrata_core::store::{Cursor, Page, Paged, RunFilter, RunHead, RunQuery};
+use ferrata_core::{Error, ErrorKind, ExecutorId, Result, RunKey, Timestamp};
+use redis::Value;
+
+use crate::entry::Head;
+use crate::error::{Doubt, Fault};
+use crate::index::{Index, Standing};
+use crate::layout::{Member, fixed_places, moving_places, name, parse_name, place, place_in_time};
+use crate::link::Call;
+use crate::merge::{Candidate, Merge, Range};
+use crate::reply::{Parts, bytes, text};
+use crate::store::Shared;
+
+const OPERATION: &str = "store.runs";
+
+/// The most runs whose heads are read at once: a page and some that do not meet the query.
+const LOOK: usize = 500;
+
+/// How many entries of the index one listing puts right at most, so that a page never takes long for it.
+const REPAIRS: usize = 200;
+
+impl Shared {
+    pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
+        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+        let listed = self.list(query, page, after.as_deref()).await;
+        listed.map_err(|fault| fault.into_error(OPERATION, Doubt::None))
+    }
+
+    async fn list(
+        &self,
+        query: &RunQuery,
+        page: &Page,
+        after: Option<&str>,
+    ) -> Result<Paged<RunHead>, Fault> {
+        let index = self.index().await?;
+        let now = self.now().await?;
+        let range = Range::new(page.order, after, query.created_from, query.created_before);
+        let mut source = if query.filter == RunFilter::Due {
+            Merge::listed(self.due(index, now).await?, &range)
+        } else {
+            let places = self.narrowest(index, query).await?;
+            Merge::of(
+                places.iter().flat_map(|place| index.keys(place).map(|key| (place.clone(), key))),
+                &range,
+            )
+        };
+        let wanted = page.len();
+        let mut items: Vec<RunHead> = Vec::new();
+        let mut repairs = Vec::new();
+        // One more than wanted tells whether this is the last page.
+        while items.len() <= wanted {
+            let candidates = source.next(&self.link, (wanted + 1 - items.len()).clamp(16, LOOK)).await?;
+            if candidates.is_empty() {
+                break;
+            }
+            for (candidate, head) in self.heads(candidates).await? {
+                let run = candidate.member.run();
+                let Some(run) = run else { continue };
+                match head {
+                    Ok(Some((head, is_alive))) if head.member == candidate.member.as_str().as_bytes() => {
+                        repairs.extend(stale_place(index, &run, &candidate, &head));
+                        let head = head.into_run_head(run, is_alive);
+                        if query.matches(&head, now) {
+                            items.push(head);
+                        }
+                    }
+                    // No run, or another life of it: announced and not yet written, or gone.
+                    Ok(_) => repairs.push(index.lapse(&run, &candidate.member)),
+                    Err(fault @ (Fault::Corrupt { .. } | Fault::Newer { .. } | Fault::Strange { .. })) => {
+                        tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
+                    }
+                    Err(fault) if fault.code() == Some("WRONGTYPE") => {
+                        tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
+                    }
+                    Err(fault) => return Err(fault),
+                }
+            }
+        }
+        repairs.truncate(REPAIRS);
+        for reply in self.link.many(repairs, None).await {
+            // The next listing tries again.
+            if let Err(fault) = reply {
+                tracing::debug!(%fault, "left an entry of the index to the next listing");
+            }
+        }
+        let is_more = items.len() > wanted;
+        items.truncate(wanted);
+        let next = items.last().filter(|_| is_more).map(|last| {
+            Cursor::new(format!("run/{},{}", place_in_time(last.facts.created), name(&last.run)))
+        });
+        Ok(Paged { items, next })
+    }
+
+    /// Reads the server's clock.
+    async fn now(&self) -> Result<Timestamp, Fault> {
+        let reply = self.link.call(Call::plain(&["TIME"], Bytes::new()).without_keys()).await?;
+        let mut reply = Parts::of(reply)?;
+        let ms = reply.number()?.saturating_mul(1_000).saturating_add(reply.number()? / 1_000);
+        Ok(Timestamp::from_unix_ms(i64::try_from(ms).unwrap_or(i64::MAX)))
+    }
+
+    /// Returns the places whose runs together are all that may meet the query, and are the fewest.
+    async fn narrowest(&self, index: &Index, query: &RunQuery) -> Result<Vec<String>, Fault> {
+        let mut groups: Vec<Vec<String>> = Vec::new();
+        if query.filter == RunFilter::Orphaned {
+            groups.push(self.ownerless(index).await?);
+        }
+        groups.extend(query.owner.map(|owner| vec![place::owner(&owner.to_string())]));
+        groups.extend(query.parent.as_ref().map(|parent| vec![place::parent(parent)]));
+        groups.extend(query.labels.iter().map(|(key, value)| vec![place::label(key, value)]));
+        if !query.statuses.is_empty() {
+            let statuses: BTreeSet<String> =
+                query.statuses.iter().map(|status| place::status(*status)).collect();
+            groups.push(statuses.into_iter().collect());
+        }
+        groups.extend(query.workflow.as_ref().map(|workflow| vec![place::workflow(workflow)]));
+        groups.extend(query.tenant.as_ref().map(|tenant| vec![place::tenant(tenant)]));
+        if groups.len() < 2 {
+            return Ok(groups.pop().unwrap_or_else(|| vec![place::ALL.to_owned()]));
+        }
+        let mut calls = Vec::new();
+        let mut owners = Vec::new();
+        for (group, places) in groups.iter().enumerate() {
+            for key in places.iter().flat_map(|place| index.keys(place)) {
+                calls.push(Call::plain(&["ZCARD"], key));
+                owners.push(group);
+            }
+        }
+        let mut sizes = vec![0_i64; groups.len()];
+        for (group, reply) in owners.into_iter().zip(self.link.many(calls, None).await) {
+            if let Value::Int(size) = reply? {
+                sizes[group] = sizes[group].saturating_add(size);
+            }
+        }
+        let narrowest = (0..groups.len()).min_by_key(|group| sizes[*group]).unwrap_or(0);
+        Ok(groups.swap_remove(narrowest))
+    }
+
+    /// Returns the places of runs whose owner is not alive, or that have none.
+    async fn ownerless(&self, index: &Index) -> Result<Vec<String>, Fault> {
+        let calls = index.keys(place::OWNERS).map(|key| Call::plain(&["SMEMBERS"], key)).collect();
+        let mut owners = BTreeSet::new();
+        for reply in self.link.many(calls, None).await {
+            for owner in Parts::of(reply?)? {
+                owners.insert(text(owner)?);
+            }
+        }
+        let known: Vec<ExecutorId> = owners.iter().filter_map(|owner| owner.parse().ok()).collect();
+        let alive = self.alive(&known).await?;
+        let is_away =
+            |owner: &&String| owner.parse().is_ok_and(|id| !alive.get(&id).copied().unwrap_or(false));
+        let mut places: Vec<String> =
+            owners.iter().filter(is_away).map(|owner| place::owner(owner)).collect();
+        places.push(place::owner(place::NOBODY));
+        Ok(places)
+    }
+
+    /// Tells which executors' heartbeats have not expired.
+    async fn alive(&self, executors: &[ExecutorId]) -> Result<HashMap<ExecutorId, bool>, Fault> {
+        let calls = executors.iter().map(|id| Call::plain(&["EXISTS"], self.layout.executor(id))).collect();
+        let replies = self.link.many(calls, None).await;
+        executors.iter().zip(replies).map(|(id, reply)| Ok((*id, reply? == Value::Int(1)))).collect()
+    }
+
+    /// Returns the runs whose time has come, as the index has it.
+    async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<Candidate>, Fault> {
+        // Scores are floating-point numbers; one more millisecond makes up for their rounding, and the head decides.
+        let until = now.unix_ms().saturating_add(1).to_string();
+        let call = |key| Call::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE");
+        let mut found = Vec::new();
+        for reply in self.link.many(index.keys(place::DUE).map(call).collect(), None).await {
+            for member in Parts::of(reply?)? {
+                let member = Member::parse(&bytes(member)?);
+                found.extend(member.map(|member| Candidate { member, place: place::DUE.to_owned() }));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads the heads of candidates, and whether their owners are alive.
+    async fn heads(
+        &self,
+        candidates: Vec<Candidate>,
+    ) -> Result<Vec<(Candidate, Result<Option<(Head, bool)>, Fault>)>, Fault> {
+        let runs: Vec<RunKey> = candidates.iter().filter_map(|candidate| candidate.member.run()).collect();
+        let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
+        let heads: Vec<_> = replies.into_iter().map(|reply| Head::read(Parts::of(reply?)?)).collect();
+        let owner_of = |head: &Result<Option<Head>, Fault>| head.as_ref().ok()?.as_ref()?.last.owner;
+        let owners: BTreeSet<ExecutorId> = heads.iter().filter_map(owner_of).collect();
+        let alive = self.alive(&owners.into_iter().collect::<Vec<_>>()).await?;
+        let is_alive = |head: &Head| head.last.owner.is_some_and(|owner| alive.get(&owner) == Some(&true));
+        let heads = heads.into_iter().map(|head| {
+            head.map(|head| {
+                head.map(|head| {
+                    let is_alive = is_alive(&head);
+                    (head, is_alive)
+                })
+            })
+        });
+        Ok(candidates.into_iter().zip(heads).collect())
+    }
+}
+
+/// Takes a run out of a place it has left.
+fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) -> Option<Call> {
+    let moving = moving_places(&head.last);
+    let fixed = fixed_places(run, &head.facts);
+    let stands = moving
+        .split(' ')
+        .filter_map(|place| place.split_once('='))
+        .any(|(place, _)| place == candidate.place);
+    if stands || fixed.contains(&candidate.place) {
+        return None;
+    }
+    let standing =
+        Standing { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving: &moving };
+    Some(index.settle(&standing))
+}
+
+/// Reads `run/<creation>,<tenant>,<run>` and returns what follows the slash.
+fn parse_cursor(cursor: &Cursor) -> Result<String> {
+    let parse = |text: &str| {
+        let position = text.strip_prefix("run/")?;
+        let (created, rest) = position.split_at_checked(16)?;
+        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if !created.bytes().all(is_digit) {
+            return None;
+        }
+        parse_name(rest.strip_prefix(',')?)?;
+        Some(position.to_owned())
+    };
+    parse(cursor.as_str()).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+            .with_operation(OPERATION)
+    })
+}

@@ -1,0 +1,189 @@
+//! Several sorted sets read as one, in order and without doubles, from one position on.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use ferrata_core::Timestamp;
+use ferrata_core::store::Order;
+
+use crate::error::Fault;
+use crate::layout::{Member, place_in_time};
+use crate::link::{Call, Link};
+use crate::reply::{Parts, bytes};
+
+/// The most members read from one sorted set at once.
+const CHUNK: usize = 500;
+
+/// A run that may meet a query.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) member: Member,
+    /// The place it was found in.
+    pub(crate) place: String,
+}
+
+/// Which members to read, and in which order.
+#[derive(Clone, Debug)]
+pub(crate) struct Range {
+    order: Order,
+    /// Bounds as `ZRANGE ... BYLEX` takes them: `-`, `+`, `[text` or `(text`.
+    lower: String,
+    upper: String,
+}
+
+impl Range {
+    /// `after` is where the page before ended: creation, tenant and run, in one text.
+    pub(crate) fn new(
+        order: Order,
+        after: Option<&str>,
+        from: Option<Timestamp>,
+        before: Option<Timestamp>,
+    ) -> Self {
+        let mut lower = from.map(|from| format!("[{}", place_in_time(from)));
+        let mut upper = before.map(|before| format!("({}", place_in_time(before)));
+        match (order, after) {
+            // A comma and the life follow a run's name in a member, and a dash is the character after the comma: so the
+            // first bound is behind every life of the run, and before every name that begins with its own.
+            (Order::OldestFirst, Some(after)) => lower = lower.max(Some(format!("[{after}-"))),
+            (Order::NewestFirst, Some(after)) => {
+                let bound = format!("({after},");
+                upper = Some(upper.map_or(bound.clone(), |upper| upper.min(bound)));
+            }
+            _ => {}
+        }
+        Self { order, lower: lower.unwrap_or_else(|| "-".into()), upper: upper.unwrap_or_else(|| "+".into()) }
+    }
+
+    fn holds(&self, member: &Member) -> bool {
+        let text = member.as_str();
+        self.lower.strip_prefix('[').is_none_or(|lower| text >= lower)
+            && self.lower.strip_prefix('(').is_none_or(|lower| text > lower)
+            && self.upper.strip_prefix('(').is_none_or(|upper| text < upper)
+    }
+
+    fn is_before(&self, one: &Member, other: &Member) -> bool {
+        match self.order {
+            Order::OldestFirst => one < other,
+            Order::NewestFirst => one > other,
+        }
+    }
+
+    /// Goes on behind this member.
+    fn go_on(&mut self, last: &Member) {
+        match self.order {
+            Order::OldestFirst => self.lower = format!("({}", last.as_str()),
+            Order::NewestFirst => self.upper = format!("({}", last.as_str()),
+        }
+    }
+}
+
+/// One sorted set.
+#[derive(Debug)]
+struct Source {
+    place: String,
+    key: Bytes,
+    range: Range,
+    read: VecDeque<Member>,
+    is_over: bool,
+}
+
+/// Sorted sets as one.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    sources: Vec<Source>,
+    order: Range,
+    last: Option<Member>,
+}
+
+impl Merge {
+    pub(crate) fn of(sets: impl Iterator<Item = (String, Bytes)>, range: &Range) -> Self {
+        let source =
+            |(place, key)| Source { place, key, range: range.clone(), read: VecDeque::new(), is_over: false };
+        Self { sources: sets.map(source).collect(), order: range.clone(), last: None }
+    }
+
+    /// Candidates that were read already, in any order.
+    pub(crate) fn listed(mut candidates: Vec<Candidate>, range: &Range) -> Self {
+        candidates.retain(|candidate| range.holds(&candidate.member));
+        candidates.sort_by(|one, other| match range.order {
+            Order::OldestFirst => one.member.cmp(&other.member),
+            Order::NewestFirst => other.member.cmp(&one.member),
+        });
+        let place = candidates.first().map(|candidate| candidate.place.clone()).unwrap_or_default();
+        let read = candidates.into_iter().map(|candidate| candidate.member).collect();
+        let source = Source { place, key: Bytes::new(), range: range.clone(), read, is_over: true };
+        Self { sources: vec![source], order: range.clone(), last: None }
+    }
+
+    /// Returns up to `count` more candidates; none says that there are no more.
+    pub(crate) async fn next(&mut self, link: &Link, count: usize) -> Result<Vec<Candidate>, Fault> {
+        let mut found = Vec::new();
+        while found.len() < count {
+            self.fill(link, count).await?;
+            let Some(best) = self.best() else { break };
+            let source = &mut self.sources[best];
+            let Some(member) = source.read.pop_front() else { break };
+            // The same run in two places is one candidate.
+            if self.last.as_ref() != Some(&member) {
+                self.last = Some(member.clone());
+                found.push(Candidate { member, place: source.place.clone() });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The source whose next member comes first.
+    fn best(&self) -> Option<usize> {
+        let mut best: Option<(usize, &Member)> = None;
+        for (at, source) in self.sources.iter().enumerate() {
+            if let Some(next) = source.read.front()
+                && best.is_none_or(|(_, first)| self.order.is_before(next, first))
+            {
+                best = Some((at, next));
+            }
+        }
+        best.map(|(at, _)| at)
+    }
+
+    /// Reads on in every source that has run dry, since its next member may be the first of all.
+    async fn fill(&mut self, link: &Link, count: usize) -> Result<(), Fault> {
+        let mut dry: Vec<&mut Source> =
+            self.sources.iter_mut().filter(|source| !source.is_over && source.read.is_empty()).collect();
+        if dry.is_empty() {
+            return Ok(());
+        }
+        let chunk = count.clamp(1, CHUNK);
+        let calls: Vec<Call> = dry
+            .iter()
+            .map(|source| {
+                let Range { order, lower, upper } = source.range.clone();
+                let call = Call::plain(&["ZRANGE"], source.key.clone());
+                let call = match order {
+                    Order::OldestFirst => call.arg(lower).arg(upper).arg("BYLEX"),
+                    Order::NewestFirst => call.arg(upper).arg(lower).arg("BYLEX").arg("REV"),
+                };
+                call.arg("LIMIT").arg("0").arg(chunk.to_string())
+            })
+            .collect();
+        for (source, reply) in dry.iter_mut().zip(link.many(calls, None).await) {
+            let mut count = 0;
+            for member in Parts::of(reply?)? {
+                count += 1;
+                match Member::parse(&bytes(member)?) {
+                    Some(member) => source.read.push_back(member),
+                    None => tracing::warn!(
+                        place = source.place,
+                        "passed over an entry of the index that is no run"
+                    ),
+                }
+            }
+            source.is_over = count < chunk;
+            match source.read.back() {
+                Some(last) => source.range.go_on(last),
+                // Nothing but strange entries: what is behind them cannot be reached from here.
+                None => source.is_over = true,
+            }
+        }
+        Ok(())
+    }
+}

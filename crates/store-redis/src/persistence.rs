@@ -1,0 +1,182 @@
+//! What the server does to keep what it has acknowledged, as far as it says.
+
+use redis::Value;
+
+use crate::error::Fault;
+use crate::link::Node;
+use crate::reply;
+
+/// What an acknowledged record survives on the server; the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Persistence {
+    /// Nothing is written to disk: a restart of the server loses every run.
+    Memory,
+    /// Only snapshots are: a restart of the server loses what came after the last one, minutes or hours.
+    Snapshots,
+    /// The server does not say; its operator must know.
+    Unknown,
+    /// Written to a file that the system syncs when it pleases: survives a crash of the server; a power cut loses some 30
+    /// seconds.
+    Unsynced,
+    /// Synced every second: a power cut loses 1 to 2 seconds. So may a crash of the server itself, which holds back what it
+    /// writes while a sync is slow.
+    EverySecond,
+    /// Synced before it is acknowledged: survives a power cut, as far as the disk keeps its word.
+    Always,
+}
+
+impl Persistence {
+    /// Tells whether an acknowledged record survives a restart of the server.
+    pub fn is_durable(self) -> bool {
+        self >= Self::Unsynced
+    }
+
+    /// Returns what an acknowledged record survives, in a sentence.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "the server keeps runs in memory only: a restart of it loses all of them",
+            Self::Snapshots => {
+                "the server writes snapshots only: a restart of it loses what came after the last one"
+            }
+            Self::Unknown => "the server does not say how it keeps runs: ask its operator",
+            Self::Unsynced => "a record survives a restart of the server; a power cut loses some 30 seconds",
+            Self::EverySecond => {
+                "a record survives a restart of the server; its crash or a power cut may lose 2 seconds"
+            }
+            Self::Always => "a record is synced to disk before it is acknowledged",
+        }
+    }
+}
+
+impl std::fmt::Display for Persistence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the store needs to know of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) persistence: Persistence,
+    /// Which keys it removes when its memory is full, if it has a limit and says so.
+    pub(crate) eviction: Option<String>,
+    /// Its version; servers that call themselves otherwise say here which Redis they are like.
+    pub(crate) version: Option<String>,
+}
+
+/// Asks a server. A refusal (services that sell Redis forbid `CONFIG`) is no error: then less is known.
+pub(crate) async fn ask(node: &Node) -> Result<Settings, Fault> {
+    let mut info = redis::cmd("INFO");
+    info.arg("server").arg("memory").arg("persistence");
+    let info = allowed(node.ask(info).await)?.map(reply::text).transpose()?.unwrap_or_default();
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("appendonly").arg("appendfsync").arg("save");
+    let config = allowed(node.ask(config).await)?.map(pairs).unwrap_or_default();
+    Ok(settings(&info, &config))
+}
+
+fn allowed(reply: Result<Value, Fault>) -> Result<Option<Value>, Fault> {
+    match reply {
+        Ok(value) => Ok(Some(value)),
+        Err(Fault::Refused { code, .. }) if matches!(code.as_str(), "ERR" | "NOPERM") => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn pairs(value: Value) -> Vec<(String, String)> {
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) => text.clone(),
+        _ => String::new(),
+    };
+    match value {
+        Value::Array(list) => list.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect(),
+        Value::Map(map) => map.iter().map(|(key, value)| (text(key), text(value))).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn settings(info: &str, config: &[(String, String)]) -> Settings {
+    let said = |key: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.map(|value| value.trim().to_owned())
+    };
+    let set = |key: &str| config.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str());
+    let is_aof = match set("appendonly") {
+        Some(value) => Some(value == "yes"),
+        None => said("aof_enabled").map(|value| value == "1"),
+    };
+    let persistence = match (is_aof, set("appendfsync"), set("save")) {
+        (Some(true), Some("always"), _) => Persistence::Always,
+        (Some(true), Some("everysec"), _) => Persistence::EverySecond,
+        (Some(true), ..) => Persistence::Unsynced,
+        (Some(false), _, Some("")) => Persistence::Memory,
+        (Some(false), _, Some(_)) => Persistence::Snapshots,
+        _ => Persistence::Unknown,
+    };
+    let has_limit = said("maxmemory").is_none_or(|limit| limit != "0");
+    Settings {
+        persistence,
+        eviction: said("maxmemory_policy").filter(|_| has_limit),
+        version: said("redis_version"),
+    }
+}
+
+impl Settings {
+    /// Says why the store cannot keep its word on this server, and what to do.
+    pub(crate) fn objection(&self) -> Option<String> {
+        if let Some(policy) = self.eviction.as_deref().filter(|policy| policy.starts_with("allkeys")) {
+            return Some(format!(
+                "removes any key when its memory is full (maxmemory-policy {policy}), runs included; set maxmemory-policy noeviction"
+            ));
+        }
+        let major =
+            self.version.as_deref().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+        major
+            .filter(|major| *major < 7)
+            .map(|major| format!("is of version {major}; the store needs Redis 7 or Valkey"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(info: &str, config: &[(&str, &str)]) -> Settings {
+        let config: Vec<_> = config.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        settings(info, &config)
+    }
+
+    #[test]
+    fn settings_say_what_a_record_survives() {
+        for (fsync, expected) in [
+            ("always", Persistence::Always),
+            ("everysec", Persistence::EverySecond),
+            ("no", Persistence::Unsynced),
+        ] {
+            let config = [("appendonly", "yes"), ("appendfsync", fsync), ("save", "")];
+            assert_eq!(read("", &config).persistence, expected);
+            assert!(expected.is_durable());
+        }
+        let off =
+            |save| read("", &[("appendonly", "no"), ("appendfsync", "always"), ("save", save)]).persistence;
+        assert_eq!((off(""), off("3600 1")), (Persistence::Memory, Persistence::Snapshots));
+        // Where `CONFIG` is forbidden, only as much as `INFO` says.
+        assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::Unsynced);
+        assert_eq!(read("aof_enabled:0\r\n", &[]).persistence, Persistence::Unknown);
+        assert_eq!(read("", &[]).persistence, Persistence::Unknown);
+        assert!(!Persistence::Unknown.is_durable());
+    }
+
+    #[test]
+    fn a_server_that_may_drop_runs_is_objected_to() {
+        let with = |limit, policy| read(&format!("maxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"), &[]);
+        assert!(with(100, "allkeys-lru").objection().unwrap().contains("noeviction"));
+        assert_eq!(with(0, "allkeys-lru").objection(), None, "without a limit nothing is removed");
+        assert_eq!(with(100, "noeviction").objection(), None);
+        assert_eq!(with(100, "volatile-ttl").objection(), None, "only what expires anyway");
+        assert!(read("redis_version:6.2.14\r\n", &[]).objection().unwrap().contains("Redis 7"));
+        assert_eq!(read("redis_version:7.0.15\r\n", &[]).objection(), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! Reading one run: its head, its records, its history.
+
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{At, Cursor, Order, Page, Paged, RunHead};
+use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use redis::Value;
+
+use crate::entry::{Head, check_layout, header_of, id_text, record_of};
+use crate::error::{Doubt, Fault};
+use crate::link::Call;
+use crate::reply::{Parts, bytes};
+use crate::scripts::{HISTORY, LOAD};
+use crate::store::Shared;
+
+/// What a script says of a run, before what it was asked for.
+pub(crate) enum Said {
+    Yes(Parts),
+    /// There is no such run.
+    Absent,
+    /// The run holds no such record.
+    Missing,
+    /// A cut was made beyond it.
+    Pruned,
+    /// Somebody changed the run meanwhile.
+    Changed,
+}
+
+impl Said {
+    pub(crate) fn of(reply: Value) -> Result<Self, Fault> {
+        let mut reply = Parts::of(reply)?;
+        Ok(match reply.text()?.as_str() {
+            "ok" => Self::Yes(reply),
+            "absent" => Self::Absent,
+            "missing" => Self::Missing,
+            "pruned" => Self::Pruned,
+            "changed" => Self::Changed,
+            "newer" => {
+                check_layout(&reply.text()?)?;
+                return Err(Fault::strange("a script takes this layout for a newer one"));
+            }
+            "hole" => return Err(Fault::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
+            "torn" => return Err(Fault::corrupt(None, "the log is there, but the run's hash is gone")),
+            other => return Err(Fault::strange(format!("a script says {other:?}"))),
+        })
+    }
+}
+
+impl Shared {
+    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, Fault> {
+        let reply = self.link.call(self.head_call(run)).await?;
+        let Some(head) = Head::read(Parts::of(reply)?)? else { return Ok(None) };
+        let is_alive = match &head.last.owner {
+            Some(owner) => {
+                let reply = self.link.call(Call::plain(&["EXISTS"], self.layout.executor(owner))).await?;
+                reply == Value::Int(1)
+            }
+            None => false,
+        };
+        Ok(Some(head.into_run_head(run.clone(), is_alive)))
+    }
+
+    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        const OPERATION: &str = "store.load";
+        let call = Call::script(&LOAD, vec![self.layout.head(run), self.layout.log(run)]);
+        let call = match at {
+            At::Latest => call.arg("latest").arg(""),
+            At::Seq(seq) => call.arg("seq").arg(seq.to_string()),
+            At::Record(id) => call.arg("id").arg(id_text(&id)),
+        };
+        let said = self.link.call(call).await.and_then(Said::of);
+        let records = match said.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+            Said::Yes(reply) => loaded(reply),
+            Said::Absent => return Ok(None),
+            _ => {
+                let message = format!("the run does not hold {at}; it was pruned, or never written");
+                return Err(Error::new(ErrorKind::NotFound, message).with_operation(OPERATION).with_run(run));
+            }
+        };
+        let records = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+        for record in &records {
+            record.verify(run).map_err(|error| error.with_operation(OPERATION))?;
+        }
+        Ok(Some(records))
+    }
+
+    pub(crate) async fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>> {
+        const OPERATION: &str = "store.history";
+        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+        let direction = match page.order {
+            Order::OldestFirst => "asc",
+            Order::NewestFirst => "desc",
+        };
+        let call = Call::script(&HISTORY, vec![self.layout.head(run), self.layout.log(run)])
+            .arg(direction)
+            .arg(after.map(|seq| seq.to_string()).unwrap_or_default())
+            .arg(page.len().to_string());
+        let said = self.link.call(call).await.and_then(Said::of);
+        match said.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+            Said::Yes(reply) => {
+                listed(reply, page.order, after).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))
+            }
+            _ => Err(no_run(OPERATION, run)),
+        }
+    }
+}
+
+/// Reads what the script returns after `ok`: first and last number, the base at the cut, the entries.
+fn loaded(mut reply: Parts) -> Result<Vec<Record>, Fault> {
+    let (from, at) = (reply.number()?, reply.number()?);
+    let (mut cut, entries) = (reply.parts()?, reply.parts()?);
+    let mut records = Vec::with_capacity(entries.len() + 1);
+    let mut expected = from;
+    if cut.len() > 0 {
+        let seq = Seq::new(from);
+        let missing = || Fault::corrupt(Some(seq), "the base at the cut is gone");
+        let (header, body) = (cut.optional()?.ok_or_else(missing)?, cut.optional()?.ok_or_else(missing)?);
+        records.push(Record { header: header_of(&header, Some(seq))?, body });
+        expected += 1;
+    }
+    for entry in entries {
+        records.push(record_of(entry, Seq::new(expected))?);
+        expected += 1;
+    }
+    if expected != at + 1 {
+        return Err(Fault::corrupt(Some(Seq::new(expected)), "the record is gone"));
+    }
+    match records.first() {
+        Some(first) if first.header.base => Ok(records),
+        _ => Err(Fault::corrupt(Some(Seq::new(from)), "there is no base at or before the record")),
+    }
+}
+
+/// Reads what the script returns after `ok`: the first and the last number kept, and headers.
+fn listed(mut reply: Parts, order: Order, after: Option<u64>) -> Result<Paged<RecordHeader>, Fault> {
+    let (first, last) = (reply.number()?, reply.number()?);
+    let mut expected = match (order, after) {
+        (Order::OldestFirst, None) => first,
+        (Order::OldestFirst, Some(after)) => first.max(after.saturating_add(1)),
+        (Order::NewestFirst, None) => last,
+        (Order::NewestFirst, Some(after)) => last.min(after.saturating_sub(1)),
+    };
+    let is_over = match (order, after) {
+        (Order::OldestFirst, Some(after)) => after >= last,
+        (Order::NewestFirst, Some(after)) => after <= first,
+        _ => false,
+    };
+    let mut items = Vec::with_capacity(reply.len());
+    for header in reply {
+        items.push(header_of(&bytes(header)?, Some(Seq::new(expected)))?);
+        expected = match order {
+            Order::OldestFirst => expected + 1,
+            Order::NewestFirst => expected.saturating_sub(1),
+        };
+    }
+    let Some(end) = items.last().map(|header| header.seq.get()) else {
+        return if is_over {
+            Ok(Paged { items, next: None })
+        } else {
+            Err(Fault::corrupt(Some(Seq::new(expected)), "the record is gone"))
+        };
+    };
+    let is_last = match order {
+        Order::OldestFirst => end == last,
+        Order::NewestFirst => end == first,
+    };
+    Ok(Paged { items, next: (!is_last).then(|| Cursor::new(format!("seq/{end}"))) })
+}
+
+fn parse_cursor(cursor: &Cursor) -> Result<u64> {
+    let seq = cursor.as_str().strip_prefix("seq/").filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    // The last number has none after it, so no listing ever ended there.
+    seq.and_then(|text| text.parse().ok()).filter(|seq| *seq < u64::MAX).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+            .with_operation("store.history")
+    })
+}
+
+pub(crate) fn no_run(operation: &'static str, run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started")
+        .with_operation(operation)
+        .with_run(run)
+}

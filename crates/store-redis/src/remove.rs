@@ -1,0 +1,78 @@
+//! Pruning and purging: one script each, so that neither is ever half done.
+
+use bytes::Bytes;
+use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
+use ferrata_core::{Error, ErrorKind, Result, RunKey};
+
+use crate::entry::{header_of, write_header};
+use crate::error::{Doubt, Fault};
+use crate::layout::{Member, name};
+use crate::link::Call;
+use crate::read::{Said, no_run};
+use crate::reply::Parts;
+use crate::scripts::{AT, PRUNE, PURGE};
+use crate::store::Shared;
+
+/// How often a prune looks again because another one cut the same run meanwhile.
+const ATTEMPTS: usize = 16;
+
+impl Shared {
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned> {
+        const OPERATION: &str = "store.prune";
+        let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::Written);
+        let keys = vec![self.layout.head(run), self.layout.log(run)];
+        for _ in 0..ATTEMPTS {
+            let look = Call::script(&AT, keys.clone()).arg(cut.at.to_string());
+            let found = match self.link.call(look).await.and_then(Said::of) {
+                Ok(Said::Yes(mut reply)) => reply.bytes().map_err(fail)?,
+                Ok(Said::Pruned) => return Ok(Pruned::default()),
+                Ok(Said::Absent) => return Err(no_run(OPERATION, run)),
+                Ok(_) => {
+                    let message = format!("the run does not hold record {}; it was never written", cut.at);
+                    return Err(Error::new(ErrorKind::NotFound, message)
+                        .with_operation(OPERATION)
+                        .with_run(run));
+                }
+                // Nothing was sent that writes.
+                Err(fault) => return Err(fault.of_run(OPERATION, run, Doubt::None)),
+            };
+            let kept = header_of(&found, Some(cut.at)).map_err(fail)?;
+            let base = check_prune(run, &kept, cut)?;
+            let (header, body) = match base {
+                Some(base) => (write_header(&base.header).map_err(fail)?, base.body.clone()),
+                None => (Bytes::new(), Bytes::new()),
+            };
+            let call =
+                Call::script(&PRUNE, keys.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
+            let said = self.link.call(self.with_notice(call, run)).await.and_then(Said::of);
+            match said.map_err(fail)? {
+                Said::Yes(mut reply) => {
+                    let (records, bytes) = (reply.number().map_err(fail)?, reply.number().map_err(fail)?);
+                    return Ok(Pruned { records, bytes });
+                }
+                Said::Absent => return Err(no_run(OPERATION, run)),
+                _ => {}
+            }
+        }
+        let message = "others cut the run again and again meanwhile; retry";
+        Err(Error::new(ErrorKind::Unavailable, message).with_operation(OPERATION).with_run(run))
+    }
+
+    pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
+        let index = self.index().await?;
+        let call = Call::script(&PURGE, vec![self.layout.head(run), self.layout.log(run)]);
+        let mut reply = Parts::of(self.link.call(self.with_notice(call, run)).await?)?;
+        let purged = Purged { records: reply.number()?, bytes: reply.number()? };
+        self.known.forget(run);
+        // Without a member the hash was damaged, or there is no run: entries that name it lapse.
+        if let Some(member) = Member::parse(&reply.bytes()?) {
+            self.link.call(index.forget(run, &member)).await?;
+        }
+        Ok(purged)
+    }
+
+    fn with_notice(&self, call: Call, run: &RunKey) -> Call {
+        let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
+        call.arg(channel).arg(name(run))
+    }
+}

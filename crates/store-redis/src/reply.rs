@@ -1,0 +1,90 @@
+//! Replies of the server as what they mean; one of another shape is a fault and never a panic.
+
+use bytes::Bytes;
+use redis::Value;
+
+use crate::error::Fault;
+
+/// The parts of a reply that is a list, taken from its front.
+#[derive(Debug)]
+pub(crate) struct Parts(std::vec::IntoIter<Value>);
+
+impl Parts {
+    pub(crate) fn of(value: Value) -> Result<Self, Fault> {
+        match value {
+            Value::Array(parts) | Value::Set(parts) => Ok(Self(parts.into_iter())),
+            other => Err(strange(&other)),
+        }
+    }
+
+    pub(crate) fn value(&mut self) -> Result<Value, Fault> {
+        self.0.next().ok_or_else(|| Fault::strange("the server's reply is too short"))
+    }
+
+    pub(crate) fn parts(&mut self) -> Result<Self, Fault> {
+        Self::of(self.value()?)
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, Fault> {
+        text(self.value()?)
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, Fault> {
+        bytes(self.value()?)
+    }
+
+    /// A text, or nothing where the server says that there is none.
+    pub(crate) fn optional(&mut self) -> Result<Option<Bytes>, Fault> {
+        match self.value()? {
+            Value::Nil => Ok(None),
+            value => bytes(value).map(Some),
+        }
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u64, Fault> {
+        match self.value()? {
+            Value::Int(number) => u64::try_from(number).map_err(|_| Fault::strange("a negative number")),
+            value => {
+                let text = text(value)?;
+                text.parse().map_err(|_| Fault::strange("a text where a number belongs"))
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Iterator for Parts {
+    type Item = Value;
+    fn next(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+}
+
+pub(crate) fn bytes(value: Value) -> Result<Bytes, Fault> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes.into()),
+        Value::SimpleString(text) => Ok(text.into()),
+        Value::Okay => Ok(Bytes::from_static(b"OK")),
+        Value::Int(number) => Ok(number.to_string().into()),
+        other => Err(strange(&other)),
+    }
+}
+
+pub(crate) fn text(value: Value) -> Result<String, Fault> {
+    let bytes = bytes(value)?;
+    String::from_utf8(bytes.into()).map_err(|_| Fault::strange("the server's reply is no text"))
+}
+
+fn strange(value: &Value) -> Fault {
+    let shape = match value {
+        Value::Nil => "nothing",
+        Value::Int(_) => "a number",
+        Value::Array(_) => "a list",
+        Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "a text",
+        _ => "a value of another kind",
+    };
+    Fault::strange(format!("the server's reply has {shape} in the wrong place"))
+}

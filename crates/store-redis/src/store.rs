@@ -1,0 +1,208 @@
+//! The store: what its parts share, and the contract's methods, each told in a file of its own.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead,
+    RunQuery,
+};
+use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey, SystemClock};
+use redis::Value;
+use tokio::sync::OnceCell;
+
+use crate::config::{MAX_KEEP, RedisOptions, target};
+use crate::entry::check_layout;
+use crate::error::{Doubt, Fault};
+use crate::index::Index;
+use crate::known::Known;
+use crate::layout::{CLUSTER_SHARDS, LAYOUT, Layout};
+use crate::link::{Call, Link};
+use crate::notices::Hearing;
+use crate::persistence::Persistence;
+use crate::reply;
+
+/// Keeps each run as a stream and a hash on a Redis server or cluster.
+///
+/// Cheap to clone; clones share their connections. Any number of instances in any number of processes may use the same
+/// servers and prefix at once.
+#[derive(Clone)]
+pub struct RedisStore {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the clones of a store share.
+pub(crate) struct Shared {
+    pub(crate) link: Arc<Link>,
+    pub(crate) layout: Layout,
+    pub(crate) options: RedisOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) known: Known,
+    pub(crate) persistence: OnceLock<Persistence>,
+    durable: OnceLock<bool>,
+    index: OnceCell<Index>,
+    hearing: Hearing,
+}
+
+impl RedisStore {
+    /// Makes a store on the servers of a URL, with the default options. Nothing is sent before it is used.
+    ///
+    /// - `redis://[user:password@]host[:port][/database]`: one server; `rediss://` the same with TLS.
+    /// - `redis-cluster://host:port,host:port`: a cluster, from any of its nodes; `rediss-cluster://` the same with TLS.
+    ///
+    /// Options follow after `?`: `prefix=`, `replicas=`, `keep_secs=`; see [`RedisOptions`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if it is not such a URL, without showing any of it.
+    pub fn open(url: &str) -> Result<Self> {
+        Self::open_with(url, RedisOptions::default())
+    }
+
+    /// Makes a store with other options than the default; what the URL says comes first.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open), and `Invalid` for options that contradict each other.
+    pub fn open_with(url: &str, options: RedisOptions) -> Result<Self> {
+        let target = target(url, options)?;
+        let options = target.options.clone();
+        // The machine's clock measures pauses between attempts; every time that is stored or compared is the server's.
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let link = Arc::new(Link::new(target, Arc::clone(&clock))?);
+        let shared = Shared {
+            layout: Layout::new(options.prefix.clone()),
+            hearing: Hearing::default(),
+            known: Known::default(),
+            persistence: OnceLock::new(),
+            durable: OnceLock::new(),
+            index: OnceCell::new(),
+            link,
+            options,
+            clock,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns what an acknowledged record survives on the server, as `setup` found it; `None` before.
+    pub fn persistence(&self) -> Option<Persistence> {
+        self.shared.persistence.get().copied()
+    }
+}
+
+impl Shared {
+    /// Returns the index, after finding out how it is divided. The first instance on a prefix decides that for good.
+    pub(crate) async fn index(&self) -> Result<&Index, Fault> {
+        let init = async || {
+            let key = self.layout.version();
+            let look = Call::plain(&["GET"], key.clone());
+            // Looked at first, so that who may only read can do that.
+            let found = match self.link.call(look.clone()).await? {
+                Value::Nil => {
+                    let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
+                    let ours = Call::plain(&["SET"], key).arg(format!("{LAYOUT} {shards}")).arg("NX");
+                    self.link.call(ours).await?;
+                    // Whoever came first, what is there now is what counts.
+                    self.link.call(look).await?
+                }
+                found => found,
+            };
+            let found = reply::text(found)?;
+            let (layout, shards) = found.split_once(' ').unwrap_or((&found, ""));
+            check_layout(layout)?;
+            let shards = shards.parse().map_err(|_| Fault::strange("the index's shards are no number"))?;
+            Ok(Index::new(self.layout.clone(), shards, self.options.stale_after))
+        };
+        self.index.get_or_try_init(init).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+        let key = self.layout.executor(executor);
+        let call = if ttl.is_zero() {
+            Call::plain(&["DEL"], key)
+        } else {
+            // Rounded up: a heartbeat never ends before its time.
+            let ms = ttl.min(MAX_KEEP).as_nanos().div_ceil(1_000_000);
+            Call::plain(&["SET"], key)
+                .arg(Bytes::from_static(b"1"))
+                .arg(Bytes::from_static(b"PX"))
+                .arg(ms.to_string())
+        };
+        self.link.call(call).await.map(drop)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("servers", &self.shared.link.seeds())
+            .field("is_cluster", &self.shared.link.is_cluster())
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for RedisStore {
+    /// What this says of durability it says for life: what [`setup`](CheckpointStore::setup) found, or that it promises
+    /// nothing if it is asked before.
+    fn capabilities(&self) -> Capabilities {
+        let found = || self.persistence().is_some_and(Persistence::is_durable);
+        Capabilities::new("redis")
+            .with_shared(true)
+            .with_durable(*self.shared.durable.get_or_init(found))
+            .with_notices(self.shared.options.notices)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        let setup = self.shared.setup().await;
+        setup.map_err(|fault| fault.into_error("store.setup", Doubt::None))
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.shared.append(batch).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.shared.load(run, at).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.shared.history(run, &page).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        let head = self.shared.run_head(run).await;
+        head.map_err(|fault| fault.of_run("store.head", run, Doubt::None))
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.shared.runs(query, &page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.shared.prune(run, &cut).await
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        let purged = self.shared.purge(run).await;
+        purged.map_err(|fault| fault.of_run("store.purge", run, Doubt::None))
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let beat = self.shared.heartbeat(executor, ttl).await;
+        beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        self.shared
+            .options
+            .notices
+            .then(|| self.shared.hearing.subscribe(&self.shared.link, &self.shared.layout))?
+    }
+}

@@ -1,0 +1,230 @@
+//! What the tests share: a prefix of its own for each, a plain connection to look at keys behind the store's back, and damage.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+
+pub mod author;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::{RunKey, Seq};
+use ferrata_store_conformance::{Damage, Space, StoreFactory};
+use ferrata_store_redis::{RedisOptions, RedisStore};
+use ferrata_test_servers::{Service, service_url};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+use std::sync::Arc;
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// Makes places on the single server, or on the cluster.
+pub struct Servers(pub Service);
+
+/// A prefix on a server.
+pub struct Place {
+    /// Of any node, as `redis://`.
+    pub server: String,
+    pub is_cluster: bool,
+    pub prefix: String,
+}
+
+impl Place {
+    /// A place of its own on the server that is shared by all tests.
+    pub fn on(service: Service) -> Self {
+        Self::at(&service_url(service), service == Service::RedisCluster)
+    }
+
+    pub fn at(server: &str, is_cluster: bool) -> Self {
+        let server = server.replacen("redis-cluster://", "redis://", 1);
+        let prefix = format!("test-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
+        Self { server, is_cluster, prefix }
+    }
+
+    pub fn options(&self) -> RedisOptions {
+        RedisOptions::default().with_prefix(&self.prefix)
+    }
+
+    pub fn url(&self) -> String {
+        let scheme = if self.is_cluster { "redis-cluster://" } else { "redis://" };
+        self.server.replacen("redis://", scheme, 1)
+    }
+
+    pub fn store(&self) -> RedisStore {
+        self.store_with(self.options())
+    }
+
+    pub fn store_with(&self, options: RedisOptions) -> RedisStore {
+        RedisStore::open_with(&self.url(), options).unwrap()
+    }
+
+    /// Connects to every server that holds keys.
+    pub async fn nodes(&self) -> Vec<MultiplexedConnection> {
+        let mut first = connect(&self.server).await;
+        if !self.is_cluster {
+            return vec![first];
+        }
+        let nodes: Vec<Vec<Value>> =
+            redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut first).await.unwrap();
+        let mut ports = Vec::new();
+        for row in nodes {
+            let primary: Vec<Value> = redis::from_redis_value(row[2].clone()).unwrap();
+            ports.push(redis::from_redis_value::<u16>(primary[1].clone()).unwrap());
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        let mut nodes = Vec::new();
+        for port in ports {
+            nodes.push(connect(&format!("redis://127.0.0.1:{port}")).await);
+        }
+        nodes
+    }
+
+    /// Runs a command on the node that has its keys.
+    pub async fn ask(&self, command: &redis::Cmd) -> Value {
+        let mut last = None;
+        for mut node in self.nodes().await {
+            match command.query_async::<Value>(&mut node).await {
+                Ok(value) => return value,
+                Err(error) => last = Some(error),
+            }
+        }
+        panic!("{:?}", last.unwrap());
+    }
+
+    /// Returns every key below the prefix.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        for mut node in self.nodes().await {
+            let mut cursor = 0_u64;
+            loop {
+                let mut scan = redis::cmd("SCAN");
+                scan.arg(cursor).arg("MATCH").arg(format!("{}:*", self.prefix)).arg("COUNT").arg(10_000);
+                let (next, found): (u64, Vec<String>) = scan.query_async(&mut node).await.unwrap();
+                keys.extend(found);
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        keys.sort();
+        keys
+    }
+
+    /// Removes these keys behind the store's back.
+    pub async fn delete(&self, keys: &[String]) {
+        for mut node in self.nodes().await {
+            for key in keys {
+                // Another node's key is refused.
+                let _ = redis::cmd("DEL").arg(key).query_async::<u64>(&mut node).await;
+            }
+        }
+    }
+
+    pub async fn remove(&self) {
+        self.delete(&self.keys().await).await;
+    }
+
+    pub fn head_key(&self, run: &RunKey) -> String {
+        format!("{}:{{{},{}}}:head", self.prefix, run.tenant, run.run)
+    }
+
+    pub fn log_key(&self, run: &RunKey) -> String {
+        format!("{}:{{{},{}}}:log", self.prefix, run.tenant, run.run)
+    }
+
+    /// Changes one entry of a run's stream, which cannot be done but by writing it anew.
+    async fn rewrite(&self, run: &RunKey, change: impl Fn(u64, &mut Vec<Vec<u8>>)) {
+        type Entries = Vec<(String, Vec<Vec<u8>>)>;
+        let key = self.log_key(run);
+        let entries = self.ask(redis::cmd("XRANGE").arg(&key).arg("-").arg("+")).await;
+        let entries: Entries = redis::from_redis_value(entries).unwrap();
+        self.ask(redis::cmd("DEL").arg(&key)).await;
+        for (id, mut fields) in entries {
+            change(id.strip_suffix("-1").unwrap().parse().unwrap(), &mut fields);
+            self.ask(redis::cmd("XADD").arg(&key).arg(&id).arg(fields)).await;
+        }
+    }
+
+    async fn last(&self, run: &RunKey) -> u64 {
+        let seq = self.ask(redis::cmd("HGET").arg(self.head_key(run)).arg("seq")).await;
+        redis::from_redis_value(seq).unwrap()
+    }
+}
+
+pub async fn connect(url: &str) -> MultiplexedConnection {
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// Where the value of a field stands in an entry: header, base, body.
+const HEADER: usize = 1;
+const BODY: usize = 5;
+
+fn newer(header: &mut Vec<u8>) {
+    let text = String::from_utf8(std::mem::take(header)).unwrap();
+    *header = text.replacen("[1,", "[2,", 1).into_bytes();
+}
+
+#[async_trait]
+impl StoreFactory for Servers {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Place::on(self.0))
+    }
+}
+
+#[async_trait]
+impl Space for Place {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        Arc::new(self.store())
+    }
+
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        let is = |seq: Seq, n: u64| seq.get() == n;
+        match damage {
+            Damage::Body(seq) => {
+                self.rewrite(run, |n, fields| {
+                    if is(seq, n) {
+                        fields[BODY][0] ^= 1
+                    }
+                })
+                .await;
+            }
+            Damage::Gone(seq) => {
+                self.ask(redis::cmd("XDEL").arg(self.log_key(run)).arg(format!("{seq}-1"))).await;
+            }
+            // The server writes an append whole or not at all; this is a file of its that was damaged and mended.
+            Damage::Torn => {
+                let last = self.last(run).await;
+                self.rewrite(run, |n, fields| {
+                    if n == last {
+                        let half = fields[BODY].len() / 2;
+                        fields[BODY].truncate(half);
+                    }
+                })
+                .await;
+            }
+            Damage::NewerFormat(seq) => {
+                self.rewrite(run, |n, fields| {
+                    if is(seq, n) {
+                        newer(&mut fields[HEADER])
+                    }
+                })
+                .await;
+                if is(seq, self.last(run).await) {
+                    let key = self.head_key(run);
+                    let header = self.ask(redis::cmd("HGET").arg(&key).arg("header")).await;
+                    let mut header: Vec<u8> = redis::from_redis_value(header).unwrap();
+                    newer(&mut header);
+                    self.ask(redis::cmd("HSET").arg(&key).arg("header").arg(header)).await;
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    async fn remove(&self) {
+        Self::remove(self).await;
+    }
+}

@@ -1,0 +1,385 @@
+//! The index may lag, lose entries and hold too many: no run is lost from listings for good, and none is listed wrongly.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::Place;
+use common::author::{Author, append_one, append_surely, eventually, facts, fresh_id, kind, spawn};
+use ferrata_core::record::{Labels, Parent, RecordHeader, RunStatus};
+use ferrata_core::store::{At, CheckpointStore, Page, RunFilter, RunQuery};
+use ferrata_core::{ErrorKind, ExecutorId, RunKey, Timestamp};
+use ferrata_store_redis::RedisStore;
+use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Service, Trigger};
+
+fn query(shape: impl FnOnce(&mut RunQuery)) -> RunQuery {
+    let mut query = RunQuery::default();
+    shape(&mut query);
+    query
+}
+
+fn status(status: RunStatus) -> RunQuery {
+    query(|query| query.statuses = vec![status])
+}
+
+async fn listed(store: &RedisStore, query: &RunQuery) -> Vec<RunKey> {
+    let mut runs: Vec<_> = store.runs(query, Page::first(1_000)).await.unwrap().items;
+    runs.sort_by(|one, other| one.run.cmp(&other.run));
+    runs.into_iter().map(|head| head.run).collect()
+}
+
+/// Every query that some set of the index is for.
+fn queries(owner: ExecutorId) -> Vec<RunQuery> {
+    let mut queries: Vec<_> = RunStatus::ALL.into_iter().map(status).collect();
+    queries.extend([
+        RunQuery::default(),
+        query(|query| query.filter = RunFilter::Orphaned),
+        query(|query| query.filter = RunFilter::Due),
+        query(|query| query.owner = Some(owner)),
+        query(|query| query.labels = vec![("k {*}".to_owned(), "v' é".to_owned())]),
+        query(|query| query.workflow = Some(facts().workflow)),
+        query(|query| query.tenant = Some(Author::new("r").run.tenant)),
+        query(|query| query.parent = Some(Author::new("r-0").run)),
+    ]);
+    queries
+}
+
+/// Runs that stand in every place there is.
+async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Author> {
+    let mut authors = Vec::new();
+    for n in 0..12 {
+        let mut author = Author::new(&format!("r-{n}"));
+        let mut labels = Labels::default();
+        labels.insert("k {*}", if n % 2 == 0 { "v' é" } else { "other" }).unwrap();
+        author.facts = author.facts.with_labels(labels);
+        if let Some(first) = authors.first().filter(|_| n % 3 == 0) {
+            let first: &Author = first;
+            let parent = Parent { run: first.run.clone(), at: first.head().unwrap() };
+            author.facts = author.facts.with_parent(parent);
+        }
+        author.write(store, 1).await;
+        let shape = |header: &mut RecordHeader| {
+            header.status = RunStatus::ALL[n % 6];
+            header.owner = (n % 6 == 0 && n > 0).then_some(owner);
+            header.wake_at = (n % 4 == 3).then_some(Timestamp::from_unix_ms(1));
+        };
+        author.write_with(store, 1, shape).await;
+        authors.push(author);
+    }
+    authors
+}
+
+/// Takes the index away, all of it and in parts, and has it made anew.
+async fn a_lost_index_is_made_anew(service: Service) {
+    let place = Place::on(service);
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    let store = place.store();
+    store.setup().await.unwrap();
+    let authors = runs_everywhere(&store, owner).await;
+    let mut expected = Vec::new();
+    for query in queries(owner) {
+        let runs = listed(&store, &query).await;
+        assert!(!runs.is_empty(), "{query:?}");
+        expected.push((query, runs));
+    }
+    let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+    // All of it, then each key alone.
+    let mut losses = vec![index.clone()];
+    losses.extend(index.into_iter().map(|key| vec![key]));
+    for (n, lost) in losses.into_iter().enumerate() {
+        place.delete(&lost).await;
+        if n == 0 {
+            assert!(listed(&store, &RunQuery::default()).await.is_empty(), "listings come from the index");
+        }
+        if n % 2 == 0 {
+            assert_eq!(store.repair().await.unwrap(), 12);
+        } else {
+            // As the next process does that starts when it is due.
+            place.store_with(place.options().with_repair_every(Duration::ZERO)).setup().await.unwrap();
+        }
+        for (query, runs) in &expected {
+            assert_eq!(listed(&store, query).await, *runs, "{query:?} without {lost:?}");
+        }
+    }
+    for author in &authors {
+        author.is_kept(&store).await;
+    }
+    place.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_lost_index_of_a_server_is_made_anew() {
+    a_lost_index_is_made_anew(Service::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_lost_index_of_a_cluster_is_made_anew() {
+    a_lost_index_is_made_anew(Service::RedisCluster).await;
+}
+
+/// A run that is in no set any more is entered again by its next change, without any repair.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn the_next_change_of_a_run_enters_it_again() {
+    let place = Place::on(Service::Redis);
+    let store = place.store();
+    let mut author = Author::new("r-1");
+    author.write(&store, 1).await;
+    let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+    place.delete(&index).await;
+    author.write_with(&place.store(), 1, |header| header.status = RunStatus::Failed).await;
+    author.is_kept(&store).await;
+    place.remove().await;
+}
+
+/// One process is asked to look after the index, the others go on.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn setup_repairs_when_it_is_due_and_not_before() {
+    let place = Place::on(Service::Redis);
+    let repaired = || async {
+        let mark = place.ask(redis::cmd("GET").arg(format!("{}:repaired", place.prefix))).await;
+        redis::from_redis_value::<Option<String>>(mark).unwrap()
+    };
+    place.store().setup().await.unwrap();
+    eventually("the end of the first repair", async || repaired().await.as_deref() == Some("done")).await;
+    let mut author = Author::new("r-1");
+    author.write(&place.store(), 1).await;
+    let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+    place.delete(&index).await;
+    place.store().setup().await.unwrap();
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "it was done a moment ago");
+    place.ask(redis::cmd("DEL").arg(format!("{}:repaired", place.prefix))).await;
+    let store = place.store();
+    store.setup().await.unwrap();
+    eventually("a repair", async || listed(&store, &RunQuery::default()).await.len() == 1).await;
+    author.is_kept(&store).await;
+    place.remove().await;
+}
+
+struct Cut {
+    server: Redis,
+    proxy: Proxy,
+}
+
+impl Cut {
+    fn new() -> Self {
+        let server = Redis::start(Server::default()).unwrap();
+        let proxy = Proxy::start(server.address()).unwrap();
+        Self { server, proxy }
+    }
+
+    fn place(&self) -> Place {
+        Place::at(&self.server.url(), false)
+    }
+
+    fn through(&self, place: &Place) -> RedisStore {
+        let options = place.options().with_repair_every(Duration::ZERO);
+        RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap()
+    }
+}
+
+async fn size(place: &Place, set: &str) -> i64 {
+    let size = place.ask(redis::cmd("ZCARD").arg(format!("{}:{{index-0}}:{set}", place.prefix))).await;
+    redis::from_redis_value(size).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    store.setup().await.unwrap();
+    let mut author = Author::new("r-1");
+    let append = author.next(1);
+    let id = append.records[0].header.id.to_string();
+    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it was announced");
+    let patient = place.store();
+    assert!(listed(&patient, &RunQuery::default()).await.is_empty(), "there is no such run");
+    assert_eq!(size(&place, "all").await, 1, "somebody may be just about to write it");
+    // So it is listed at once when the writer comes back.
+    append_surely(&store, &append).await.unwrap();
+    author.took(append);
+    author.is_kept(&patient).await;
+
+    let other = Author::new("r-2");
+    let append = other.next(1);
+    let id = append.records[0].header.id.to_string();
+    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!(size(&place, "all").await, 2);
+    let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
+    assert_eq!(listed(&hasty, &RunQuery::default()).await, [author.run.clone()]);
+    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it has lapsed");
+    author.is_kept(&hasty).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_start_that_lost_leaves_nothing_in_the_index() {
+    let place = Place::on(Service::Redis);
+    let store = place.store();
+    let (mut winner, mut loser) = (Author::new("r-1"), Author::new("r-1"));
+    loser.facts.created = Timestamp::from_unix_ms(5);
+    winner.write(&store, 1).await;
+    assert_eq!(kind(append_one(&place.store(), &loser.next(1)).await), ErrorKind::Conflict);
+    winner.is_kept(&store).await;
+    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1));
+    place.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    store.setup().await.unwrap();
+    let mut author = Author::new("r-1");
+    author.write(&store, 1).await;
+    cut.proxy.arm(Trigger::containing("settle"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    // The record is written and acknowledged all the same.
+    author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
+    assert_eq!(cut.proxy.done().len(), 1);
+    assert_eq!((size(&place, "s:in_progress").await, size(&place, "s:completed").await), (1, 1));
+    let reader = place.store();
+    assert!(listed(&reader, &status(RunStatus::InProgress)).await.is_empty(), "it is completed");
+    assert_eq!(size(&place, "s:in_progress").await, 0, "and was taken out");
+    author.is_kept(&reader).await;
+}
+
+/// Four processes change a run's status against each other; whoever wins, it stands where its head says, and nowhere else
+/// after a look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_run_that_changes_fast_is_never_lost() {
+    let place = Place::on(Service::Redis);
+    let mut author = Author::new("r-1");
+    author.write(&place.store(), 1).await;
+    let run = author.run.clone();
+    let tasks: Vec<_> = (0..4)
+        .map(|n: usize| {
+            let (store, mut author) = (place.store(), author.clone());
+            spawn(async move {
+                for round in 0..100 {
+                    let loaded = store.load(&author.run, At::Latest).await.unwrap().unwrap();
+                    author.log = loaded;
+                    let status = RunStatus::ALL[(n * 7 + round) % 6];
+                    let append = author.next_with(1, b"", |header| header.status = status);
+                    match append_one(&store, &append).await {
+                        Ok(_) => {}
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
+                    }
+                    // Whoever has just written or read the head finds the run where the head says, unless it has moved on.
+                    let head = store.head(&author.run).await.unwrap().unwrap();
+                    let query = self::status(head.status);
+                    let found = store.runs(&query, Page::default()).await.unwrap().items;
+                    let now = store.head(&author.run).await.unwrap().unwrap();
+                    assert!(now.seq != head.seq || !found.is_empty(), "lost from {query:?} at {}", head.seq);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let store = place.store();
+    let head = store.head(&run).await.unwrap().unwrap();
+    for of in RunStatus::ALL {
+        let found = listed(&store, &status(of)).await;
+        assert_eq!(found.is_empty(), of != head.status, "{of}");
+        assert_eq!(size(&place, &format!("s:{of}")).await, i64::from(of == head.status), "{of}");
+    }
+    place.remove().await;
+}
+
+async fn nothing_is_left(service: Service) {
+    let place = Place::on(service);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    for author in runs_everywhere(&store, owner).await {
+        store.purge(&author.run).await.unwrap();
+    }
+    let left = place.keys().await;
+    let expected = ["layout", "repaired"].map(|key| format!("{}:{key}", place.prefix));
+    assert_eq!(left, expected, "what is left when every run is purged");
+    place.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn purging_every_run_leaves_no_key_on_a_server() {
+    nothing_is_left(Service::Redis).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn purging_every_run_leaves_no_key_on_a_cluster() {
+    nothing_is_left(Service::RedisCluster).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
+    let place = Place::on(Service::Redis);
+    let options = place.options().with_keep_finished(Duration::from_millis(400));
+    let store = place.store_with(options.clone());
+    let [mut done, mut again, mut open] = ["done", "again", "open"].map(Author::new);
+    for author in [&mut done, &mut again, &mut open] {
+        author.write(&store, 2).await;
+    }
+    done.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
+    again.write_with(&store, 1, |header| header.status = RunStatus::Failed).await;
+    done.is_kept(&store).await;
+    // A retry makes it go on.
+    again.write(&store, 1).await;
+    eventually("the end of a finished run", async || store.head(&done.run).await.unwrap().is_none()).await;
+    done.log.clear();
+    done.is_kept(&store).await;
+    assert_eq!(size(&place, "all").await, 3, "the entry of the run that is gone waits for its time, too");
+    let hasty = place.store_with(options.with_stale_after(Duration::ZERO));
+    done.is_kept(&hasty).await;
+    for author in [&again, &open] {
+        author.is_kept(&store).await;
+        for key in [place.head_key(&author.run), place.log_key(&author.run)] {
+            let left: i64 = redis::from_redis_value(place.ask(redis::cmd("PTTL").arg(&key)).await).unwrap();
+            assert_eq!(left, -1, "{key} stays for good");
+        }
+    }
+    assert_eq!(listed(&hasty, &RunQuery::default()).await, [again.run.clone(), open.run.clone()]);
+    assert_eq!(size(&place, "all").await, 2, "the entry of the run that is gone has lapsed");
+    place.remove().await;
+}
+
+/// A purge that died half-way, and a new run of the same name: it is listed once, where the new life belongs.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    store.setup().await.unwrap();
+    let mut author = Author::new("r-1");
+    author.write(&store, 1).await;
+    cut.proxy.arm(Trigger::containing("forget"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(store.purge(&author.run).await), ErrorKind::Unavailable);
+    assert_eq!(size(&place, "all").await, 1, "the entry is still there");
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");
+    let mut again = Author::new("r-1");
+    again.facts.created = Timestamp::from_unix_ms(5);
+    again.write(&store, 1).await;
+    assert_eq!(size(&place, "all").await, 2);
+    again.is_kept(&place.store()).await;
+    // Once its time is over the old entry goes, and the new one stays.
+    let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
+    again.is_kept(&hasty).await;
+    assert_eq!(size(&place, "all").await, 1);
+    again.is_kept(&hasty).await;
+}

@@ -1,0 +1,267 @@
+//! What calls cost, in requests and memory, and that they hold under load.
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::author::{Author, append_one, fresh_id, spawn};
+use common::{Place, connect};
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::store::{At, CheckpointStore, Order, Page, RunFilter, RunQuery};
+use ferrata_core::{Clock, ExecutorId, NodeName, Seq, SystemClock, Visit};
+use ferrata_store_redis::RedisStore;
+use ferrata_test_servers::{Proxy, Redis, RedisOptions as Server};
+
+/// A server whose requests are counted.
+struct Counted {
+    server: Redis,
+    proxy: Proxy,
+    place: Place,
+}
+
+impl Counted {
+    fn new() -> Self {
+        let server = Redis::start(Server::default()).unwrap();
+        let proxy = Proxy::start(server.address()).unwrap();
+        let place = Place::at(&server.url(), false);
+        Self { server, proxy, place }
+    }
+
+    /// A store that has its connection, and whose server knows the scripts.
+    async fn store(&self) -> RedisStore {
+        // Whatever sends requests by itself would spoil the count.
+        let options = self.place.options().with_repair_every(std::time::Duration::ZERO);
+        let store = RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap();
+        let mut author = Author::new("warm-up");
+        store.setup().await.unwrap();
+        author.write(&store, 1).await;
+        author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
+        author.is_kept(&store).await;
+        store.purge(&author.run).await.unwrap();
+        store
+    }
+
+    async fn requests<T>(&self, call: impl Future<Output = T>) -> (u64, T) {
+        let before = self.proxy.requests();
+        let result = call.await;
+        (self.proxy.requests() - before, result)
+    }
+
+    /// How often the server ran this command.
+    async fn ran(&self, command: &str) -> u64 {
+        let mut connection = connect(&self.server.url()).await;
+        let info: String = redis::cmd("INFO").arg("commandstats").query_async(&mut connection).await.unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn calls_cost_what_the_documentation_says() {
+    let counted = Counted::new();
+    let store = counted.store().await;
+    let mut author = Author::new("r-1");
+    let start = counted.requests(author.write(&store, 1)).await.0;
+    let step = counted.requests(author.write(&store, 1)).await.0;
+    let end = counted.requests(author.write_with(&store, 1, |h| h.status = RunStatus::Completed)).await.0;
+    let head = counted.requests(store.head(&author.run)).await.0;
+    let load = counted.requests(store.load(&author.run, At::Latest)).await.0;
+    assert_eq!((start, step, end, head, load), (2, 1, 3, 1, 1));
+    // Another process does not know yet where the run stands.
+    let other = counted.store().await;
+    let mut author = Author::new("r-2");
+    author.write(&store, 1).await;
+    assert_eq!(counted.requests(author.write(&other, 1)).await.0, 2, "a look, and the append");
+    assert_eq!(counted.requests(author.write(&other, 1)).await.0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_hundred_appends_go_together() {
+    let counted = Counted::new();
+    let store = counted.store().await;
+    let mut authors: Vec<Author> = (0..100).map(|n| Author::new(&format!("r-{n}"))).collect();
+    for (what, most) in [("starts", 2), ("steps", 1)] {
+        let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
+        let (requests, results) = counted.requests(store.append(batch.clone())).await;
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        // The server may answer the first while the last are still on their way, which the proxy takes for one more.
+        assert!(requests <= 4 * most, "{requests} requests for a batch of a hundred {what}");
+        for (author, append) in authors.iter_mut().zip(batch) {
+            author.took(append);
+        }
+    }
+    // The same as a hundred calls at once.
+    let clock = SystemClock::new();
+    let began = clock.monotonic();
+    let mut tasks = tokio::task::JoinSet::new();
+    for mut author in authors {
+        let store = store.clone();
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                let append = author.next(1);
+                append_one(&store, &append).await.unwrap();
+                author.took(append);
+            }
+            author
+        });
+    }
+    let authors = tasks.join_all().await;
+    let took = clock.monotonic() - began;
+    println!("1,000 appends on 100 runs at once: {took:?}");
+    for author in authors {
+        author.is_kept(&store).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn scripts_that_are_flushed_again_and_again_stop_nobody() {
+    let counted = Counted::new();
+    let store = counted.store().await;
+    let over = Arc::new(AtomicBool::new(false));
+    let flushing = {
+        let (mut connection, over) = (connect(&counted.server.url()).await, Arc::clone(&over));
+        spawn(async move {
+            let mut flushed = 0;
+            while !over.load(Ordering::Relaxed) {
+                redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut connection).await.unwrap();
+                flushed += 1;
+            }
+            flushed
+        })
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let mut author = Author::new(&format!("r-{n}"));
+            for _ in 0..100 {
+                author.write(&store, 1).await;
+            }
+            author
+        });
+    }
+    let authors = tasks.join_all().await;
+    over.store(true, Ordering::Relaxed);
+    assert!(flushing.await.unwrap() > 50, "the scripts were flushed while they were used");
+    for author in authors {
+        author.is_kept(&store).await;
+    }
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn ten_thousand_records_page_in_one_request_each() {
+    let counted = Counted::new();
+    let store = counted.store().await;
+    let mut author = Author::new("r-1");
+    for _ in 0..10 {
+        author.write(&store, 1_000).await;
+    }
+    for order in [Order::OldestFirst, Order::NewestFirst] {
+        let (mut page, mut seen, mut pages) = (Page::first(1_000).with_order(order), 0, 0);
+        loop {
+            let (requests, listed) = counted.requests(store.history(&author.run, page.clone())).await;
+            let listed = listed.unwrap();
+            assert_eq!(requests, 1, "one request a page");
+            (seen, pages) = (seen + listed.items.len(), pages + 1);
+            let Some(next) = listed.next else { break };
+            page = page.with_cursor(next);
+        }
+        assert_eq!((seen, pages), (10_000, 10), "{order:?}");
+    }
+    for at in [At::Latest, At::Seq(Seq::new(5_000)), At::Record(author.log[3].header.id)] {
+        assert_eq!(counted.requests(store.load(&author.run, at)).await.0, 1, "{at}");
+    }
+}
+
+/// Long bodies do not make a page of headers hold the server: it is cut short, and the listing goes on.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_history_of_long_bodies_comes_in_shorter_pages() {
+    let counted = Counted::new();
+    let store = counted.store().await;
+    let mut author = Author::new("r-1");
+    for _ in 0..30 {
+        let append = author.next_with(1, &vec![b'x'; 1 << 20], |_| {});
+        append_one(&store, &append).await.unwrap();
+        author.took(append);
+    }
+    let page = store.history(&author.run, Page::first(1_000)).await.unwrap();
+    assert!(page.items.len() < 30 && page.next.is_some(), "{} headers at once", page.items.len());
+    author.is_kept(&store).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn who_looks_for_orphans_does_not_look_at_every_run() {
+    let counted = Counted::new();
+    let store = counted.store().await;
+    let alive = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    let dead = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    store.heartbeat(&alive, std::time::Duration::from_secs(600)).await.unwrap();
+    for n in 0..300 {
+        let mut author = Author::new(&format!("r-{n}"));
+        let shape = |header: &mut ferrata_core::record::RecordHeader| match n % 100 {
+            0 => header.owner = Some(dead),
+            1..50 => header.owner = Some(alive),
+            _ => header.status = RunStatus::Completed,
+        };
+        author.write_with(&store, 1, shape).await;
+    }
+    let before = counted.ran("hmget").await;
+    let mut query = RunQuery::default();
+    query.filter = RunFilter::Orphaned;
+    let found = store.runs(&query, Page::first(100)).await.unwrap().items;
+    assert_eq!(found.len(), 3);
+    let looked = counted.ran("hmget").await - before;
+    assert!(looked <= 3, "{looked} heads were read for three orphans of 300 runs");
+}
+
+/// The goal of the project: at most 350 bytes for each step over what its body holds. A server packs entries into nodes of
+/// 4 KiB, so bodies of a good part of that leave room unused, unless its nodes are made larger.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_step_takes_no_more_memory_than_promised() {
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    for (node, goals) in [
+        ("4096", [(0, 350), (100, 350), (300, 350), (1_000, 600)]),
+        ("32768", [(100, 350), (300, 350), (1_000, 350), (4_000, 900)]),
+    ] {
+        let server = Redis::start(Server::default().with_args(["--stream-node-max-bytes", node])).unwrap();
+        let place = Place::at(&server.url(), false);
+        let store = place.store();
+        for (size, goal) in goals {
+            let mut author = Author::new(&format!("r-{size}"));
+            let shape = |header: &mut ferrata_core::record::RecordHeader| {
+                header.kind = RecordKind::Node;
+                header.node = Some(NodeName::new("write_review").unwrap());
+                header.visit = Some(Visit::new(12));
+                header.owner = Some(owner);
+            };
+            author.write_with(&store, 1, shape).await;
+            let before = memory(&place, &author).await;
+            for _ in 0..1_000 {
+                let append = author.next_with(1, &vec![b'x'; size], shape);
+                append_one(&store, &append).await.unwrap();
+                author.took(append);
+            }
+            let step = (memory(&place, &author).await - before) / 1_000 - i64::try_from(size).unwrap();
+            println!("nodes of {node}: {step} bytes a step over a body of {size}; a new run takes {before}");
+            assert!(step <= goal, "{step} bytes a step over a body of {size}, nodes of {node}");
+        }
+    }
+}
+
+async fn memory(place: &Place, author: &Author) -> i64 {
+    let mut sum = 0;
+    for key in [place.head_key(&author.run), place.log_key(&author.run)] {
+        let size = place.ask(redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0)).await;
+        sum += redis::from_redis_value::<i64>(size).unwrap();
+    }
+    sum
+}

@@ -1,0 +1,279 @@
+//! Appending: one conditional write decides, and every doubt about it is settled by reading.
+
+use std::sync::Arc;
+
+use ferrata_core::record::{FORMAT, RecordHeader};
+use ferrata_core::store::{RunAppend, check_append, is_repeat};
+use ferrata_core::{HeadRef, RunKey, Seq};
+
+use crate::bucket::{Put, ServerTime, Told};
+use crate::codes::Sort;
+use crate::entry::{Entry, State};
+use crate::error::Fault;
+use crate::keeper::{ATTEMPTS, Keeper, TRUSTED};
+use crate::layout::{Place, Tree};
+use crate::object::Head;
+use crate::view::{Look, Seen};
+
+/// The most bytes of bodies in one append: an object of this size goes out within the default time on a slow line, and the
+/// server takes it in one request.
+pub(crate) const MOST_BYTES: u64 = 256 * 1_024 * 1_024;
+
+/// What an append is to the head that was found.
+enum Judged {
+    /// It is written already.
+    Repeat(HeadRef),
+    /// It comes next.
+    Next,
+    /// Somebody else wrote first.
+    Lost(Fault),
+}
+
+/// An append on its way.
+struct Draft {
+    expected: Option<HeadRef>,
+    place: Place,
+    confirmed: Option<ServerTime>,
+    head: Head,
+    last: RecordHeader,
+    /// The entry of the index that the new head needs, if it is not the one before.
+    entry: Option<String>,
+    /// The entry that the head before had, if it is known.
+    entry_before: Option<(State, String)>,
+    facts: Option<Arc<ferrata_core::record::RunFacts>>,
+}
+
+impl Keeper {
+    /// Appends one entry of a batch.
+    pub(crate) async fn append(&self, append: &RunAppend) -> Result<HeadRef, Fault> {
+        check_append(append).map_err(Fault::Checked)?;
+        let len = append.records.iter().map(|record| record.body.len() as u64).sum();
+        if len > MOST_BYTES {
+            return Err(Fault::Large { len, max: MOST_BYTES });
+        }
+        // Whether an earlier attempt may have been written without our knowledge.
+        let mut doubt = None;
+        let mut indexed = None;
+        let done = self.try_append(append, &mut doubt, &mut indexed).await;
+        match done {
+            Err(Fault::Conflict { .. }) => {
+                // Our records will never be in the log, so nothing needs their entry.
+                if let Some(entry) = indexed {
+                    self.drop_entries(&[entry]).await;
+                }
+                done
+            }
+            Err(fault) if doubt.is_some() && fault.sort() != Sort::Lost => {
+                Err(Fault::Unsure(Box::new(doubt.unwrap_or(fault))))
+            }
+            done => done,
+        }
+    }
+
+    async fn try_append(
+        &self,
+        append: &RunAppend,
+        doubt: &mut Option<Fault>,
+        indexed: &mut Option<String>,
+    ) -> Result<HeadRef, Fault> {
+        let run = &append.run;
+        let remembered = append.expected.and_then(|expected| {
+            self.cache.get(run).filter(|seen| seen.last.head() == expected).map(Look::There)
+        });
+        let mut known = remembered;
+        let mut failed = Fault::Restless { what: self.layout.run(run) };
+        for attempt in 0..ATTEMPTS {
+            let look = match known.take() {
+                Some(look) => look,
+                None => self.look(run).await?,
+            };
+            match self.judge(&look, append).await? {
+                Judged::Repeat(head) => return Ok(head),
+                Judged::Lost(fault) => return Err(fault),
+                Judged::Next => {}
+            }
+            let draft = self.draft(&look, append).await?;
+            if let Some(entry) = &draft.entry {
+                // Before the log, so that no listing ever lacks a run that has one.
+                self.bucket.put(entry, bytes::Bytes::new()).await?;
+                *indexed = Some(entry.clone());
+            }
+            let key = self.layout.object(run, draft.place);
+            match self.bucket.put_new(&key, draft.head.encode(&append.records)).await {
+                Ok(Told { value: Put::Done(etag), at }) => {
+                    return self.appended(run, draft, etag, at).await;
+                }
+                // Somebody wrote first, perhaps we ourselves: the log tells.
+                Ok(Told { value: Put::Lost, .. }) if attempt == 0 => continue,
+                Ok(Told { value: Put::Lost, .. }) => {}
+                Ok(Told { value: Put::Undecided, .. }) => {
+                    let (status, code) = (409, "ConditionalRequestConflict".to_owned());
+                    failed = Fault::Refused { doing: crate::error::Doing::Put, key, status, code };
+                }
+                Err(fault) => match fault.sort() {
+                    Sort::Busy => failed = fault,
+                    Sort::Unsure => *doubt = Some(fault),
+                    _ => return Err(fault),
+                },
+            }
+            if attempt + 1 < ATTEMPTS {
+                self.pause(attempt).await;
+            }
+        }
+        // Once more: the last attempt may have come through.
+        let look = self.look(run).await?;
+        match self.judge(&look, append).await? {
+            Judged::Repeat(head) => Ok(head),
+            Judged::Lost(fault) => Err(fault),
+            Judged::Next => Err(failed),
+        }
+    }
+
+    /// Compares an append with the head that was found.
+    async fn judge(&self, look: &Look, append: &RunAppend) -> Result<Judged, Fault> {
+        let expected = append.expected;
+        let Look::There(seen) = look else {
+            return Ok(match expected {
+                None => Judged::Next,
+                Some(_) => Judged::Lost(Fault::Conflict { expected, actual: None }),
+            });
+        };
+        let actual = seen.last.head();
+        if expected == Some(actual) {
+            if seen.last.format > FORMAT {
+                let key = self.layout.object(&append.run, seen.place);
+                let (seq, found) = (Some(actual.seq), u64::from(seen.last.format));
+                return Err(Fault::NewerRecord { key, seq, found, known: FORMAT });
+            }
+            return Ok(Judged::Next);
+        }
+        let is_last = append.records.last().is_some_and(|record| record.header.id == actual.id);
+        if is_last && self.is_repeat(seen, append).await? {
+            return Ok(Judged::Repeat(actual));
+        }
+        Ok(Judged::Lost(Fault::Conflict { expected, actual: Some(actual) }))
+    }
+
+    /// Tells whether an append already is the end of the log, reading no more of it than the append has.
+    async fn is_repeat(&self, seen: &Seen, append: &RunAppend) -> Result<bool, Fault> {
+        let run = &append.run;
+        let mut key = self.layout.object(run, seen.place);
+        let mut headers: Vec<RecordHeader> = Vec::new();
+        while let Some((head, _)) = self.head_of(&key).await? {
+            headers.extend(head.headers().rev());
+            if headers.len() >= append.records.len() || head.start == 0 {
+                break;
+            }
+            let older = self.bucket.list(&self.layout.run(run), Some(&key), 1).await?;
+            let Some(older) = older.value.items.into_iter().next() else { break };
+            if self.layout.place_of(run, &older.key).is_none_or(|place| place.life != seen.place.life) {
+                break;
+            }
+            key = older.key;
+        }
+        headers.truncate(append.records.len());
+        Ok(is_repeat(&headers, append))
+    }
+
+    /// Works out what to write.
+    async fn draft(&self, look: &Look, append: &RunAppend) -> Result<Draft, Fault> {
+        let run = &append.run;
+        let (place, confirmed, base, bytes, before) = match look {
+            Look::Absent { life, at, .. } => (Place { life: *life, start: 0 }, *at, 0, 0, None),
+            Look::There(seen) => {
+                let place = Place { life: seen.place.life, start: seen.last.seq.next().get() };
+                (place, seen.confirmed, seen.base, seen.bytes, Some(seen))
+            }
+        };
+        let head = Head::new(&append.records, base, bytes, append.facts.clone());
+        // Checked: an append has records.
+        let last = head.last().ok_or(Fault::NoRun)?;
+        let mut facts = append.facts.clone().map(Arc::new);
+        facts = facts.or_else(|| before.and_then(|seen| seen.facts.clone()));
+        let mut entry = None;
+        if before.is_none_or(|seen| seen.state() != State::of(&last)) {
+            if facts.is_none() {
+                facts = self.card(run, place.life).await?.map(|card| card.facts);
+            }
+            let key = self.layout.object(run, Place { life: place.life, start: 0 });
+            let missing = Fault::Missing { key, seq: Some(Seq::new(0)) };
+            let created = facts.as_ref().ok_or(missing)?.created;
+            entry = Some(self.layout.entry(created, run, &Entry::of(place.life, &last)));
+        }
+        let entry_before = before.and_then(|seen| Some((seen.state(), seen.entry.clone()?)));
+        Ok(Draft { expected: append.expected, place, confirmed, head, last, entry, entry_before, facts })
+    }
+
+    /// Takes an append as written, once that is beyond doubt.
+    async fn appended(
+        &self,
+        run: &RunKey,
+        draft: Draft,
+        etag: String,
+        at: Option<ServerTime>,
+    ) -> Result<HeadRef, Fault> {
+        let Draft { expected, place, confirmed, head, last, entry, entry_before, facts } = draft;
+        let is_fresh = confirmed.zip(at).is_some_and(|(before, now)| now - before <= TRUSTED);
+        if !is_fresh {
+            self.confirm(run, place, expected, entry.as_deref()).await?;
+        }
+        let mut seen = Seen::of(place, etag, at.unwrap_or(i64::MAX), &head, last);
+        let actual = seen.last.head();
+        seen.confirmed = at;
+        seen.facts = facts;
+        let stale = match (entry, entry_before) {
+            (Some(entry), before) => {
+                seen.entry = Some(entry);
+                // What said that the run was finished stays for a while: a listing that passes now may have missed the new one.
+                before.filter(|(state, _)| state.tree() == Tree::Live).map(|(_, entry)| entry)
+            }
+            (None, before) => {
+                seen.entry = before.map(|(_, entry)| entry);
+                None
+            }
+        };
+        self.cache.put(run, Arc::new(seen));
+        if let Some(stale) = stale {
+            self.drop_entries(&[stale]).await;
+        }
+        Ok(actual)
+    }
+
+    /// Looks whether what was just written is part of the log: what it rests on was seen so long ago that the log may have been
+    /// pruned or purged beyond it, and its key free for that reason only.
+    async fn confirm(
+        &self,
+        run: &RunKey,
+        place: Place,
+        expected: Option<HeadRef>,
+        entry: Option<&str>,
+    ) -> Result<(), Fault> {
+        self.cache.forget(run);
+        if let Some(entry) = entry {
+            // A listing may have taken it for what a lost writer left.
+            self.bucket.put(entry, bytes::Bytes::new()).await?;
+        }
+        let log = self.open(run).await.map_err(|fault| Fault::Unsure(Box::new(fault)))?;
+        let actual = match log {
+            Some(log) if log.life() == place.life && place.start >= log.first() => return Ok(()),
+            log => log.map(|log| log.seen.last.head()),
+        };
+        // It is below where the log begins, or in a life that has ended: nobody reads it, and nobody else has its key.
+        self.bucket.delete(&self.layout.object(run, place)).await?;
+        tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
+        Err(Fault::Conflict { expected, actual })
+    }
+
+    /// Removes entries of the index that nothing stands on. What fails is left to the next listing that meets them.
+    pub(crate) async fn drop_entries(&self, entries: &[String]) {
+        let entries: Vec<_> = entries.iter().map(|entry| (entry.clone(), None)).collect();
+        let done = match entries.as_slice() {
+            [] => Ok(()),
+            [(entry, _)] => self.bucket.delete(entry).await,
+            entries => self.bucket.delete_all(entries).await,
+        };
+        if let Err(error) = done {
+            tracing::debug!(%error, "left a stale entry in the index");
+        }
+    }
+}

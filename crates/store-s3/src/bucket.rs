@@ -1,0 +1,445 @@
+//! The server as the store uses it: six requests, each with its outcome told apart, and the server's time with every answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::primitives::{ByteStream, DateTime, DateTimeFormat};
+use aws_sdk_s3::types::{Delete, ObjectIdentifier};
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use crate::client::{Clients, Unsigned};
+use crate::codes::Sort;
+use crate::config::S3Options;
+use crate::crowd::Task;
+use crate::error::{Doing, Fault};
+
+/// How many keys one request to delete may name.
+pub(crate) const MOST_DELETED: usize = 1_000;
+
+/// The server's time in milliseconds since 1970, to the second, as it stands in its answers.
+pub(crate) type ServerTime = i64;
+
+/// An answer, and when the server gave it, by its own clock; `None` if it did not say.
+#[derive(Clone, Debug)]
+pub(crate) struct Told<T> {
+    pub(crate) value: T,
+    pub(crate) at: Option<ServerTime>,
+}
+
+/// An object as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) key: String,
+    pub(crate) size: u64,
+    pub(crate) etag: String,
+    pub(crate) modified: ServerTime,
+}
+
+/// A page of a listing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) items: Vec<Item>,
+    /// Whether there are more after the last.
+    pub(crate) more: bool,
+}
+
+/// An object, or its beginning.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) bytes: Bytes,
+    pub(crate) etag: String,
+    pub(crate) modified: ServerTime,
+}
+
+/// What became of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It was written, and has this tag.
+    Done(String),
+    /// The condition does not hold: the key is taken, or the object is another.
+    Lost,
+    /// The server decided neither for nor against it.
+    Undecided,
+}
+
+/// A version of an object in a bucket that keeps them.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) key: String,
+    pub(crate) id: String,
+    pub(crate) is_latest: bool,
+}
+
+/// A bucket on a server.
+///
+/// Its requests are on the heap: the SDK's futures have some ten kilobytes each, and whatever waits for one would be as large.
+pub(crate) struct Bucket {
+    name: String,
+    options: S3Options,
+    given: Option<Client>,
+    clients: OnceCell<Clients>,
+    requests: AtomicU64,
+    keeps_versions: AtomicBool,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Bucket {
+    pub(crate) fn new(name: String, options: S3Options, given: Option<Client>) -> Self {
+        Self {
+            name,
+            options,
+            given,
+            clients: OnceCell::new(),
+            requests: AtomicU64::new(0),
+            keeps_versions: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts what was asked of the server, repeats by the SDK not included.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Makes the clients when they are first needed: the SDK's chain may ask a server for credentials.
+    async fn clients(&self) -> &Clients {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.clients
+            .get_or_init(|| async {
+                match &self.given {
+                    Some(client) => Clients::of(client, &self.options),
+                    None => Clients::from_environment(&self.options).await,
+                }
+            })
+            .await
+    }
+
+    /// Lists up to `most` objects whose keys begin so and come after `after`, in the order of their bytes.
+    pub(crate) fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> Task<'a, Result<Told<Listed>, Fault>> {
+        Box::pin(async move {
+            let time = Time::default();
+            let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
+            let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
+            let request = request.max_keys(most).set_start_after(after.map(str::to_owned));
+            let answer = request.customize().interceptor(time.clone()).send().await;
+            let answer = answer.map_err(|error| fault(Doing::List, prefix, &error))?;
+            let mut items = Vec::with_capacity(answer.contents().len());
+            for object in answer.contents() {
+                items.push(Item {
+                    key: object.key().unwrap_or_default().to_owned(),
+                    size: object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
+                    etag: object.e_tag().unwrap_or_default().to_owned(),
+                    modified: object.last_modified().map_or(i64::MAX, millis),
+                });
+            }
+            let more = answer.is_truncated().unwrap_or(false);
+            Ok(time.told(Listed { items, more }))
+        })
+    }
+
+    /// Gets an object, or its first bytes; `None` if there is none.
+    pub(crate) fn get<'a>(
+        &'a self,
+        key: &'a str,
+        first: Option<usize>,
+    ) -> Task<'a, Result<Option<Told<Object>>, Fault>> {
+        Box::pin(async move {
+            let time = Time::default();
+            let range = first.map(|first| format!("bytes=0-{}", first.saturating_sub(1)));
+            let request =
+                self.clients().await.patient.get_object().bucket(&self.name).key(key).set_range(range);
+            let answer = match request.customize().interceptor(time.clone()).send().await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    let fault = fault(Doing::Get, key, &error);
+                    return match (fault.sort(), &fault) {
+                        (Sort::Absent, _) => Ok(None),
+                        // An object without a single byte, which this library never writes: let its reader judge.
+                        (_, Fault::Refused { code, .. }) if code == "InvalidRange" => {
+                            let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
+                            Ok(Some(time.told(object)))
+                        }
+                        _ => Err(fault),
+                    };
+                }
+            };
+            let etag = answer.e_tag().unwrap_or_default().to_owned();
+            let modified = answer.last_modified().map_or(i64::MAX, millis);
+            let bytes = answer.body.collect().await.map_err(|_| Fault::Unreached {
+                doing: Doing::Get,
+                key: key.to_owned(),
+                what: "the answer broke off".into(),
+                was_sent: true,
+            })?;
+            Ok(Some(time.told(Object { bytes: bytes.into_bytes(), etag, modified })))
+        })
+    }
+
+    /// Puts an object where there is none. Sent once.
+    pub(crate) fn put_new<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Told<Put>, Fault>> {
+        Box::pin(async move {
+            let time = Time::default();
+            let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
+            let request = request.if_none_match("*").body(ByteStream::from(bytes));
+            let answer = request.customize().interceptor(time.clone()).send().await;
+            match answer {
+                Ok(answer) => {
+                    self.written(answer.version_id());
+                    Ok(time.told(Put::Done(answer.e_tag().unwrap_or_default().to_owned())))
+                }
+                Err(error) => decided(fault(Doing::Put, key, &error)).map(|put| time.told(put)),
+            }
+        })
+    }
+
+    /// Replaces an object that has this tag. Sent once.
+    pub(crate) fn put_over<'a>(
+        &'a self,
+        key: &'a str,
+        etag: &'a str,
+        bytes: Bytes,
+    ) -> Task<'a, Result<Put, Fault>> {
+        Box::pin(async move {
+            let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
+            match request.if_match(etag).body(ByteStream::from(bytes)).send().await {
+                Ok(answer) => {
+                    self.written(answer.version_id());
+                    Ok(Put::Done(answer.e_tag().unwrap_or_default().to_owned()))
+                }
+                Err(error) => match fault(Doing::Put, key, &error) {
+                    // It was there, and somebody removed it.
+                    gone if gone.sort() == Sort::Absent => Ok(Put::Lost),
+                    other => decided(other),
+                },
+            }
+        })
+    }
+
+    /// Puts an object, whatever was there.
+    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
+            let answer = request.body(ByteStream::from(bytes)).send().await;
+            let answer = answer.map_err(|error| fault(Doing::Put, key, &error))?;
+            self.written(answer.version_id());
+            Ok(())
+        })
+    }
+
+    /// Deletes one object; `Ok` if there is none.
+    pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
+            match request.send().await.map_err(|error| fault(Doing::Delete, key, &error)) {
+                Err(fault) if fault.sort() == Sort::Absent => Ok(()),
+                done => done.map(drop),
+            }
+        })
+    }
+
+    /// Deletes objects, or versions of them, a thousand at a time.
+    pub(crate) fn delete_all<'a>(
+        &'a self,
+        keys: &'a [(String, Option<String>)],
+    ) -> Task<'a, Result<(), Fault>> {
+        Box::pin(async move {
+            for keys in keys.chunks(MOST_DELETED) {
+                let made =
+                    |error: aws_sdk_s3::error::BuildError| Fault::Unmakeable { what: error.to_string() };
+                let mut delete = Delete::builder().quiet(true);
+                for (key, version) in keys {
+                    let object = ObjectIdentifier::builder().key(key).set_version_id(version.clone()).build();
+                    delete = delete.objects(object.map_err(made)?);
+                }
+                let what = keys.first().map(|(key, _)| key.as_str()).unwrap_or_default();
+                let request = self.clients().await.patient.delete_objects().bucket(&self.name);
+                let answer = request.delete(delete.build().map_err(made)?).send().await;
+                let answer = answer.map_err(|error| fault(Doing::Delete, what, &error))?;
+                if let Some(error) = answer.errors().first() {
+                    let code = error.code().unwrap_or("InternalError").to_owned();
+                    let key = error.key().unwrap_or(what).to_owned();
+                    // Each key has an outcome of its own, with a code and no status.
+                    return Err(Fault::Refused { doing: Doing::Delete, key, status: 500, code });
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Tells whether the bucket keeps old versions of its objects, as far as its answers to writes have shown.
+    pub(crate) fn keeps_versions(&self) -> bool {
+        self.keeps_versions.load(Ordering::Relaxed)
+    }
+
+    fn written(&self, version: Option<&str>) {
+        // Also `null`, which says that the bucket once kept versions.
+        if version.is_some() {
+            self.keeps_versions.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Lists all versions of objects whose keys begin so, marks of deletion included.
+    pub(crate) fn versions<'a>(&'a self, prefix: &'a str) -> Task<'a, Result<Vec<Version>, Fault>> {
+        Box::pin(async move {
+            let (mut all, mut key, mut id) = (Vec::new(), None, None);
+            loop {
+                let request = self.clients().await.patient.list_object_versions().bucket(&self.name);
+                let request = request.prefix(prefix).set_key_marker(key).set_version_id_marker(id);
+                let answer = request.send().await.map_err(|error| fault(Doing::Versions, prefix, &error))?;
+                let version = |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>| Version {
+                    key: key.unwrap_or_default().to_owned(),
+                    id: id.unwrap_or_default().to_owned(),
+                    is_latest: is_latest.unwrap_or(false),
+                };
+                all.extend(answer.versions().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())));
+                all.extend(
+                    answer.delete_markers().iter().map(|v| version(v.key(), v.version_id(), v.is_latest())),
+                );
+                if !answer.is_truncated().unwrap_or(false) {
+                    return Ok(all);
+                }
+                (key, id) = (
+                    answer.next_key_marker().map(str::to_owned),
+                    answer.next_version_id_marker().map(str::to_owned),
+                );
+            }
+        })
+    }
+}
+
+fn millis(time: &DateTime) -> ServerTime {
+    time.to_millis().unwrap_or(i64::MAX)
+}
+
+/// Tells a write whose condition decided it from one that failed.
+fn decided(fault: Fault) -> Result<Put, Fault> {
+    match fault.sort() {
+        Sort::Lost => Ok(Put::Lost),
+        Sort::Undecided => Ok(Put::Undecided),
+        _ => Err(fault),
+    }
+}
+
+/// Reads the server's time from an answer.
+#[derive(Clone, Debug)]
+struct Time(Arc<AtomicI64>);
+
+impl Default for Time {
+    fn default() -> Self {
+        Self(Arc::new(AtomicI64::new(i64::MIN)))
+    }
+}
+
+impl Time {
+    fn told<T>(&self, value: T) -> Told<T> {
+        let at = self.0.load(Ordering::Relaxed);
+        Told { value, at: (at != i64::MIN).then_some(at) }
+    }
+}
+
+#[dyn_dispatch_hint]
+impl Intercept for Time {
+    fn name(&self) -> &'static str {
+        "ServerTime"
+    }
+
+    fn read_before_deserialization(
+        &self,
+        context: &BeforeDeserializationInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let date = context.response().headers().get("date");
+        if let Some(date) = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok()) {
+            self.0.store(millis(&date), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Takes from an error of the SDK what may be shown: never a header, an address or a credential.
+fn fault<E>(doing: Doing, key: &str, error: &SdkError<E, HttpResponse>) -> Fault
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
+    let key = key.to_owned();
+    match error {
+        SdkError::ServiceError(context) => {
+            let status = context.raw().status().as_u16();
+            let code = context.err().code().unwrap_or_default().to_owned();
+            Fault::Refused { doing, key, status, code }
+        }
+        SdkError::ResponseError(context) => {
+            let status = context.raw().status().as_u16();
+            if status >= 300 {
+                return Fault::Refused { doing, key, status, code: String::new() };
+            }
+            Fault::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
+        }
+        SdkError::TimeoutError(_) => {
+            Fault::Unreached { doing, key, what: "no answer within the time set".into(), was_sent: true }
+        }
+        SdkError::DispatchFailure(failure) => {
+            let source =
+                failure.as_connector_error().map(|error| error as &(dyn std::error::Error + 'static));
+            let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
+            if let Some(what) = causes.iter().find_map(|cause| no_credentials(*cause)) {
+                return Fault::NoCredentials { what };
+            }
+            let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
+            let was_sent = io.is_none_or(|io| io.kind() != std::io::ErrorKind::ConnectionRefused);
+            let what = if failure.is_timeout() {
+                "no answer within the time set".to_owned()
+            } else {
+                io.map_or_else(|| "the connection broke".to_owned(), |io| io.kind().to_string())
+            };
+            Fault::Unreached { doing, key, what, was_sent }
+        }
+        SdkError::ConstructionFailure(_) => {
+            let source = std::error::Error::source(error);
+            let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
+            match causes.iter().find_map(|cause| no_credentials(*cause)) {
+                Some(what) => Fault::NoCredentials { what },
+                None => Fault::Unmakeable {
+                    what: causes.last().map_or_else(|| "no reason given".to_owned(), ToString::to_string),
+                },
+            }
+        }
+        _ => Fault::Unreached { doing, key, what: "the SDK gave up".into(), was_sent: true },
+    }
+}
+
+/// Says why there are no credentials, if that is what an error is about; nothing of them is in it.
+fn no_credentials(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    use aws_credential_types::provider::error::CredentialsError;
+    if cause.is::<Unsigned>() {
+        return Some("the client has no provider of any".to_owned());
+    }
+    let what = match cause.downcast_ref::<CredentialsError>()? {
+        CredentialsError::CredentialsNotLoaded(_) => "no provider of the chain has any",
+        CredentialsError::ProviderTimedOut(_) => "their provider did not answer in time",
+        CredentialsError::InvalidConfiguration(_) => "their configuration is wrong",
+        CredentialsError::ProviderError(_) => "their provider failed",
+        _ => "their provider failed in a new way",
+    };
+    Some(what.to_owned())
+}

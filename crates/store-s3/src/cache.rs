@@ -1,0 +1,87 @@
+//! What is remembered of runs: bounded, and never more than a guess that the server confirms or refutes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrata_core::RunKey;
+
+use crate::view::Seen;
+
+/// The heads of runs last used.
+///
+/// Two halves: what is used moves to the young half; when that is full, it becomes the old one, and what was old is forgotten.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    most: usize,
+    // Held for a look-up or a move, never across an await.
+    halves: Mutex<Halves>,
+}
+
+#[derive(Debug, Default)]
+struct Halves {
+    young: HashMap<RunKey, Arc<Seen>>,
+    old: HashMap<RunKey, Arc<Seen>>,
+}
+
+impl Cache {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, halves: Mutex::default() }
+    }
+
+    pub(crate) fn get(&self, run: &RunKey) -> Option<Arc<Seen>> {
+        // A panic within leaves maps as they are, and what is in them is only a guess.
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = halves.young.get(run) {
+            return Some(Arc::clone(seen));
+        }
+        let seen = halves.old.remove(run)?;
+        self.insert(&mut halves, run, Arc::clone(&seen));
+        Some(seen)
+    }
+
+    pub(crate) fn put(&self, run: &RunKey, seen: Arc<Seen>) {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        halves.old.remove(run);
+        self.insert(&mut halves, run, seen);
+    }
+
+    pub(crate) fn forget(&self, run: &RunKey) {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        halves.young.remove(run);
+        halves.old.remove(run);
+    }
+
+    fn insert(&self, halves: &mut Halves, run: &RunKey, seen: Arc<Seen>) {
+        if halves.young.len() >= self.most.div_ceil(2) {
+            halves.old = std::mem::take(&mut halves.young);
+        }
+        halves.young.insert(run.clone(), seen);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let halves = self.halves.lock().unwrap();
+        halves.young.len() + halves.old.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrata_core::RunId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_used_is_kept_and_the_rest_is_bounded() {
+        let cache = Cache::new(10);
+        let key = |n: usize| RunKey::from(RunId::new(format!("r-{n}")).unwrap());
+        for n in 0..100 {
+            cache.put(&key(n), Arc::new(Seen::example()));
+            assert!(cache.get(&key(0)).is_some(), "used again and again");
+            assert!(cache.len() <= 10);
+        }
+        assert!(cache.get(&key(1)).is_none(), "not used for long");
+        cache.forget(&key(0));
+        assert!(cache.get(&key(0)).is_none());
+    }
+}

@@ -1,0 +1,108 @@
+//! Making clients of the SDK: credentials by its chain, TLS by rustls, and two ways of retrying.
+
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{ResponseChecksumValidation, SharedHttpClient};
+use aws_smithy_http_client::Builder;
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_runtime_api::box_error::BoxError;
+use aws_smithy_runtime_api::client::interceptors::context::BeforeTransmitInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::config_bag::ConfigBag;
+
+use crate::config::S3Options;
+
+/// How often a request that may be repeated without harm is sent, at most.
+///
+/// The SDK waits for up to a second after the first and up to two after the second; who needs more patience has it, as the
+/// runtime retries whole calls.
+const TRIES: u32 = 3;
+
+/// How long connecting may take: a server that is there answers within a fraction of it, also from another continent.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// One client in two moods.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    /// Sends again what may be sent again.
+    pub(crate) patient: Client,
+    /// Sends once. A conditional write that the SDK repeated would be refused because of its own first success, and nobody
+    /// would know; the store repeats it itself, after reading.
+    pub(crate) once: Client,
+}
+
+impl Clients {
+    /// Takes a client as it is, but for how it retries and waits.
+    pub(crate) fn of(client: &Client, options: &S3Options) -> Self {
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT)
+            .operation_attempt_timeout(options.request_timeout)
+            .build();
+        let config = client
+            .config()
+            .to_builder()
+            .timeout_config(timeouts)
+            // Every record has a checksum of its own, and servers differ in what they send with a part of an object.
+            .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+            .interceptor(Signed);
+        let patient = config.clone().retry_config(RetryConfig::standard().with_max_attempts(TRIES));
+        let once = config.retry_config(RetryConfig::disabled());
+        Self { patient: Client::from_conf(patient.build()), once: Client::from_conf(once.build()) }
+    }
+
+    /// Makes a client from the environment: `AWS_*` variables, profiles, web identities, the roles of containers and machines.
+    pub(crate) async fn from_environment(options: &S3Options) -> Self {
+        let http = http_client();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
+        if let Some(region) = &options.region {
+            loader = loader.region(Region::new(region.clone()));
+        }
+        let shared = loader.load().await;
+        let mut config = aws_sdk_s3::config::Builder::from(&shared).force_path_style(options.path_style);
+        if let Some(endpoint) = &options.endpoint {
+            config = config.endpoint_url(endpoint);
+            if shared.region().is_none() {
+                // Servers of one's own have no regions, but a signature names one.
+                config = config.region(Region::from_static("us-east-1"));
+            }
+        }
+        Self::of(&Client::from_conf(config.build()), options)
+    }
+}
+
+/// Lets no request pass that is not signed. A bucket that anybody may write to would take it, and whoever runs without
+/// credentials would notice elsewhere, and late.
+#[derive(Debug)]
+struct Signed;
+
+/// A request is not signed.
+#[derive(Debug, thiserror::Error)]
+#[error("the request is not signed")]
+pub(crate) struct Unsigned;
+
+#[dyn_dispatch_hint]
+impl Intercept for Signed {
+    fn name(&self) -> &'static str {
+        "Signed"
+    }
+
+    fn read_before_transmit(
+        &self,
+        context: &BeforeTransmitInterceptorContextRef<'_>,
+        _components: &RuntimeComponents,
+        _cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        if context.request().headers().contains_key("authorization") { Ok(()) } else { Err(Unsigned.into()) }
+    }
+}
+
+/// Makes an HTTP client with the one TLS stack of this library.
+fn http_client() -> SharedHttpClient {
+    Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
+}

@@ -1,0 +1,232 @@
+//! What the refusals of S3 mean: the one table from its codes to the kinds of the library.
+
+use ferrata_core::ErrorKind;
+
+/// What a refusal says of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// It was not done, and will not be done if sent again as it is.
+    Refused,
+    /// It was not done; later it may be.
+    Busy,
+    /// It may have been done or not.
+    Unsure,
+    /// The condition of a write does not hold.
+    Lost,
+    /// Two conditional writes met, and neither was decided.
+    Undecided,
+    /// There is no such object.
+    Absent,
+}
+
+/// What to tell the caller, and what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) sort: Sort,
+    pub(crate) kind: ErrorKind,
+    pub(crate) remedy: &'static str,
+}
+
+const fn refused(kind: ErrorKind, remedy: &'static str) -> Verdict {
+    Verdict { sort: Sort::Refused, kind, remedy }
+}
+
+const fn busy(remedy: &'static str) -> Verdict {
+    Verdict { sort: Sort::Busy, kind: ErrorKind::Unavailable, remedy }
+}
+
+const fn unsure(remedy: &'static str) -> Verdict {
+    Verdict { sort: Sort::Unsure, kind: ErrorKind::Unavailable, remedy }
+}
+
+/// Judges a refusal by its code, and by its status where the code is none that is known: an answer to HEAD has no code, and
+/// servers invent codes.
+pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
+    use ErrorKind::{Invalid, TooLarge, Unavailable, Unsupported};
+    match code {
+        "NoSuchKey" | "NotFound" if status == 404 => {
+            Verdict { sort: Sort::Absent, kind: ErrorKind::NotFound, remedy: "there is no such object" }
+        }
+        "NoSuchBucket" => refused(Invalid, "create the bucket, or name another in the URL"),
+        "InvalidBucketName" => refused(Invalid, "name a bucket that can exist"),
+        "AccessDenied" | "AllAccessDisabled" | "Forbidden" => refused(
+            Invalid,
+            "give these credentials the rights to get, put, delete and list objects below the prefix",
+        ),
+        "AccountProblem" | "NotSignedUp" => refused(Invalid, "settle the account with the provider"),
+        "InvalidAccessKeyId" | "InvalidClientTokenId" | "InvalidToken" => {
+            refused(Invalid, "the server does not know the access key; give the process valid credentials")
+        }
+        "SignatureDoesNotMatch" => {
+            refused(Invalid, "the secret key is wrong, or a proxy changes requests; correct it")
+        }
+        "ExpiredToken" | "TokenRefreshRequired" | "RequestExpired" => {
+            busy("the credentials have expired; renew them, then retry")
+        }
+        "RequestTimeTooSkewed" => {
+            busy("the clocks of this machine and the server differ by too much; set them, then retry")
+        }
+        "MissingSecurityHeader" | "CredentialsNotSupported" | "MissingAuthenticationToken" => {
+            refused(Invalid, "the server saw no credentials; give the process some")
+        }
+        "PermanentRedirect"
+        | "TemporaryRedirect"
+        | "AuthorizationHeaderMalformed"
+        | "IllegalLocationConstraintException"
+        | "IncorrectEndpoint" => {
+            refused(Invalid, "the bucket is in another region or at another endpoint; name it in the URL")
+        }
+        "SlowDown" | "Throttling" | "ThrottlingException" | "RequestLimitExceeded" | "TooManyRequests" => {
+            busy("the server asks for fewer requests; retry with a growing delay")
+        }
+        "ServiceUnavailable" | "Busy" => busy("the server is too busy; retry with a growing delay"),
+        "RequestTimeout" => busy("the server waited too long for the request; look at the network, retry"),
+        "XAmzContentSHA256Mismatch" | "BadDigest" | "InvalidDigest" | "IncompleteBody" => {
+            busy("the request was damaged on its way; retry")
+        }
+        "InternalError" | "InternalServerError" => unsure("the server failed within; retry"),
+        "PreconditionFailed" => Verdict {
+            sort: Sort::Lost,
+            kind: ErrorKind::Conflict,
+            remedy: "somebody else wrote first; load, look, decide again",
+        },
+        "ConditionalRequestConflict" | "OperationAborted" => Verdict {
+            sort: Sort::Undecided,
+            kind: Unavailable,
+            remedy: "two conditional writes met, and neither was decided; retry",
+        },
+        "EntityTooLarge" | "MaxMessageLengthExceeded" => {
+            refused(TooLarge, "the server takes no object of this size; write fewer or smaller records")
+        }
+        "KeyTooLongError" | "KeyTooLong" => {
+            refused(Invalid, "the server takes no key of this length; use a shorter prefix or run id")
+        }
+        "InvalidURI" | "InvalidObjectName" => {
+            refused(Invalid, "the server takes no such key; use a plainer prefix")
+        }
+        "NotImplemented" | "MethodNotAllowed" => {
+            refused(Unsupported, "the server cannot do it; use one with conditional writes")
+        }
+        "InvalidObjectState" => busy("the object was archived; restore it, and exempt the prefix from that"),
+        "QuotaExceeded" | "XMinioStorageFull" | "InsufficientStorage" => {
+            busy("no space is left; free some or raise the quota")
+        }
+        _ => by_status(status),
+    }
+}
+
+fn by_status(status: u16) -> Verdict {
+    match status {
+        301 | 302 | 307 | 308 => verdict("PermanentRedirect", status),
+        403 => verdict("AccessDenied", status),
+        404 => verdict("NoSuchKey", status),
+        405 | 501 => verdict("NotImplemented", status),
+        409 => verdict("OperationAborted", status),
+        412 => verdict("PreconditionFailed", status),
+        413 => verdict("EntityTooLarge", status),
+        429 => verdict("SlowDown", status),
+        503 => verdict("ServiceUnavailable", status),
+        507 => verdict("QuotaExceeded", status),
+        400..=499 => refused(ErrorKind::Invalid, "the server takes the request for wrong; see the code"),
+        _ => verdict("InternalError", status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every code that is known, with the status that it comes with.
+    const TABLE: &[(&str, u16, Sort, ErrorKind)] = &[
+        ("NoSuchKey", 404, Sort::Absent, ErrorKind::NotFound),
+        ("NotFound", 404, Sort::Absent, ErrorKind::NotFound),
+        ("NoSuchBucket", 404, Sort::Refused, ErrorKind::Invalid),
+        ("InvalidBucketName", 400, Sort::Refused, ErrorKind::Invalid),
+        ("AccessDenied", 403, Sort::Refused, ErrorKind::Invalid),
+        ("AllAccessDisabled", 403, Sort::Refused, ErrorKind::Invalid),
+        ("Forbidden", 403, Sort::Refused, ErrorKind::Invalid),
+        ("AccountProblem", 403, Sort::Refused, ErrorKind::Invalid),
+        ("NotSignedUp", 403, Sort::Refused, ErrorKind::Invalid),
+        ("InvalidAccessKeyId", 403, Sort::Refused, ErrorKind::Invalid),
+        ("InvalidClientTokenId", 403, Sort::Refused, ErrorKind::Invalid),
+        ("InvalidToken", 400, Sort::Refused, ErrorKind::Invalid),
+        ("SignatureDoesNotMatch", 403, Sort::Refused, ErrorKind::Invalid),
+        ("ExpiredToken", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("TokenRefreshRequired", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("RequestExpired", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("RequestTimeTooSkewed", 403, Sort::Busy, ErrorKind::Unavailable),
+        ("MissingSecurityHeader", 400, Sort::Refused, ErrorKind::Invalid),
+        ("CredentialsNotSupported", 400, Sort::Refused, ErrorKind::Invalid),
+        ("MissingAuthenticationToken", 403, Sort::Refused, ErrorKind::Invalid),
+        ("PermanentRedirect", 301, Sort::Refused, ErrorKind::Invalid),
+        ("TemporaryRedirect", 307, Sort::Refused, ErrorKind::Invalid),
+        ("AuthorizationHeaderMalformed", 400, Sort::Refused, ErrorKind::Invalid),
+        ("IllegalLocationConstraintException", 400, Sort::Refused, ErrorKind::Invalid),
+        ("IncorrectEndpoint", 400, Sort::Refused, ErrorKind::Invalid),
+        ("SlowDown", 503, Sort::Busy, ErrorKind::Unavailable),
+        ("Throttling", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("ThrottlingException", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("RequestLimitExceeded", 503, Sort::Busy, ErrorKind::Unavailable),
+        ("TooManyRequests", 429, Sort::Busy, ErrorKind::Unavailable),
+        ("ServiceUnavailable", 503, Sort::Busy, ErrorKind::Unavailable),
+        ("Busy", 503, Sort::Busy, ErrorKind::Unavailable),
+        ("RequestTimeout", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("XAmzContentSHA256Mismatch", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("BadDigest", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("InvalidDigest", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("IncompleteBody", 400, Sort::Busy, ErrorKind::Unavailable),
+        ("InternalError", 500, Sort::Unsure, ErrorKind::Unavailable),
+        ("InternalServerError", 500, Sort::Unsure, ErrorKind::Unavailable),
+        ("PreconditionFailed", 412, Sort::Lost, ErrorKind::Conflict),
+        ("ConditionalRequestConflict", 409, Sort::Undecided, ErrorKind::Unavailable),
+        ("OperationAborted", 409, Sort::Undecided, ErrorKind::Unavailable),
+        ("EntityTooLarge", 400, Sort::Refused, ErrorKind::TooLarge),
+        ("MaxMessageLengthExceeded", 400, Sort::Refused, ErrorKind::TooLarge),
+        ("KeyTooLongError", 400, Sort::Refused, ErrorKind::Invalid),
+        ("KeyTooLong", 400, Sort::Refused, ErrorKind::Invalid),
+        ("InvalidURI", 400, Sort::Refused, ErrorKind::Invalid),
+        ("InvalidObjectName", 400, Sort::Refused, ErrorKind::Invalid),
+        ("NotImplemented", 501, Sort::Refused, ErrorKind::Unsupported),
+        ("MethodNotAllowed", 405, Sort::Refused, ErrorKind::Unsupported),
+        ("InvalidObjectState", 403, Sort::Busy, ErrorKind::Unavailable),
+        ("QuotaExceeded", 403, Sort::Busy, ErrorKind::Unavailable),
+        ("XMinioStorageFull", 507, Sort::Busy, ErrorKind::Unavailable),
+        ("InsufficientStorage", 507, Sort::Busy, ErrorKind::Unavailable),
+        // Without a code, or with one that nobody knows, the status speaks.
+        ("", 301, Sort::Refused, ErrorKind::Invalid),
+        ("", 302, Sort::Refused, ErrorKind::Invalid),
+        ("", 307, Sort::Refused, ErrorKind::Invalid),
+        ("", 308, Sort::Refused, ErrorKind::Invalid),
+        ("", 400, Sort::Refused, ErrorKind::Invalid),
+        ("", 403, Sort::Refused, ErrorKind::Invalid),
+        ("", 404, Sort::Absent, ErrorKind::NotFound),
+        ("", 405, Sort::Refused, ErrorKind::Unsupported),
+        ("", 409, Sort::Undecided, ErrorKind::Unavailable),
+        ("", 412, Sort::Lost, ErrorKind::Conflict),
+        ("", 413, Sort::Refused, ErrorKind::TooLarge),
+        ("Odd", 418, Sort::Refused, ErrorKind::Invalid),
+        ("Odd", 429, Sort::Busy, ErrorKind::Unavailable),
+        ("Odd", 500, Sort::Unsure, ErrorKind::Unavailable),
+        ("", 501, Sort::Refused, ErrorKind::Unsupported),
+        ("", 502, Sort::Unsure, ErrorKind::Unavailable),
+        ("", 503, Sort::Busy, ErrorKind::Unavailable),
+        ("", 504, Sort::Unsure, ErrorKind::Unavailable),
+        ("", 507, Sort::Busy, ErrorKind::Unavailable),
+        ("", 599, Sort::Unsure, ErrorKind::Unavailable),
+    ];
+
+    #[test]
+    fn every_code_has_its_verdict() {
+        for (code, status, sort, kind) in TABLE {
+            let found = verdict(code, *status);
+            assert_eq!((found.sort, found.kind), (*sort, *kind), "{code} with {status}");
+            assert!(!found.remedy.is_empty() && !found.remedy.ends_with('.'), "{code}");
+        }
+    }
+
+    #[test]
+    fn only_a_404_means_that_there_is_no_such_object() {
+        // A proxy may answer anything with any words.
+        assert_eq!(verdict("NotFound", 500).sort, Sort::Unsure);
+    }
+}

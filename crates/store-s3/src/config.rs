@@ -1,0 +1,279 @@
+//! The options of the store and the URL that names one.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use ferrata_core::{Error, ErrorKind, Result};
+
+/// The longest prefix, in bytes: what a key of a kibibyte leaves beside the longest ids.
+pub(crate) const MAX_PREFIX: usize = 512;
+
+/// How an [`S3Store`](crate::S3Store) finds and uses its bucket. The defaults suit most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct S3Options {
+    /// The server, as in `https://s3.example.org`; by default that of AWS for the region.
+    pub endpoint: Option<String>,
+    /// The region; by default what the SDK finds in the environment or the profile, `us-east-1` with an endpoint of one's own.
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path and not in the host's name; off by default, and needed by most servers but AWS.
+    pub path_style: bool,
+    /// How many requests of one call are under way at once; 32 by default.
+    ///
+    /// Raised: batches, loads and listings end sooner, and more connections are open. Lowered: the reverse. Correct at any
+    /// number.
+    pub parallel: NonZeroUsize,
+    /// How many heads of runs to remember; 10,000 by default.
+    ///
+    /// Each takes some 500 bytes. A run that is remembered is appended to with one request, another with three. Correct at
+    /// any number, as the server decides every append.
+    pub cached_runs: NonZeroUsize,
+    /// How long one request may take; 30 seconds by default.
+    ///
+    /// Raised: a server that hangs is noticed later. Lowered: large bodies on a slow line fail. A write that took too long is
+    /// looked for, and reported as [`ErrorKind::Indeterminate`] if it is not found.
+    pub request_timeout: Duration,
+    /// How many writers race for one object in each round of [`setup`](ferrata_core::store::CheckpointStore::setup)'s probe;
+    /// 16 by default.
+    pub probe_writers: NonZeroUsize,
+    /// How many rounds the probe has; 3 by default. More find a server that is seldom wrong more surely.
+    pub probe_rounds: NonZeroUsize,
+}
+
+impl Default for S3Options {
+    fn default() -> Self {
+        const fn at_least_one(number: usize) -> NonZeroUsize {
+            NonZeroUsize::MIN.saturating_add(number - 1)
+        }
+        Self {
+            endpoint: None,
+            region: None,
+            path_style: false,
+            parallel: at_least_one(32),
+            cached_runs: at_least_one(10_000),
+            request_timeout: Duration::from_secs(30),
+            probe_writers: at_least_one(16),
+            probe_rounds: at_least_one(3),
+        }
+    }
+}
+
+impl S3Options {
+    /// Sets the server.
+    #[must_use]
+    pub fn with_endpoint(mut self, endpoint: impl Into<String>) -> Self {
+        self.endpoint = Some(endpoint.into());
+        self
+    }
+
+    /// Sets the region.
+    #[must_use]
+    pub fn with_region(mut self, region: impl Into<String>) -> Self {
+        self.region = Some(region.into());
+        self
+    }
+
+    /// Sets whether the bucket stands in the path.
+    #[must_use]
+    pub fn with_path_style(mut self, path_style: bool) -> Self {
+        self.path_style = path_style;
+        self
+    }
+
+    /// Sets how many requests of one call are under way at once.
+    #[must_use]
+    pub fn with_parallel(mut self, parallel: NonZeroUsize) -> Self {
+        self.parallel = parallel;
+        self
+    }
+
+    /// Sets how many heads of runs to remember.
+    #[must_use]
+    pub fn with_cached_runs(mut self, cached_runs: NonZeroUsize) -> Self {
+        self.cached_runs = cached_runs;
+        self
+    }
+
+    /// Sets how long one request may take.
+    #[must_use]
+    pub fn with_request_timeout(mut self, request_timeout: Duration) -> Self {
+        self.request_timeout = request_timeout;
+        self
+    }
+
+    /// Sets how many writers race in each round of the probe.
+    #[must_use]
+    pub fn with_probe_writers(mut self, probe_writers: NonZeroUsize) -> Self {
+        self.probe_writers = probe_writers;
+        self
+    }
+
+    /// Sets how many rounds the probe has.
+    #[must_use]
+    pub fn with_probe_rounds(mut self, probe_rounds: NonZeroUsize) -> Self {
+        self.probe_rounds = probe_rounds;
+        self
+    }
+}
+
+/// A bucket and the prefix in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) bucket: String,
+    /// Without slashes at its ends.
+    pub(crate) prefix: String,
+}
+
+fn bad(why: &str) -> Error {
+    let message =
+        format!("{why}; write s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true");
+    Error::new(ErrorKind::Invalid, message)
+}
+
+impl Target {
+    /// Checks the names.
+    pub(crate) fn new(bucket: &str, prefix: &str) -> Result<Self> {
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
+        if !(3..=63).contains(&bucket.len()) || !bucket.chars().all(is_name) {
+            return Err(bad("a bucket is named by 3 to 63 of a-z 0-9 . -"));
+        }
+        let prefix = prefix.trim_matches('/');
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "!-_.*'()/:=+@,".contains(c);
+        if !prefix.chars().all(is_plain) {
+            return Err(bad("the prefix may hold A-Z a-z 0-9 ! - _ . * ' ( ) : = + @ , and slashes"));
+        }
+        if !prefix.is_empty() && prefix.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(bad("each part of the prefix between slashes needs a name other than . and .."));
+        }
+        if prefix.len() > MAX_PREFIX {
+            return Err(bad("the prefix may have 512 bytes"));
+        }
+        Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+    }
+}
+
+/// Reads `s3://bucket/prefix?…`; what the URL says replaces what `options` says.
+pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3Options)> {
+    let rest = url.strip_prefix("s3://").ok_or_else(|| bad("the store's URL does not begin with s3://"))?;
+    if rest.contains('#') {
+        return Err(bad("the store's URL has a fragment, which means nothing here"));
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
+    if bucket.contains('@') {
+        // Nothing of it is shown: this is where people put keys.
+        return Err(bad("credentials do not belong in the URL; the SDK finds them in the environment"));
+    }
+    let prefix = decode(prefix).ok_or_else(|| bad("the prefix has a percent sign without two hex digits"))?;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decode(value).ok_or_else(|| bad("a value has a percent sign without two hex digits"))?;
+        match name {
+            "endpoint" => options.endpoint = Some(value),
+            "region" if !value.is_empty() => options.region = Some(value),
+            "path_style" => {
+                options.path_style = match value.as_str() {
+                    "true" | "1" => true,
+                    "false" | "0" => false,
+                    _ => return Err(bad("path_style is true or false")),
+                }
+            }
+            // The name may be half of a secret as well.
+            _ => return Err(bad("the store's URL knows endpoint, region and path_style only")),
+        }
+    }
+    check_endpoint(options.endpoint.as_deref())?;
+    Ok((Target::new(bucket, &prefix)?, options))
+}
+
+/// Checks the server's address: it goes into no request unread.
+pub(crate) fn check_endpoint(endpoint: Option<&str>) -> Result<()> {
+    let Some(endpoint) = endpoint else { return Ok(()) };
+    let host = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
+    match host {
+        Some(host) if host.contains('@') => {
+            Err(bad("credentials do not belong in the endpoint; the SDK finds them in the environment"))
+        }
+        Some(host) if !host.is_empty() && !host.contains(|c: char| c.is_whitespace() || "?#".contains(c)) => {
+            Ok(())
+        }
+        _ => Err(bad("an endpoint is an address as https://host:port or http://host:port")),
+    }
+}
+
+/// Replaces `%41` by the byte it stands for.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            u8::try_from(digit()? * 16 + digit()?).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> (Target, S3Options) {
+        read_url(url, S3Options::default()).unwrap()
+    }
+
+    #[test]
+    fn a_url_names_bucket_prefix_and_server() {
+        let (target, options) = read("s3://runs");
+        assert_eq!((target.bucket.as_str(), target.prefix.as_str()), ("runs", ""));
+        assert_eq!(options, S3Options::default());
+
+        let url = "s3://my.runs/a/b%2Fc/?endpoint=http%3A%2F%2F127.0.0.1:9000&region=eu-1&path_style=true";
+        let (target, options) = read(url);
+        assert_eq!((target.bucket.as_str(), target.prefix.as_str()), ("my.runs", "a/b/c"));
+        let wanted = S3Options::default()
+            .with_endpoint("http://127.0.0.1:9000")
+            .with_region("eu-1")
+            .with_path_style(true);
+        assert_eq!(options, wanted);
+        assert_eq!(read("s3://runs?endpoint=https://h&path_style=0").1.endpoint.unwrap(), "https://h");
+    }
+
+    #[test]
+    fn another_url_is_refused_and_not_repeated() {
+        let long = format!("s3://runs/{}", "secret/".repeat(100));
+        for url in [
+            "",
+            "s3:",
+            "s3:/runs",
+            "s3://",
+            "s3:///secret",
+            "s3://ab",
+            "s3://Secret",
+            "s3://key:secret@runs/x",
+            "s3://runs/secret%",
+            "s3://runs/secret%zz",
+            "s3://runs/secret%00",
+            "s3://runs/secret\"x",
+            "s3://runs/secret{x}",
+            "s3://runs/secret%C3%A9",
+            "s3://runs/a//secret",
+            "s3://runs/../secret",
+            "s3://runs#secret",
+            "s3://runs?secret",
+            "s3://runs?secret=1",
+            "s3://runs?path_style=secret",
+            "s3://runs?endpoint=secret",
+            "s3://runs?endpoint=http://",
+            "s3://runs?endpoint=http://key:secret@host",
+            "s3://runs?endpoint=http://host%20secret",
+            &long,
+        ] {
+            let error = read_url(url, S3Options::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error:?}").to_ascii_lowercase().contains("secret"), "{url}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! An entry of the index: what a listing may know of a run without reading its log.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ferrata_core::record::{RecordHeader, RunStatus};
+use ferrata_core::{ExecutorId, RecordId, Seq, Timestamp};
+
+use crate::layout::Tree;
+
+/// What of a head decides in which listings a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) status: RunStatus,
+    pub(crate) owner: Option<ExecutorId>,
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+impl State {
+    pub(crate) fn of(header: &RecordHeader) -> Self {
+        Self { status: header.status, owner: header.owner, wake_at: header.wake_at }
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        if self.status.is_finished() { Tree::Done } else { Tree::Live }
+    }
+}
+
+/// The last part of an entry's key. The object itself is empty.
+///
+/// An entry belongs to the record that brought the state about, and no two records share one: so removing what has become
+/// stale never takes away what another writer, or the same state at a later time, stands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) life: u32,
+    pub(crate) seq: Seq,
+    pub(crate) id: RecordId,
+    pub(crate) state: State,
+}
+
+impl Entry {
+    pub(crate) fn of(life: u32, header: &RecordHeader) -> Self {
+        Self { life, seq: header.seq, id: header.id, state: State::of(header) }
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        self.state.tree()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn longest() -> Self {
+        let id = "018f3a4e-0000-7000-8000-000000000001";
+        let state = State {
+            status: RunStatus::AwaitingInput,
+            owner: Some(id.parse().unwrap()),
+            wake_at: Some(Timestamp::from_unix_ms(i64::MIN)),
+        };
+        Self { life: u32::MAX, seq: Seq::new(u64::MAX), id: id.parse().unwrap(), state }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { life, seq, id, state } = self;
+        // The numbers go up, so that a listing that passes while one entry replaces another meets the new one last.
+        write!(f, "{life:08x}.{:016x}.{id}.{}.", seq.get(), state.status)?;
+        match state.owner {
+            Some(owner) => write!(f, "{owner}.")?,
+            None => f.write_str("-.")?,
+        }
+        match state.wake_at {
+            Some(at) => write!(f, "{}", at.unix_ms()),
+            None => f.write_str("never"),
+        }
+    }
+}
+
+impl FromStr for Entry {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let parse = || {
+            let mut parts = text.split('.');
+            let life = u32::from_str_radix(parts.next()?, 16).ok()?;
+            let seq = Seq::new(u64::from_str_radix(parts.next()?, 16).ok()?);
+            let id = parts.next()?.parse().ok()?;
+            let status = parts.next()?;
+            let status = RunStatus::ALL.into_iter().find(|known| known.as_str() == status)?;
+            let owner = match parts.next()? {
+                "-" => None,
+                owner => Some(owner.parse().ok()?),
+            };
+            let wake_at = match parts.next()? {
+                "never" => None,
+                at => Some(Timestamp::from_unix_ms(at.parse().ok()?)),
+            };
+            let entry = Self { life, seq, id, state: State { status, owner, wake_at } };
+            parts.next().is_none().then_some(entry)
+        };
+        parse().ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_comes_back() {
+        let mut entry = Entry::longest();
+        assert_eq!(entry.to_string().parse(), Ok(entry));
+        for status in RunStatus::ALL {
+            entry.state = State { status, owner: None, wake_at: None };
+            assert_eq!(entry.to_string().parse(), Ok(entry));
+        }
+        for wake in [0, -1, i64::MAX] {
+            entry.state.wake_at = Some(Timestamp::from_unix_ms(wake));
+            assert_eq!(entry.to_string().parse(), Ok(entry));
+        }
+    }
+
+    #[test]
+    fn other_text_is_no_entry() {
+        let good = Entry::longest().to_string();
+        for text in ["", "x", "....", &good[1..20], &format!("{good}."), &good.replace("awaiting", "a")] {
+            assert_eq!(text.parse::<Entry>(), Err(()), "{text}");
+        }
+    }
+}

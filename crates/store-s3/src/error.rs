@@ -1,0 +1,158 @@
+//! What can go wrong here, one variant each, and how it becomes an error of the library.
+
+use ferrata_core::store::At;
+use ferrata_core::{Error, ErrorKind, HeadRef, RunKey, Seq};
+
+use crate::codes::{Sort, Verdict, verdict};
+
+/// What the store was asking the server for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Get,
+    Put,
+    Delete,
+    List,
+    Versions,
+}
+
+impl Doing {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::List => "list",
+            Self::Versions => "look at the versions of",
+        }
+    }
+}
+
+/// Everything that can fail here. None of it holds a header, an address or a credential.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
+    Refused { doing: Doing, key: String, status: u16, code: String },
+    #[error("cannot {} {key}: {what}; look at the network and the endpoint, then retry", doing.words())]
+    Unreached { doing: Doing, key: String, what: String, was_sent: bool },
+    #[error(
+        "found no credentials ({what}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role"
+    )]
+    NoCredentials { what: String },
+    #[error("the request could not be made: {what}; correct the store's URL or options")]
+    Unmakeable { what: String },
+    #[error("the answer for {key} makes no sense: {what}; look at the endpoint")]
+    Nonsense { key: String, what: String },
+    #[error("{0}; retry with the same records")]
+    Unsure(Box<Fault>),
+    #[error("{key} is damaged: {what}; restore the run from a backup, or purge it")]
+    Damaged { key: String, seq: Option<Seq>, what: String },
+    #[error("{key} is missing; restore the run from a backup, or purge it")]
+    Missing { key: String, seq: Option<Seq> },
+    #[error("{key} has layout {found}, this version reads up to {known}; upgrade this process")]
+    Newer { key: String, found: u32, known: u32 },
+    #[error("{key} holds a record of format {found}, this version reads up to {known}; upgrade this process")]
+    NewerRecord { key: String, seq: Option<Seq>, found: u64, known: u16 },
+    #[error("the server does not keep conditional writes apart: {what}; use one that does")]
+    Unfit { what: String },
+    #[error("{}; load the run, see who wrote, and decide again", conflict(expected.as_ref(), actual.as_ref()))]
+    Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
+    #[error("there is no such run; it was purged, or never started")]
+    NoRun,
+    #[error("the run has no {at}: it keeps records {first} to {last}")]
+    NoRecord { at: At, first: Seq, last: Seq },
+    #[error("the records have {len} bytes, an append holds at most {max}; write fewer or smaller ones")]
+    Large { len: u64, max: u64 },
+    #[error("the cursor does not belong to this listing; start again from its first page")]
+    Cursor,
+    #[error("the run stands in the batch already; join its records into one entry")]
+    Doubled,
+    #[error("{what} changed again and again while it was read; retry")]
+    Restless { what: String },
+    #[error("{0}")]
+    Checked(#[source] Error),
+}
+
+fn conflict(expected: Option<&HeadRef>, actual: Option<&HeadRef>) -> String {
+    match (expected, actual) {
+        (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
+        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
+        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
+        (None, None) => "the run does not exist".into(),
+    }
+}
+
+impl Fault {
+    fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Self::Refused { code, status, .. } => Some(verdict(code, *status)),
+            _ => None,
+        }
+    }
+
+    /// Says what became of the request that failed so.
+    pub(crate) fn sort(&self) -> Sort {
+        match self {
+            Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => Sort::Unsure,
+            Self::Unreached { .. } | Self::Restless { .. } => Sort::Busy,
+            _ => self.verdict().map_or(Sort::Refused, |verdict| verdict.sort),
+        }
+    }
+
+    /// Tells whether what was read is not as it should be, which another's prune or purge may explain.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Missing { .. })
+    }
+
+    /// Tells whether the run alone is to blame, so that a listing goes on with the others.
+    pub(crate) fn is_of_run(&self) -> bool {
+        self.is_damage() || matches!(self, Self::Newer { .. } | Self::NewerRecord { .. })
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused { .. } => self.verdict().map_or(ErrorKind::Unavailable, |verdict| verdict.kind),
+            Self::Unreached { .. } | Self::Nonsense { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
+            Self::Unsure(_) => ErrorKind::Indeterminate,
+            Self::Damaged { .. } | Self::Missing { .. } => ErrorKind::Corrupt,
+            Self::Newer { .. } | Self::NewerRecord { .. } | Self::Unfit { .. } => ErrorKind::Unsupported,
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::NoRun | Self::NoRecord { .. } => ErrorKind::NotFound,
+            Self::NoCredentials { .. } | Self::Unmakeable { .. } | Self::Cursor | Self::Doubled => {
+                ErrorKind::Invalid
+            }
+            Self::Large { .. } => ErrorKind::TooLarge,
+            Self::Checked(error) => error.kind(),
+        }
+    }
+
+    fn seq(&self) -> Option<Seq> {
+        match self {
+            Self::Damaged { seq, .. } | Self::Missing { seq, .. } | Self::NewerRecord { seq, .. } => *seq,
+            Self::NoRecord { at: At::Seq(seq), .. } => Some(*seq),
+            _ => None,
+        }
+    }
+
+    /// Turns into the library's error for an operation on `run`.
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
+        match self {
+            // It names its run and record already.
+            Self::Checked(error) => error.with_operation(operation),
+            fault => Error::from(fault).with_operation(operation).with_run(run),
+        }
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        let mut error = Error::new(fault.kind(), fault.to_string());
+        if let Some(seq) = fault.seq() {
+            error = error.with_seq(seq);
+        }
+        match fault {
+            Fault::Checked(error) => error,
+            Fault::Conflict { actual, .. } => error.with_actual_head(actual),
+            _ => error,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Who is alive: one object for each executor, dated by the server.
+
+use std::time::Duration;
+
+use ferrata_core::ExecutorId;
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::ServerTime;
+use crate::error::Fault;
+use crate::keeper::Keeper;
+
+/// How long a heartbeat counts beyond its time: the server's dates leave out the fraction of a second, and nobody is to be
+/// taken for dead before.
+const GRAIN: ServerTime = 1_000;
+
+/// For how long after its end the object of an executor that never said goodbye is left, before a setup removes it.
+const REMEMBERED: ServerTime = 24 * 60 * 60 * 1_000;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Heartbeat {
+    ttl_ms: u64,
+}
+
+impl Keeper {
+    /// Says that an executor is alive, or has ended.
+    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+        let key = self.layout.executor(executor);
+        if ttl.is_zero() {
+            return self.bucket.delete(&key).await;
+        }
+        let beat = Heartbeat { ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) };
+        let json = serde_json::to_vec(&beat).unwrap_or_default();
+        self.bucket.put(&key, json.into()).await
+    }
+
+    /// Tells whether an executor's heartbeat has not expired.
+    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, Fault> {
+        Ok(self.time_left(&self.layout.executor(executor)).await?.is_some_and(|left| left > 0))
+    }
+
+    /// Returns for how long a heartbeat still counts, negative once it has expired; `None` if there is none.
+    async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, Fault> {
+        let Some(object) = self.bucket.get(key, None).await? else { return Ok(None) };
+        let Ok(beat) = serde_json::from_slice::<Heartbeat>(&object.value.bytes) else {
+            tracing::warn!(key, "a heartbeat cannot be read, and counts for none");
+            return Ok(None);
+        };
+        let now = object.at.ok_or_else(|| Fault::Nonsense {
+            key: key.to_owned(),
+            what: "it does not say what time it is".into(),
+        })?;
+        let ttl = i64::try_from(beat.ttl_ms).unwrap_or(i64::MAX);
+        let end = object.value.modified.saturating_add(ttl).saturating_add(GRAIN);
+        Ok(Some(end.saturating_sub(now)))
+    }
+
+    /// Removes the heartbeats of executors that are long gone.
+    pub(crate) async fn sweep_executors(&self) -> Result<(), Fault> {
+        let listed = self.bucket.list(&self.layout.executors(), None, 1_000).await?;
+        let Some(now) = listed.at else { return Ok(()) };
+        for item in listed.value.items {
+            if item.modified < now.saturating_sub(REMEMBERED)
+                && self.time_left(&item.key).await?.is_none_or(|left| left < -REMEMBERED)
+            {
+                self.bucket.delete(&item.key).await?;
+            }
+        }
+        Ok(())
+    }
+}

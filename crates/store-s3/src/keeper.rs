@@ -1,0 +1,75 @@
+//! What every part of the store works with: the bucket, its keys, the clock for waiting, and what is remembered.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use aws_sdk_s3::Client;
+use ferrata_core::{Clock, IdSource, RandomIds};
+
+use crate::bucket::{Bucket, ServerTime};
+use crate::cache::Cache;
+use crate::config::{S3Options, Target};
+use crate::layout::Layout;
+
+/// For how long, by the server's clock, the key of an object stays taken after it was written, whatever becomes of the object.
+///
+/// This and [`TRUSTED`] keep out a writer that was asleep. It saw head n, and writes n + 1 where nothing is. If n + 1 was there
+/// once, and was pruned or purged since, the writer must not find the key free. So either its look is younger than `TRUSTED`:
+/// then n + 1 was written after it, is younger than `KEPT`, and its key is still taken. Or it is older: then the writer looks
+/// again after the write, before it believes in it. Both times are the server's, so no clock of a client, stopped or wrong,
+/// matters; the clocks of the server's own machines may differ by the 20 minutes between the two.
+pub(crate) const KEPT: ServerTime = 30 * 60 * 1_000;
+
+/// How old, by the server's clock, what a writer last saw of a log may be when its write is answered.
+pub(crate) const TRUSTED: ServerTime = 10 * 60 * 1_000;
+
+/// How often a conditional write is tried when the server does not decide it or does not answer.
+pub(crate) const ATTEMPTS: u32 = 6;
+
+/// How often a read starts again because what it reads is pruned, purged or started anew meanwhile.
+pub(crate) const READS: u32 = 8;
+
+/// The bucket, its keys, and what is remembered of it.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) bucket: Bucket,
+    pub(crate) target: Target,
+    pub(crate) layout: Layout,
+    pub(crate) options: S3Options,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cache: Cache,
+    pub(crate) ids: RandomIds,
+    /// Whether the layout was seen to be one that this version reads.
+    pub(crate) is_marked: AtomicBool,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        target: Target,
+        options: S3Options,
+        client: Option<Client>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            bucket: Bucket::new(target.bucket.clone(), options.clone(), client),
+            layout: Layout::new(&target.prefix),
+            cache: Cache::new(options.cached_runs.get()),
+            target,
+            options,
+            clock,
+            ids: RandomIds::new(),
+            is_marked: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits before a further attempt: 10 ms and twice as long each time, and up to as much again, so that those who met once
+    /// do not meet again.
+    pub(crate) async fn pause(&self, attempt: u32) {
+        let delay = 10 << attempt.min(6);
+        // The last two bytes of an id are random.
+        let [.., high, low] = self.ids.next(self.clock.now()).into_bytes();
+        let random = u64::from(u16::from_be_bytes([high, low]));
+        self.clock.sleep(Duration::from_millis(delay + random % delay)).await;
+    }
+}

@@ -1,0 +1,189 @@
+//! Where everything lies: every key of the store is made and read here, and only from validated ids.
+
+use ferrata_core::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
+
+use crate::entry::Entry;
+
+/// The version of keys and objects that this library writes, and the newest it reads.
+pub(crate) const LAYOUT: u32 = 1;
+
+/// Which half of the index a run stands in: what recovery asks for again and again is kept apart from what has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tree {
+    /// Runs that may go on.
+    Live,
+    /// Runs that are finished.
+    Done,
+}
+
+impl Tree {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// The place of one object of a log: which life of the run, and the number of its first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) life: u32,
+    pub(crate) start: u64,
+}
+
+/// The keys below one prefix.
+///
+/// Ids hold neither a slash nor a character that keys must not have, and never start with a dot; so an id is a part of a key
+/// as it stands, and two runs never share a part. Numbers that count up are written inverted, in hexadecimal digits of one
+/// width, because a listing only goes up and the newest is what is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Empty, or ending in a slash.
+    prefix: String,
+}
+
+impl Layout {
+    /// Takes a prefix without slashes at its ends.
+    pub(crate) fn new(prefix: &str) -> Self {
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        Self { prefix }
+    }
+
+    /// Says which layout the bucket has.
+    pub(crate) fn marker(&self) -> String {
+        format!("{}ferrata.json", self.prefix)
+    }
+
+    /// What the probe of the server writes; `name` is like no other.
+    pub(crate) fn probe(&self, name: &str, number: usize) -> String {
+        format!("{}probe/{name}/{number}", self.prefix)
+    }
+
+    pub(crate) fn executors(&self) -> String {
+        format!("{}executors/", self.prefix)
+    }
+
+    pub(crate) fn executor(&self, executor: &ExecutorId) -> String {
+        format!("{}executors/{executor}", self.prefix)
+    }
+
+    /// Everything that belongs to logs.
+    pub(crate) fn logs(&self) -> String {
+        format!("{}log/", self.prefix)
+    }
+
+    /// Everything that belongs to the log of one run, in all its lives.
+    pub(crate) fn run(&self, run: &RunKey) -> String {
+        format!("{}log/{}/{}/", self.prefix, run.tenant, run.run)
+    }
+
+    /// The object whose first record has this number.
+    pub(crate) fn object(&self, run: &RunKey, place: Place) -> String {
+        format!("{}log/{}/{}/{:08x}/{:016x}", self.prefix, run.tenant, run.run, !place.life, !place.start)
+    }
+
+    /// The place that a key of this run names.
+    pub(crate) fn place_of(&self, run: &RunKey, key: &str) -> Option<Place> {
+        let (life, start) = key.strip_prefix(&self.run(run))?.split_once('/')?;
+        let life = u32::from_str_radix(life, 16).ok().filter(|_| life.len() == 8)?;
+        let start = u64::from_str_radix(start, 16).ok().filter(|_| start.len() == 16)?;
+        Some(Place { life: !life, start: !start })
+    }
+
+    /// The run whose log a key belongs to.
+    pub(crate) fn run_of_log(&self, key: &str) -> Option<RunKey> {
+        let mut parts = key.strip_prefix(&self.logs())?.split('/');
+        let key = RunKey::new(TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
+        (parts.count() == 2).then_some(key)
+    }
+
+    /// Half of the index.
+    pub(crate) fn tree(&self, tree: Tree) -> String {
+        format!("{}index/{}/", self.prefix, tree.as_str())
+    }
+
+    /// What the index holds of runs created at this time, in one half.
+    pub(crate) fn created(&self, tree: Tree, created: Timestamp) -> String {
+        format!("{}index/{}/{:016x}/", self.prefix, tree.as_str(), inverted(created))
+    }
+
+    /// What the index holds of one run, in one half.
+    pub(crate) fn entries(&self, tree: Tree, created: Timestamp, run: &RunKey) -> String {
+        format!("{}{}/{}/", self.created(tree, created), run.tenant, run.run)
+    }
+
+    /// One entry of the index.
+    pub(crate) fn entry(&self, created: Timestamp, run: &RunKey, entry: &Entry) -> String {
+        format!("{}{entry}", self.entries(entry.tree(), created, run))
+    }
+
+    /// Reads a key of one half of the index.
+    pub(crate) fn entry_of(&self, tree: Tree, key: &str) -> Option<(Timestamp, RunKey, Entry)> {
+        let mut parts = key.strip_prefix(&self.tree(tree))?.split('/');
+        let created = parts.next().filter(|part| part.len() == 16)?;
+        let created = restored(u64::from_str_radix(created, 16).ok()?);
+        let run = RunKey::new(TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
+        let entry = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some((created, run, entry))
+    }
+}
+
+/// Later times have smaller numbers, before 1970 as well.
+fn inverted(created: Timestamp) -> u64 {
+    !(created.unix_ms().cast_unsigned() ^ (1 << 63))
+}
+
+fn restored(inverted: u64) -> Timestamp {
+    Timestamp::from_unix_ms((!inverted ^ (1 << 63)).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn run(tenant: &str, run: &str) -> RunKey {
+        RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap())
+    }
+
+    #[test]
+    fn the_newest_of_a_run_comes_first() {
+        let layout = Layout::new("a/b");
+        let run = run("t", "r:1");
+        let key = |life, start| layout.object(&run, Place { life, start });
+        assert_eq!(key(0, 0), "a/b/log/t/r:1/ffffffff/ffffffffffffffff");
+        assert!(key(0, 1) < key(0, 0) && key(0, 256) < key(0, 255));
+        assert!(key(1, 0) < key(0, u64::MAX), "a later life comes before everything of an earlier one");
+        assert!(key(1, 0).starts_with(&layout.run(&run)));
+    }
+
+    #[test]
+    fn a_key_stays_below_the_limit_of_a_kibibyte() {
+        let longest = "x".repeat(128);
+        let run = run(&longest, &longest);
+        let layout = Layout::new(&"p".repeat(crate::config::MAX_PREFIX));
+        let entry = Entry::longest();
+        assert!(layout.entry(Timestamp::default(), &run, &entry).len() <= 1024);
+        assert!(layout.object(&run, Place { life: 0, start: 0 }).len() <= 1024);
+    }
+
+    proptest! {
+        #[test]
+        fn places_come_back(life: u32, start: u64, prefix in "[a-z]{0,3}") {
+            let (layout, run) = (Layout::new(&prefix), run("t.1", "a:b"));
+            let place = Place { life, start };
+            let key = layout.object(&run, place);
+            prop_assert_eq!(layout.place_of(&run, &key), Some(place));
+            prop_assert_eq!(layout.run_of_log(&key), Some(run));
+        }
+
+        #[test]
+        fn later_runs_come_first(a: i64, b: i64) {
+            let layout = Layout::new("");
+            let key = |ms| layout.created(Tree::Live, Timestamp::from_unix_ms(ms));
+            prop_assert_eq!(a.cmp(&b), key(b).cmp(&key(a)));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Keeps the runs of [Ferrata](ferrata_core) as objects in a bucket of S3, or of a server that speaks it.
+//!
+//! Nothing to run beside the bucket: no database, no lock service. One conditional write (`If-None-Match: *`) decides each
+//! append, from whatever machine it comes.
+//!
+//! ```no_run
+//! use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store_s3::{S3Options, S3Store};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let store = S3Store::from_url("s3://my-runs/production?region=eu-central-1", S3Options::default())?;
+//! store.setup().await?;
+//! assert!(store.runs(&RunQuery::default(), Page::default()).await?.items.is_empty());
+//! # Ok::<(), ferrata_core::Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guarantees
+//!
+//! - **Durable.** An append is acknowledged when the server has acknowledged the object, which is worth what the server's word
+//!   is worth: on AWS, copies in several places.
+//! - **Whole.** The records of an append are one object, so they are there together or not at all.
+//! - **One winner.** The key of an object is the number of its first record. Two appends after the same head want the same key,
+//!   and the server gives it to one of them. [`setup`](ferrata_core::store::CheckpointStore::setup) tries with a race whether
+//!   it does, and refuses servers that ignore the condition or let several writers win.
+//! - **No doubt is passed on that reading can settle.** After a lost reply, a `409` or a `412` the log is read, and the records
+//!   are recognised by their ids. Only if that fails as well is the result
+//!   [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate).
+//! - **No sleeper comes back.** What was pruned or purged leaves its keys taken for half an hour, and a writer whose knowledge is
+//!   older than ten minutes looks again after it wrote. Both by the server's clock; see `docs/store-s3.md`.
+//! - **Listings lack no run.** The entry of the index is written before the log.
+//!
+//! # Limits
+//!
+//! - The server must list what was just written, and honour `If-None-Match: *` and `If-Match` on `PutObject`.
+//! - Each append is a request, some 10 to 50 ms away: fit for steps that take seconds, not for a thousand steps a second.
+//! - Heartbeats and wake-ups are exact to a second.
+//! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/store-s3.md`.
+//! - One append may have 256 MiB of bodies.
+//! - No notices: a bucket tells nobody, so the runtime polls.
+//! - A purged run leaves one mark of 18 bytes under its id, which keeps writers of its old life out.
+//!
+//! `docs/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.
+
+mod append;
+mod bucket;
+mod cache;
+mod client;
+mod codes;
+mod config;
+mod crowd;
+mod cursor;
+mod entry;
+mod error;
+mod heartbeat;
+mod keeper;
+mod layout;
+mod list;
+mod mend;
+mod object;
+mod read;
+mod remove;
+mod setup;
+mod store;
+mod view;
+
+pub use config::S3Options;
+pub use mend::Mended;
+pub use store::S3Store;

@@ -1,0 +1,376 @@
+//! Listing runs: the index says who may be meant, the run's own log says who is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{Order, Page, Paged, RunFilter, RunHead, RunQuery};
+use ferrata_core::{ExecutorId, RunKey, Timestamp};
+
+use crate::bucket::ServerTime;
+use crate::crowd::{self, Task};
+use crate::cursor::{Listing, RunPlace};
+use crate::entry::{Entry, State};
+use crate::error::Fault;
+use crate::keeper::Keeper;
+use crate::layout::Tree;
+use crate::view::Look;
+
+/// How long, by the server's clock, an entry stays after the log has moved on: longer than any one listing takes, so that
+/// none can miss both what was and what is.
+const SETTLED: ServerTime = 10 * 60 * 1_000;
+
+/// How long an entry without a run stays: longer than a start can lie between its entry and its log.
+const ABANDONED: ServerTime = 60 * 60 * 1_000;
+
+/// A run as the index shows it.
+#[derive(Clone, Debug)]
+struct Candidate {
+    place: RunPlace,
+    entries: Vec<(String, Entry, ServerTime)>,
+}
+
+/// A stretch of the index, the newest runs first, of which every entry was seen.
+#[derive(Debug, Default)]
+struct Window {
+    candidates: Vec<Candidate>,
+    now: Option<ServerTime>,
+}
+
+/// A walk through the index, from the newest runs on.
+struct Windows<'a> {
+    keeper: &'a Keeper,
+    trees: &'a [Tree],
+    /// Where the next stretch begins: with runs created then, or before.
+    from: Option<Timestamp>,
+    /// Runs created before this are of no interest.
+    until: Option<Timestamp>,
+    is_over: bool,
+}
+
+/// What one half of the index holds of a stretch.
+struct Stretch {
+    entries: Vec<(Timestamp, RunKey, String, Entry, ServerTime)>,
+    /// The time of creation up to which all was seen, itself not included; none if that is the end.
+    upto: Option<Timestamp>,
+    now: Option<ServerTime>,
+}
+
+/// What is asked, and what has been found out for it.
+struct Inquiry<'a> {
+    query: &'a RunQuery,
+    alive: Mutex<HashMap<ExecutorId, bool>>,
+}
+
+impl Windows<'_> {
+    async fn next(&mut self) -> Result<Option<Window>, Fault> {
+        if self.is_over || self.from.zip(self.until).is_some_and(|(from, until)| from < until) {
+            return Ok(None);
+        }
+        let mut stretches = Vec::new();
+        // Live before done: a run that ends meanwhile gets its new entry before it loses the old one.
+        for tree in self.trees {
+            stretches.push(self.keeper.stretch(*tree, self.from).await?);
+        }
+        let upto = stretches.iter().filter_map(|stretch| stretch.upto).max();
+        let now = stretches.iter().filter_map(|stretch| stretch.now).min();
+        let mut found: BTreeMap<(Timestamp, RunKey), Vec<_>> = BTreeMap::new();
+        for (created, run, key, entry, modified) in stretches.into_iter().flat_map(|s| s.entries) {
+            let is_seen = upto.is_none_or(|upto| created > upto);
+            if is_seen && self.until.is_none_or(|until| created >= until) {
+                found.entry((created, run)).or_default().push((key, entry, modified));
+            }
+        }
+        match upto {
+            Some(upto) => self.from = Some(upto),
+            None => self.is_over = true,
+        }
+        let candidates = found
+            .into_iter()
+            .rev()
+            .map(|((created, run), entries)| Candidate { place: RunPlace { created, run }, entries })
+            .collect();
+        Ok(Some(Window { candidates, now }))
+    }
+}
+
+impl Keeper {
+    /// Lists the runs that meet the query.
+    pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
+        let listing = Listing::of_runs(query, page.order);
+        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
+        let inquiry = Inquiry { query, alive: Mutex::default() };
+        let wanted = page.len() + 1;
+        let mut items = match page.order {
+            Order::NewestFirst => self.newest(&inquiry, after, wanted).await?,
+            Order::OldestFirst => self.oldest(&inquiry, after, wanted).await?,
+        };
+        let more = items.len() >= wanted;
+        items.truncate(page.len());
+        let place = |head: &RunHead| RunPlace { created: head.facts.created, run: head.run.clone() };
+        let next = items.last().filter(|_| more).map(|head| place(head).cursor(listing));
+        Ok(Paged { items, next })
+    }
+
+    async fn newest(
+        &self,
+        inquiry: &Inquiry<'_>,
+        after: Option<RunPlace>,
+        wanted: usize,
+    ) -> Result<Vec<RunHead>, Fault> {
+        let trees = inquiry.trees();
+        let mut windows = self.windows(inquiry, &trees, after.as_ref().map(|after| after.created));
+        let mut found = Vec::new();
+        while let Some(window) = windows.next().await? {
+            let mut meant = self.meant(inquiry, window.candidates, window.now).await?;
+            meant.retain(|candidate| after.as_ref().is_none_or(|after| candidate.place < *after));
+            self.check(inquiry, meant, window.now, wanted, &mut found).await?;
+            if found.len() >= wanted {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Goes through the whole index above the cursor, as the server lists in one direction only, and keeps what comes next.
+    async fn oldest(
+        &self,
+        inquiry: &Inquiry<'_>,
+        mut after: Option<RunPlace>,
+        wanted: usize,
+    ) -> Result<Vec<RunHead>, Fault> {
+        let trees = inquiry.trees();
+        let most = wanted + self.options.parallel.get();
+        let mut found = Vec::new();
+        loop {
+            let mut windows = self.windows(inquiry, &trees, None);
+            windows.until = windows.until.max(after.as_ref().map(|after| after.created));
+            let (mut next, mut now, mut is_all) = (Vec::new(), None, true);
+            while let Some(window) = windows.next().await? {
+                now = window.now;
+                let mut meant = self.meant(inquiry, window.candidates, window.now).await?;
+                meant.retain(|candidate| after.as_ref().is_none_or(|after| candidate.place > *after));
+                // Each window is older than the one before.
+                meant.reverse();
+                meant.append(&mut next);
+                is_all &= meant.len() <= most;
+                meant.truncate(most);
+                next = meant;
+            }
+            after = next.last().map(|candidate| candidate.place.clone());
+            self.check(inquiry, next, now, wanted, &mut found).await?;
+            if is_all || found.len() >= wanted {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn windows<'a>(
+        &'a self,
+        inquiry: &Inquiry<'_>,
+        trees: &'a [Tree],
+        from: Option<Timestamp>,
+    ) -> Windows<'a> {
+        let query = inquiry.query;
+        let before = query.created_before.map(|before| before.unix_ms().checked_sub(1));
+        let is_over = before == Some(None);
+        let before = before.flatten().map(Timestamp::from_unix_ms);
+        let from = match (from, before) {
+            (Some(from), Some(before)) => Some(from.min(before)),
+            (from, before) => from.or(before),
+        };
+        Windows { keeper: self, trees, from, until: query.created_from, is_over }
+    }
+
+    /// Reads one half of the index from runs created then, at least as far as to the next time of creation.
+    async fn stretch(&self, tree: Tree, from: Option<Timestamp>) -> Result<Stretch, Fault> {
+        let prefix = self.layout.tree(tree);
+        // Without its slash it comes before all entries of that time, and after those of any later one.
+        let mut after = from.map(|from| self.layout.created(tree, from).trim_end_matches('/').to_owned());
+        let mut entries: Vec<(Timestamp, RunKey, String, Entry, ServerTime)> = Vec::new();
+        loop {
+            let listed = self.bucket.list(&prefix, after.as_deref(), 1_000).await?;
+            let more = listed.value.more;
+            after = listed.value.items.last().map(|item| item.key.clone()).or(after);
+            for item in listed.value.items {
+                match self.layout.entry_of(tree, &item.key) {
+                    Some((created, run, entry)) => {
+                        entries.push((created, run, item.key, entry, item.modified))
+                    }
+                    None => tracing::debug!(key = item.key, "passed over what is no entry of the index"),
+                }
+            }
+            let upto = entries.last().filter(|_| more).map(|(created, ..)| *created);
+            let is_enough = entries.first().map(|(created, ..)| *created) != upto;
+            if !more || (is_enough && upto.is_some()) {
+                return Ok(Stretch { entries, upto, now: listed.at });
+            }
+        }
+    }
+
+    /// Leaves out the runs that cannot meet the query, whatever their logs say: one of a run's entries is right.
+    async fn meant(
+        &self,
+        inquiry: &Inquiry<'_>,
+        candidates: Vec<Candidate>,
+        now: Option<ServerTime>,
+    ) -> Result<Vec<Candidate>, Fault> {
+        let mut owners: Vec<ExecutorId> = Vec::new();
+        if inquiry.query.filter != RunFilter::Any {
+            let states = candidates.iter().flat_map(|candidate| &candidate.entries);
+            owners = states.filter_map(|(_, entry, _)| entry.state.owner).collect();
+            owners.sort_unstable();
+            owners.dedup();
+        }
+        let tasks = owners.into_iter().map(|owner| Box::pin(self.alive(inquiry, owner)) as Task<'_, _>);
+        crowd::all(tasks.collect(), self.options.parallel.get()).await?;
+        let may_meet = |candidate: &Candidate| {
+            let query = inquiry.query;
+            query.tenant.as_ref().is_none_or(|tenant| *tenant == candidate.place.run.tenant)
+                && self.may_be_said(query, candidate)
+                && candidate.entries.iter().any(|(_, entry, _)| inquiry.may_meet(&entry.state, now))
+        };
+        Ok(candidates.into_iter().filter(may_meet).collect())
+    }
+
+    /// Tells whether what was said of a run at its start may meet the query. It never changes, so what is remembered of it is
+    /// right, if it is of the same life.
+    fn may_be_said(&self, query: &RunQuery, candidate: &Candidate) -> bool {
+        if query.workflow.is_none() && query.parent.is_none() && query.labels.is_empty() {
+            return true;
+        }
+        let life = candidate.entries.iter().map(|(_, entry, _)| entry.life).max();
+        let known = self.cache.get(&candidate.place.run).filter(|seen| Some(seen.place.life) == life);
+        let Some(facts) = known.and_then(|seen| seen.facts.clone()) else { return true };
+        query.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
+            && query.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
+            && query.parent.as_ref().is_none_or(|run| facts.parent.as_ref().is_some_and(|p| p.run == *run))
+    }
+
+    /// Reads the heads of candidates in their order, and adds those that meet the query until there are enough.
+    async fn check(
+        &self,
+        inquiry: &Inquiry<'_>,
+        candidates: Vec<Candidate>,
+        now: Option<ServerTime>,
+        wanted: usize,
+        found: &mut Vec<RunHead>,
+    ) -> Result<(), Fault> {
+        let parallel = self.options.parallel.get();
+        let mut rest = candidates.as_slice();
+        // Most candidates meet most queries, so no more are read at first than are wanted; if few do, more at a time.
+        let mut count = (wanted - found.len()).min(parallel);
+        while !rest.is_empty() {
+            let (now_read, later) = rest.split_at(count.min(rest.len()));
+            (rest, count) = (later, (count * 2).min(parallel));
+            let tasks = now_read
+                .iter()
+                .map(|candidate| Box::pin(self.head_of_candidate(inquiry, candidate, now)) as Task<'_, _>);
+            found.extend(crowd::all(tasks.collect(), parallel).await?.into_iter().flatten());
+            if found.len() >= wanted {
+                found.truncate(wanted);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the head of a run that the index shows; `None` if it does not meet the query, is not there, or cannot be read.
+    async fn head_of_candidate(
+        &self,
+        inquiry: &Inquiry<'_>,
+        candidate: &Candidate,
+        now: Option<ServerTime>,
+    ) -> Result<Option<RunHead>, Fault> {
+        let run = &candidate.place.run;
+        let log = match self.open(run).await {
+            Ok(log) => log,
+            Err(error) if error.is_of_run() => {
+                tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
+                return Ok(None);
+            }
+            Err(fault) => return Err(fault),
+        };
+        let Some(log) = log else {
+            self.clear_absent(candidate, now).await?;
+            return Ok(None);
+        };
+        let alive = match log.seen.last.owner {
+            Some(owner) => self.alive(inquiry, owner).await?,
+            None => false,
+        };
+        let head = log.run_head(run, alive);
+        let is_here = head.facts.created == candidate.place.created;
+        if now.is_some_and(|now| log.seen.modified < now.saturating_sub(SETTLED)) {
+            let state = log.seen.state();
+            let stale = candidate.entries.iter().filter(|(_, entry, _)| {
+                entry.life < log.life()
+                    || entry.life == log.life() && entry.seq <= head.seq && (entry.state != state || !is_here)
+            });
+            self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
+        }
+        let now = Timestamp::from_unix_ms(now.unwrap_or(i64::MIN));
+        Ok((is_here && inquiry.query.matches(&head, now)).then_some(head))
+    }
+
+    /// Removes the entries of a run that is no more, or never was.
+    async fn clear_absent(&self, candidate: &Candidate, now: Option<ServerTime>) -> Result<(), Fault> {
+        let Some(now) = now else { return Ok(()) };
+        let Look::Absent { life, ended, .. } = self.look(&candidate.place.run).await? else { return Ok(()) };
+        let is_settled = ended.is_some_and(|ended| ended < now.saturating_sub(SETTLED));
+        let stale = candidate.entries.iter().filter(|(_, entry, modified)| {
+            is_settled && entry.life < life || *modified < now.saturating_sub(ABANDONED)
+        });
+        self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
+        Ok(())
+    }
+
+    /// Tells whether an executor is alive, asking once in a listing.
+    async fn alive(&self, inquiry: &Inquiry<'_>, owner: ExecutorId) -> Result<bool, Fault> {
+        // A panic within leaves a map as it is. Never held across an await.
+        let known = inquiry.alive.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).copied();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let alive = self.is_alive(&owner).await?;
+        inquiry.alive.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, alive);
+        Ok(alive)
+    }
+}
+
+impl Inquiry<'_> {
+    /// Tells which halves of the index may hold what is asked for.
+    fn trees(&self) -> Vec<Tree> {
+        let RunQuery { statuses, filter, .. } = self.query;
+        let may = |is_finished: bool| {
+            statuses.is_empty() || statuses.iter().any(|status| status.is_finished() == is_finished)
+        };
+        let mut trees = Vec::new();
+        if may(false) {
+            trees.push(Tree::Live);
+        }
+        if may(true) && *filter == RunFilter::Any {
+            trees.push(Tree::Done);
+        }
+        trees
+    }
+
+    /// Tells whether a run in this state may meet the query.
+    fn may_meet(&self, state: &State, now: Option<ServerTime>) -> bool {
+        let query = self.query;
+        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_left = || state.owner.is_none_or(|owner| !alive.get(&owner).copied().unwrap_or(false));
+        (query.statuses.is_empty() || query.statuses.contains(&state.status))
+            && query.owner.is_none_or(|owner| state.owner == Some(owner))
+            && match query.filter {
+                RunFilter::Orphaned => {
+                    state.status == RunStatus::InProgress && state.wake_at.is_none() && is_left()
+                }
+                RunFilter::Due => {
+                    let has_come = |at: Timestamp| now.is_none_or(|now| at <= Timestamp::from_unix_ms(now));
+                    !state.status.is_finished() && state.wake_at.is_some_and(has_come) && is_left()
+                }
+                _ => true,
+            }
+    }
+}

@@ -1,0 +1,73 @@
+//! Mending: making the index anew from the logs, and clearing away what purged runs have left.
+
+use ferrata_core::RunKey;
+
+use crate::entry::Entry;
+use crate::error::Fault;
+use crate::keeper::Keeper;
+use crate::view::Look;
+
+/// What mending found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mended {
+    /// How many runs there are.
+    pub runs: u64,
+    /// How many of them the index did not show as they are, and shows now.
+    pub indexed: u64,
+    /// How many purged runs had remains to be looked at.
+    pub cleared: u64,
+    /// How many runs cannot be read, and were left as they are.
+    pub unreadable: u64,
+}
+
+impl Keeper {
+    /// Goes through all logs.
+    pub(crate) async fn mend(&self) -> Result<Mended, Fault> {
+        let mut mended = Mended::default();
+        let logs = self.layout.logs();
+        let mut after: Option<String> = None;
+        loop {
+            let listed = self.bucket.list(&logs, after.as_deref(), 1).await?;
+            let Some(item) = listed.value.items.into_iter().next() else { return Ok(mended) };
+            let Some(run) = self.layout.run_of_log(&item.key) else {
+                tracing::warn!(key = item.key, "passed over what is no object of a log");
+                after = Some(item.key);
+                continue;
+            };
+            // Every key of the run has a digit where this has what comes after all digits.
+            after = Some(format!("{}~", self.layout.run(&run)));
+            match self.mend_run(&run, &mut mended).await {
+                Err(error) if error.is_of_run() => {
+                    mended.unreadable += 1;
+                    tracing::warn!(%run, %error, "left a run as it is, as it cannot be read");
+                }
+                done => done?,
+            }
+        }
+    }
+
+    async fn mend_run(&self, run: &RunKey, mended: &mut Mended) -> Result<(), Fault> {
+        let Some(log) = self.open(run).await? else {
+            if let Look::Absent { life: 1.., .. } = self.look(run).await? {
+                self.clear(run).await?;
+                mended.cleared += 1;
+            }
+            return Ok(());
+        };
+        mended.runs += 1;
+        let entry = Entry::of(log.life(), &log.seen.last);
+        let prefix = self.layout.entries(entry.tree(), log.card.facts.created, run);
+        let listed = self.bucket.list(&prefix, None, 1_000).await?;
+        let is_shown = listed.value.items.iter().any(|item| {
+            let shown = self.layout.entry_of(entry.tree(), &item.key);
+            shown.is_some_and(|(_, _, shown)| shown.life == entry.life && shown.state == entry.state)
+        });
+        if !is_shown {
+            let key = self.layout.entry(log.card.facts.created, run, &entry);
+            self.bucket.put(&key, bytes::Bytes::new()).await?;
+            mended.indexed += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! Reading a log: the records up to a position from the base before it, and pages of headers.
+
+use bytes::Bytes;
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{At, Order, Page, Paged};
+use ferrata_core::{RecordId, RunKey, Seq};
+
+use crate::bucket::Item;
+use crate::crowd::{self, Task};
+use crate::cursor::{Listing, SeqPlace};
+use crate::error::Fault;
+use crate::keeper::{Keeper, READS};
+use crate::layout::Place;
+use crate::object::{GONE, Head};
+use crate::view::{Log, spoilt};
+
+/// How many objects a page of a listing holds at most.
+const PAGE: usize = 1_000;
+
+/// An object of a log, whole.
+pub(crate) struct Chunk {
+    pub(crate) key: String,
+    pub(crate) etag: String,
+    pub(crate) head: Head,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Keeper {
+    /// Loads what is needed to know the run as of `at`.
+    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Fault> {
+        for _ in 0..READS {
+            let Some(log) = self.open(run).await? else { return Ok(None) };
+            match self.load_from(run, &log, at).await {
+                Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
+                done => return done.map(Some),
+            }
+        }
+        Err(Fault::Restless { what: self.layout.run(run) })
+    }
+
+    async fn load_from(&self, run: &RunKey, log: &Log, at: At) -> Result<Vec<Record>, Fault> {
+        let (first, last) = (log.first(), log.last());
+        let target = match at {
+            At::Latest => Some(last),
+            At::Seq(seq) => Some(seq.get()),
+            At::Record(id) if id == log.seen.last.id => Some(last),
+            At::Record(id) => self.find(run, log, id).await?,
+        };
+        let target = target
+            .filter(|target| (first..=last).contains(target))
+            .ok_or_else(|| Fault::NoRecord { at, first: Seq::new(first), last: Seq::new(last) })?;
+        let newest = self.chunk_with(run, log, target).await?;
+        let end = usize::try_from(target - newest.head.first()).unwrap_or(usize::MAX);
+        let upto = newest.records.get(..=end).ok_or_else(|| missing(&newest.key, target))?;
+        let mut records = Vec::new();
+        if !upto.iter().any(|record| record.header.base) {
+            let from = newest.head.base.max(log.cut().object);
+            let items = self.older(run, log, newest.head.start, from).await?;
+            for chunk in self.chunks(&items).await?.into_iter().rev() {
+                records.extend(chunk.records);
+            }
+        }
+        records.extend_from_slice(upto);
+        line(&newest.key, &records)?;
+        let base = records.iter().rposition(|record| record.header.base && record.header.seq.get() >= first);
+        let base = base.ok_or_else(|| Fault::Damaged {
+            key: newest.key.clone(),
+            seq: None,
+            what: "no base is left at or before it".into(),
+        })?;
+        let needed = records.split_off(base);
+        for record in &needed {
+            record.verify(run).map_err(Fault::Checked)?;
+        }
+        Ok(needed)
+    }
+
+    /// Gets the object that holds a record.
+    pub(crate) async fn chunk_with(&self, run: &RunKey, log: &Log, seq: u64) -> Result<Chunk, Fault> {
+        let items = self.items_from(run, log, seq, 1).await?;
+        let key = self.layout.object(run, Place { life: log.life(), start: seq });
+        let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
+        let chunk = self.chunk(item).await?;
+        // Emptied by pruning, or the one before an object that is gone.
+        if (chunk.head.first()..chunk.head.end()).contains(&seq) {
+            Ok(chunk)
+        } else {
+            Err(missing(&key, seq))
+        }
+    }
+
+    /// Lists up to `most` objects that begin at or before a record, the newest first.
+    async fn items_from(&self, run: &RunKey, log: &Log, seq: u64, most: usize) -> Result<Vec<Item>, Fault> {
+        let life = log.life();
+        let start = seq.checked_add(1);
+        let key = |start| self.layout.object(run, Place { life, start });
+        // What comes after the key of the next record in a listing begins before it.
+        let listed = match start.map(key) {
+            Some(after) => self.bucket.list(&self.layout.run(run), Some(&after), most).await?,
+            None => self.bucket.list(&self.layout.run(run), None, most).await?,
+        };
+        let is_of_life = |item: &Item| self.layout.place_of(run, &item.key).is_some_and(|p| p.life == life);
+        Ok(listed.value.items.into_iter().take_while(is_of_life).collect())
+    }
+
+    /// Lists the objects that begin before `start` and at or after `from`, the newest first.
+    pub(crate) async fn older(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        start: u64,
+        from: u64,
+    ) -> Result<Vec<Item>, Fault> {
+        let mut all = Vec::new();
+        let Some(mut next) = start.checked_sub(1) else { return Ok(all) };
+        loop {
+            let items = self.items_from(run, log, next, PAGE).await?;
+            let is_last = items.len() < PAGE;
+            for item in items {
+                let place = self.layout.place_of(run, &item.key);
+                let Some(place) = place.filter(|place| place.start >= from) else { return Ok(all) };
+                next = place.start;
+                all.push(item);
+            }
+            match next.checked_sub(1) {
+                Some(before) if !is_last => next = before,
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// Gets objects, several at once, in the order given.
+    async fn chunks(&self, items: &[Item]) -> Result<Vec<Chunk>, Fault> {
+        let tasks = items.iter().map(|item| Box::pin(self.chunk(item.clone())) as Task<'_, _>);
+        crowd::all(tasks.collect(), self.options.parallel.get()).await
+    }
+
+    async fn chunk(&self, item: Item) -> Result<Chunk, Fault> {
+        let Item { key, size, .. } = item;
+        // What is only a mark needs no look at its words: what is missing is missing.
+        if size == GONE.len() as u64 {
+            return Err(Fault::Missing { key, seq: None });
+        }
+        let Some(object) = self.bucket.get(&key, None).await? else {
+            return Err(Fault::Missing { key, seq: None });
+        };
+        let bytes: Bytes = object.value.bytes;
+        let (head, records) = Head::decode_whole(&bytes).map_err(|fault| spoilt(&key, None, fault))?;
+        Ok(Chunk { key, etag: object.value.etag, head, records })
+    }
+
+    /// Gets the heads of objects, several at once, in the order given.
+    async fn heads(&self, items: &[Item]) -> Result<Vec<Head>, Fault> {
+        let head = async |key: String| match self.head_of(&key).await? {
+            Some((head, _)) => Ok(head),
+            None => Err(Fault::Missing { key, seq: None }),
+        };
+        let tasks = items.iter().map(|item| Box::pin(head(item.key.clone())) as Task<'_, _>);
+        crowd::all(tasks.collect(), self.options.parallel.get()).await
+    }
+
+    /// Finds the number of the record with this id, from the newest on.
+    async fn find(&self, run: &RunKey, log: &Log, id: RecordId) -> Result<Option<u64>, Fault> {
+        let mut next = log.last();
+        loop {
+            let mut items = self.items_from(run, log, next, self.options.parallel.get()).await?;
+            let is_kept = |item: &Item| {
+                self.layout.place_of(run, &item.key).is_some_and(|place| place.start >= log.cut().object)
+            };
+            // What pruning has left below is no part of the log.
+            items.truncate(items.iter().take_while(|item| is_kept(item)).count());
+            let heads = self.heads(&items).await?;
+            for head in &heads {
+                if let Some(found) = head.headers().rev().find(|header| header.id == id) {
+                    return Ok(Some(found.seq.get()));
+                }
+            }
+            let oldest = heads.last().map_or(0, |head| head.start);
+            match oldest.checked_sub(1) {
+                Some(before) if oldest > log.cut().object => next = before,
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Lists a page of the run's headers.
+    pub(crate) async fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>, Fault> {
+        let listing = Listing::of_history(run, page.order);
+        let after = page.cursor.as_ref().map(|cursor| SeqPlace::read(listing, cursor)).transpose()?;
+        for _ in 0..READS {
+            let log = self.open(run).await?.ok_or(Fault::NoRun)?;
+            match self.history_from(run, &log, page, listing, after).await {
+                Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
+                done => return done,
+            }
+        }
+        Err(Fault::Restless { what: self.layout.run(run) })
+    }
+
+    async fn history_from(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        page: &Page,
+        listing: Listing,
+        after: Option<SeqPlace>,
+    ) -> Result<Paged<RecordHeader>, Fault> {
+        let (first, last) = (log.first(), log.last());
+        let most = page.len() as u64 - 1;
+        let after = after.map(|SeqPlace(seq)| seq.get());
+        let range = match page.order {
+            Order::NewestFirst => after.map_or(Some(last), |after| after.checked_sub(1)).map(|end| {
+                let end = end.min(last);
+                (end.saturating_sub(most).max(first), end)
+            }),
+            Order::OldestFirst => after.map_or(Some(first), |after| after.checked_add(1)).map(|begin| {
+                let begin = begin.max(first);
+                (begin, begin.saturating_add(most).min(last))
+            }),
+        };
+        let Some((begin, end)) = range.filter(|(begin, end)| begin <= end) else {
+            return Ok(Paged { items: Vec::new(), next: None });
+        };
+        let mut items = self.headers(run, log, begin, end).await?;
+        let next = match page.order {
+            Order::NewestFirst => {
+                items.reverse();
+                (begin > first).then_some(begin)
+            }
+            Order::OldestFirst => (end < last).then_some(end),
+        };
+        Ok(Paged { items, next: next.map(|seq| SeqPlace(Seq::new(seq)).cursor(listing)) })
+    }
+
+    /// Reads the headers from one record to another, both included: one listing, and the head of each object.
+    async fn headers(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        begin: u64,
+        end: u64,
+    ) -> Result<Vec<RecordHeader>, Fault> {
+        // Each object holds a record or more, so this many are enough.
+        let most = usize::try_from(end - begin + 1).unwrap_or(PAGE).min(PAGE);
+        let mut items = self.items_from(run, log, end, most).await?;
+        let start = |item: &Item| self.layout.place_of(run, &item.key).map_or(0, |place| place.start);
+        let before = items.iter().position(|item| start(item) <= begin);
+        items.truncate(before.map_or(items.len(), |before| before + 1));
+        let mut headers = Vec::with_capacity(most);
+        for head in self.heads(&items).await?.into_iter().rev() {
+            headers.extend(head.headers().filter(|header| (begin..=end).contains(&header.seq.get())));
+        }
+        let dense = headers.iter().zip(begin..).find(|(header, seq)| header.seq.get() != *seq);
+        let missed = match dense {
+            Some((_, seq)) => Some(seq),
+            None => (headers.len() as u64 != end - begin + 1).then(|| begin + headers.len() as u64),
+        };
+        match missed {
+            Some(seq) => Err(missing(&self.layout.object(run, Place { life: log.life(), start: seq }), seq)),
+            None => Ok(headers),
+        }
+    }
+
+    /// Reads how much a log holds, without its records.
+    pub(crate) fn kept_bytes(log: &Log) -> u64 {
+        let kept = i128::from(log.seen.bytes) - i128::from(log.cut().dropped);
+        u64::try_from(kept.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Checks that records are one line, without a hole.
+fn line(key: &str, records: &[Record]) -> Result<(), Fault> {
+    for (before, after) in records.iter().zip(records.iter().skip(1)) {
+        let (before, after) = (&before.header, &after.header);
+        if after.seq != before.seq.next() {
+            return Err(missing(key, before.seq.next().get()));
+        }
+        if after.prev != Some(before.id) {
+            let what = format!("record {} does not follow the one before it", after.seq);
+            return Err(Fault::Damaged { key: key.to_owned(), seq: Some(after.seq), what });
+        }
+    }
+    Ok(())
+}
+
+fn missing(key: &str, seq: u64) -> Fault {
+    Fault::Missing { key: key.to_owned(), seq: Some(Seq::new(seq)) }
+}

@@ -1,0 +1,355 @@
+//! Pruning and purging: what stays is written first, and keys stay taken for as long as a sleeping writer could want them.
+
+use bytes::Bytes;
+use ferrata_core::record::Record;
+use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
+use ferrata_core::{RunKey, Seq};
+
+use crate::bucket::{Item, Put, ServerTime};
+use crate::codes::Sort;
+use crate::crowd::{self, Task};
+use crate::error::Fault;
+use crate::keeper::{ATTEMPTS, KEPT, Keeper, READS};
+use crate::layout::{Place, Tree};
+use crate::object::{Cut, GONE};
+use crate::read::Chunk;
+use crate::view::{Log, Look};
+
+/// How often a purge tries to end a run that is appended to meanwhile: more often than a row of marks leaves room for appends.
+const ENDS: u32 = 600;
+
+/// How many of these tries put a single mark at the end of the log; then comes a row of them ahead of it.
+const STRAIGHT: u32 = 10;
+
+/// How far ahead of the log the row is put the first time: more than a writer appends while the row is written.
+const AHEAD: u64 = 256;
+
+/// How many marks make a row: as many records as an append may have while its writer is in a hurry, or it jumps over.
+const ROW: u64 = 64;
+
+impl Keeper {
+    /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned, Fault> {
+        for attempt in 0..READS {
+            let log = self.open(run).await?.ok_or(Fault::NoRun)?;
+            match self.prune_from(run, &log, cut).await {
+                Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
+                Ok(None) => self.pause(attempt).await,
+                Ok(Some(pruned)) => return Ok(pruned),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(Fault::Restless { what: self.layout.run(run) })
+    }
+
+    /// Returns `None` if another pruned meanwhile.
+    async fn prune_from(&self, run: &RunKey, log: &Log, cut: &PruneCut) -> Result<Option<Pruned>, Fault> {
+        let (first, last, at) = (log.first(), log.last(), cut.at.get());
+        if at > last {
+            let (at, first, last) = (ferrata_core::store::At::Seq(cut.at), Seq::new(first), Seq::new(last));
+            return Err(Fault::NoRecord { at, first, last });
+        }
+        if at < first {
+            return Ok(Some(Pruned::default()));
+        }
+        let mut chunk = self.chunk_with(run, log, at).await?;
+        let place = usize::try_from(at - chunk.head.first()).unwrap_or(usize::MAX);
+        let header = chunk.records.get(place).map(|record| &record.header).ok_or(Fault::NoRun)?;
+        let base = check_prune(run, header, cut).map_err(Fault::Checked)?.cloned();
+        let is_card = chunk.head.start == 0;
+        if let Some(base) = base {
+            chunk.records[place] = base;
+            // The first object gets it with the cut, in one write.
+            if !is_card && !self.rewrite(&mut chunk, 0).await? {
+                return Ok(None);
+            }
+        }
+        let kept: u64 = chunk.records[place..].iter().map(|record| record.body.len() as u64).sum();
+        let dropped = i64::try_from(i128::from(chunk.head.bytes) - i128::from(kept)).unwrap_or(i64::MAX);
+        let pruned = Pruned {
+            records: at - first,
+            bytes: u64::try_from(dropped.saturating_sub(log.cut().dropped)).unwrap_or(0),
+        };
+        if at > first {
+            let cut = Cut { first: at, object: chunk.head.start, dropped };
+            if !self.move_cut(run, log, cut, is_card.then_some(&chunk.records[place..])).await? {
+                return Ok(None);
+            }
+        }
+        // From here on the log begins at the cut, and what follows only clears away.
+        if !is_card && chunk.head.first() < at {
+            self.rewrite(&mut chunk, place).await?;
+        }
+        self.clear_below(run, log, chunk.head.start).await?;
+        Ok(Some(pruned))
+    }
+
+    /// Writes an object again with its records from this one on; tells whether it was as it had been read.
+    async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, Fault> {
+        chunk.records.drain(..from);
+        chunk.head = chunk.head.clone().with_records(&chunk.records);
+        let bytes = chunk.head.encode(&chunk.records);
+        match self.replace(&chunk.key, &chunk.etag, bytes).await? {
+            Some(etag) => {
+                chunk.etag = etag;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Says in the first object where the log begins; tells whether the object was as it had been read.
+    async fn move_cut(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        cut: Cut,
+        records: Option<&[Record]>,
+    ) -> Result<bool, Fault> {
+        let records = records.unwrap_or_default();
+        let mut head = log.card.head.clone().with_records(records);
+        head.cut = (cut.first > 0).then_some(cut);
+        let key = self.layout.object(run, Place { life: log.life(), start: 0 });
+        Ok(self.replace(&key, &log.card.etag, head.encode(records)).await?.is_some())
+    }
+
+    /// Replaces an object that has this tag, and returns its new tag; `None` if another replaced it.
+    async fn replace(&self, key: &str, etag: &str, bytes: Bytes) -> Result<Option<String>, Fault> {
+        let mut failed = Fault::Restless { what: key.to_owned() };
+        for attempt in 0..ATTEMPTS {
+            match self.bucket.put_over(key, etag, bytes.clone()).await {
+                Ok(Put::Done(etag)) => return Ok(Some(etag)),
+                // After an attempt whose end is not known, it may be ours.
+                Ok(Put::Lost) => {
+                    let now = self.bucket.get(key, None).await?;
+                    let ours = now.filter(|now| now.value.bytes == bytes);
+                    return Ok(ours.map(|ours| ours.value.etag));
+                }
+                Ok(Put::Undecided) => {}
+                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => failed = fault,
+                Err(fault) => return Err(fault),
+            }
+            self.pause(attempt).await;
+        }
+        Err(failed)
+    }
+
+    /// Removes the objects between the first and the one that the log begins in.
+    async fn clear_below(&self, run: &RunKey, log: &Log, start: u64) -> Result<(), Fault> {
+        let items = self.older(run, log, start, 1).await?;
+        let now = self.now_of(run, &items).await?;
+        self.retire(&items, now).await
+    }
+
+    /// Asks the server for its time, unless nothing depends on it.
+    async fn now_of(&self, run: &RunKey, items: &[Item]) -> Result<Option<ServerTime>, Fault> {
+        if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
+    }
+
+    /// Removes objects that no log needs: the young ones leave their key taken.
+    async fn retire(&self, items: &[Item], now: Option<ServerTime>) -> Result<(), Fault> {
+        let is_old = |item: &Item| now.is_some_and(|now| item.modified <= now.saturating_sub(KEPT));
+        let (old, young): (Vec<_>, Vec<_>) = items.iter().partition(|item| is_old(item));
+        let tasks = young.into_iter().filter(|item| item.size != GONE.len() as u64).map(|item| {
+            Box::pin(self.replace(&item.key, &item.etag, Bytes::from_static(GONE))) as Task<'_, _>
+        });
+        crowd::all(tasks.collect(), self.options.parallel.get()).await?;
+        let old: Vec<_> = old.into_iter().map(|item| (item.key.clone(), None)).collect();
+        self.bucket.delete_all(&old).await
+    }
+
+    /// Removes a run and every trace of it but one mark: its newest key stays taken, and says that this life has ended.
+    pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
+        let purged = self.end(run).await?;
+        self.cache.forget(run);
+        self.clear(run).await?;
+        Ok(purged)
+    }
+
+    /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.
+    async fn end(&self, run: &RunKey) -> Result<Purged, Fault> {
+        let log = match self.open(run).await {
+            Ok(Some(log)) => log,
+            Ok(None) => return Ok(Purged::default()),
+            // It cannot be read, but it can go.
+            Err(fault) if fault.is_of_run() => {
+                let Some((place, purged)) = self.end_of_unreadable(run).await? else {
+                    return Ok(Purged::default());
+                };
+                self.put_mark(run, place).await?;
+                return Ok(purged);
+            }
+            Err(fault) => return Err(fault),
+        };
+        let (life, cut) = (log.life(), log.cut());
+        let mut end = log.seen.last.seq.next().get();
+        let mut purged = count(&log);
+        // Where a row of marks begins that no append can pass.
+        let mut row: Option<u64> = None;
+        for attempt in 0..ENDS {
+            if row.is_none_or(|row| end < row) && self.put_mark(run, Place { life, start: end }).await? {
+                return Ok(purged);
+            }
+            if attempt >= STRAIGHT && row.is_none() {
+                // A writer that appends as fast as it can is always a step ahead of who looks where it is.
+                let ahead = end.saturating_add(AHEAD << (attempt - STRAIGHT).min(8));
+                row = self.put_row(run, Place { life, start: ahead }).await?.then_some(ahead);
+            }
+            // Somebody appended, so the next try is behind that.
+            let after = row.map(|start| self.layout.object(run, Place { life, start }));
+            let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
+            let newest = listed.value.items.into_iter().next();
+            let Some(newest) = newest.filter(|item| item.size != GONE.len() as u64) else {
+                return Ok(purged);
+            };
+            if self.layout.place_of(run, &newest.key).is_none_or(|place| place.life != life) {
+                return Ok(purged);
+            }
+            let Some((head, _)) = self.head_of(&newest.key).await? else { return Ok(purged) };
+            end = head.end();
+            let bytes = i128::from(head.bytes) - i128::from(cut.dropped);
+            purged = Purged { records: end - cut.first, bytes: u64::try_from(bytes).unwrap_or(0) };
+            if row.is_some_and(|row| end >= row) {
+                return Ok(purged);
+            }
+        }
+        Err(Fault::Restless { what: self.layout.run(run) })
+    }
+
+    /// Puts a mark where there is nothing; tells whether the place was free.
+    async fn put_mark(&self, run: &RunKey, place: Place) -> Result<bool, Fault> {
+        let key = self.layout.object(run, place);
+        let mut failed = Fault::Restless { what: key.clone() };
+        for attempt in 0..ATTEMPTS {
+            match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
+                Ok(Put::Done(_)) => return Ok(true),
+                // After a try whose end is not known it may be ours: a mark is a mark, whoever put it.
+                Ok(Put::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
+                Ok(Put::Undecided) => {}
+                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => failed = fault,
+                Err(fault) => return Err(fault),
+            }
+            self.pause(attempt).await;
+        }
+        Err(failed)
+    }
+
+    /// Puts a row of marks; tells whether all places were free, so that no append has passed them.
+    async fn put_row(&self, run: &RunKey, place: Place) -> Result<bool, Fault> {
+        let mark = |ahead: u64| {
+            let place = Place { start: place.start.saturating_add(ahead), ..place };
+            Box::pin(self.put_mark(run, place)) as Task<'_, _>
+        };
+        let marks = crowd::all((0..ROW).map(mark).collect(), self.options.parallel.get()).await?;
+        Ok(marks.into_iter().all(|is_put| is_put))
+    }
+
+    /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing.
+    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(Place, Purged)>, Fault> {
+        if let Ok(Look::There(seen)) = self.look(run).await {
+            // The head can be read, so it is known where the next append would go.
+            let start = seen.last.seq.next().get();
+            let counted = Purged { records: start, bytes: seen.bytes };
+            return Ok(Some((Place { life: seen.place.life, start }, counted)));
+        }
+        let listed = self.items(run, 1_000).await?.value.items;
+        let Some(newest) = listed.first() else { return Ok(None) };
+        let Some(Place { life, .. }) = self.layout.place_of(run, &newest.key) else {
+            // Not ours, but it stands where the run's objects do.
+            self.bucket.delete(&newest.key).await?;
+            return Ok(Some((Place { life: 0, start: u64::MAX }, Purged::default())));
+        };
+        let counted =
+            Purged { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };
+        Ok(Some((Place { life, start: u64::MAX }, counted)))
+    }
+
+    /// Removes what is left of lives that have ended.
+    pub(crate) async fn clear(&self, run: &RunKey) -> Result<(), Fault> {
+        let prefix = self.layout.run(run);
+        let Some(newest) = self.items(run, 1).await?.value.items.into_iter().next() else { return Ok(()) };
+        let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(()) };
+        // A new life may have begun already; what is before it has ended all the same.
+        let is_ended = newest.size == GONE.len() as u64;
+        let ended = if is_ended { Some(place.life) } else { place.life.checked_sub(1) };
+        let Some(ended) = ended else { return Ok(()) };
+        let top = self.layout.object(run, Place { life: ended, start: u64::MAX });
+        // The mark that ended the newest of them stays.
+        self.clear_index(run, ended).await?;
+        let mut after = if is_ended { newest.key.clone() } else { top };
+        let mut kept = Vec::new();
+        loop {
+            let listed = self.bucket.list(&prefix, Some(&after), 1_000).await?;
+            let mut items = listed.value.items;
+            let Some(last) = items.last() else { break };
+            after = last.key.clone();
+            if !is_ended && kept.is_empty() {
+                // The mark of the life before the one that goes on.
+                kept.push(items.remove(0).key);
+            }
+            items.reverse();
+            self.retire(&items, listed.at).await?;
+            if !listed.value.more {
+                break;
+            }
+        }
+        self.clear_versions(run).await
+    }
+
+    /// Removes what the index holds of lives that have ended.
+    async fn clear_index(&self, run: &RunKey, ended: u32) -> Result<(), Fault> {
+        let Some(card) = self.card(run, ended).await.ok().flatten() else {
+            // Listings clear away what they meet.
+            return Ok(());
+        };
+        let mut stale = Vec::new();
+        for tree in [Tree::Live, Tree::Done] {
+            let prefix = self.layout.entries(tree, card.facts.created, run);
+            let listed = self.bucket.list(&prefix, None, 1_000).await?;
+            for item in listed.value.items {
+                let entry = self.layout.entry_of(tree, &item.key);
+                if entry.is_some_and(|(_, _, entry)| entry.life <= ended) {
+                    stale.push((item.key, None));
+                }
+            }
+        }
+        self.bucket.delete_all(&stale).await?;
+        // After its entries, which are found through it, and before anything else: a reader that misses an object looks at this
+        // one before it speaks of damage.
+        let second = self.layout.object(run, Place { life: ended, start: 1 });
+        let listed = self.bucket.list(&self.layout.run(run), Some(&second), 1).await?;
+        self.retire(&listed.value.items, listed.at).await
+    }
+
+    /// In a bucket that keeps versions, removes all that are not the newest of their key, and the marks of deletion.
+    async fn clear_versions(&self, run: &RunKey) -> Result<(), Fault> {
+        if !self.bucket.keeps_versions() {
+            return Ok(());
+        }
+        let prefix = self.layout.run(run);
+        let here: std::collections::HashSet<String> = {
+            let (mut here, mut after) = (std::collections::HashSet::new(), None);
+            loop {
+                let listed = self.bucket.list(&prefix, after.as_deref(), 1_000).await?.value;
+                after = listed.items.last().map(|item| item.key.clone());
+                here.extend(listed.items.into_iter().map(|item| item.key));
+                if !listed.more {
+                    break here;
+                }
+            }
+        };
+        let old: Vec<_> = self
+            .bucket
+            .versions(&prefix)
+            .await?
+            .into_iter()
+            .filter(|version| !(version.is_latest && here.contains(&version.key)))
+            .map(|version| (version.key, Some(version.id)))
+            .collect();
+        self.bucket.delete_all(&old).await
+    }
+}
+
+fn count(log: &Log) -> Purged {
+    Purged { records: log.last() - log.first() + 1, bytes: Keeper::kept_bytes(log) }
+}

@@ -1,0 +1,157 @@
+//! Making a bucket ready: the mark of the layout, and a probe of whether the server keeps conditional writes apart.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use ferrata_core::IdSource as _;
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::Put;
+use crate::codes::Sort;
+use crate::crowd::{self, Task};
+use crate::error::Fault;
+use crate::keeper::{ATTEMPTS, Keeper};
+use crate::layout::LAYOUT;
+
+/// What the mark says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Marker {
+    layout: u32,
+}
+
+fn unfit(what: impl Into<String>) -> Fault {
+    Fault::Unfit { what: what.into() }
+}
+
+impl Keeper {
+    /// Makes the place ready; changes nothing that is there.
+    pub(crate) async fn set_up(&self) -> Result<(), Fault> {
+        self.mark().await?;
+        let name = self.ids.next(self.clock.now()).to_string();
+        let probed = self.probe(&name).await;
+        let used = 1 + self.options.probe_rounds.get();
+        let keys: Vec<_> = (0..used).map(|number| (self.layout.probe(&name, number), None)).collect();
+        let swept = self.bucket.delete_all(&keys).await;
+        probed.and(swept)?;
+        self.sweep_executors().await
+    }
+
+    /// Looks at the layout before the first read or write; writes nothing, as a reader may have no right to.
+    pub(crate) async fn ready(&self) -> Result<(), Fault> {
+        if self.is_marked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.read_mark().await.map(drop)
+    }
+
+    async fn mark(&self) -> Result<(), Fault> {
+        let json = serde_json::to_vec(&Marker { layout: LAYOUT }).unwrap_or_default();
+        for attempt in 0..ATTEMPTS {
+            if self.read_mark().await? {
+                return Ok(());
+            }
+            // Whoever is first; all would write the same.
+            match self.bucket.put_new(&self.layout.marker(), json.clone().into()).await {
+                Ok(_) => {}
+                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => {}
+                Err(fault) => return Err(fault),
+            }
+            self.pause(attempt).await;
+        }
+        Err(unfit("an object that was put is not there when it is got"))
+    }
+
+    async fn read_mark(&self) -> Result<bool, Fault> {
+        let key = self.layout.marker();
+        let Some(object) = self.bucket.get(&key, None).await? else { return Ok(false) };
+        let marker: Marker = serde_json::from_slice(&object.value.bytes).map_err(|error| Fault::Damaged {
+            key: key.clone(),
+            seq: None,
+            what: error.to_string(),
+        })?;
+        if marker.layout > LAYOUT {
+            return Err(Fault::Newer { key, found: marker.layout, known: LAYOUT });
+        }
+        self.is_marked.store(true, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Tries whether the server does what everything here rests on; it is refused if it does not.
+    async fn probe(&self, name: &str) -> Result<(), Fault> {
+        let key = self.layout.probe(name, 0);
+        let first = self.decide(&key, "first").await?;
+        let Put::Done(etag) = first else {
+            return Err(unfit("it refuses a write to a key that nobody has written to"));
+        };
+        if self.decide(&key, "second").await? != Put::Lost {
+            return Err(unfit("it ignores `If-None-Match: *`, and let a second write replace the first"));
+        }
+        let found = self.bucket.get(&key, None).await?;
+        let Some(found) = found else {
+            return Err(unfit("an object that was put is not there when it is got"));
+        };
+        if found.value.bytes != "first" {
+            return Err(unfit("it answered that a second write was refused, and wrote it"));
+        }
+        if found.at.is_none() {
+            return Err(unfit("its answers do not say when they were given (no `Date`)"));
+        }
+        let listed = self.bucket.list(&key, None, 2).await?.value.items;
+        if listed.first().is_none_or(|item| item.key != key || item.size != 5) {
+            return Err(unfit("its listing does not show what was just written"));
+        }
+        if self.bucket.put_over(&key, "\"0123456789abcdef0123456789abcdef\"", "x".into()).await? != Put::Lost
+        {
+            return Err(unfit("it ignores `If-Match`, and replaced an object that is another"));
+        }
+        if !matches!(self.bucket.put_over(&key, &etag, "third".into()).await?, Put::Done(_)) {
+            return Err(unfit("it refuses `If-Match` with the very tag of the object"));
+        }
+        self.bucket.delete(&key).await?;
+        if !self.bucket.list(&key, None, 1).await?.value.items.is_empty() {
+            return Err(unfit("its listing still shows what was just deleted"));
+        }
+        for round in 1..=self.options.probe_rounds.get() {
+            self.race(&self.layout.probe(name, round)).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes conditionally, again if the server decides neither way.
+    async fn decide(&self, key: &str, text: &'static str) -> Result<Put, Fault> {
+        for attempt in 0..ATTEMPTS {
+            match self.bucket.put_new(key, Bytes::from_static(text.as_bytes())).await?.value {
+                Put::Undecided => self.pause(attempt).await,
+                decided => return Ok(decided),
+            }
+        }
+        Err(unfit("it never decides a conditional write, though nobody else writes"))
+    }
+
+    /// Lets many writers put the same key at once: there are servers that look first and write then.
+    async fn race(&self, key: &str) -> Result<(), Fault> {
+        let writers = self.options.probe_writers.get();
+        let put = async |number: usize| {
+            let text = Bytes::from(format!("writer {number}"));
+            let put = self.bucket.put_new(key, text.clone()).await?;
+            Ok(matches!(put.value, Put::Done(_)).then_some(text))
+        };
+        let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
+        // All at once, whatever is set for other calls: that is what is tried. And all to their end, as one that is dropped
+        // on the way may still write.
+        let puts = crowd::each(tasks.collect(), writers).await;
+        let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, Fault>>()?;
+        let winners: Vec<Bytes> = puts.into_iter().flatten().collect();
+        if winners.len() > 1 {
+            let what = format!("of {writers} writers of one new object at once, {} succeeded", winners.len());
+            return Err(unfit(what));
+        }
+        let found = self.bucket.get(key, None).await?.map(|object| object.value.bytes);
+        match (winners.first(), found) {
+            (Some(winner), Some(found)) if *winner == found => Ok(()),
+            // All may have been told to try again.
+            (None, None) => Ok(()),
+            _ => Err(unfit("what is in an object is not what the one writer wrote that succeeded")),
+        }
+    }
+}

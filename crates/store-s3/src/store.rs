@@ -1,0 +1,204 @@
+//! The store: the contract's methods, and what it takes to make one.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{Clock, Error, ExecutorId, HeadRef, Result, RunKey, SystemClock};
+
+use crate::config::{S3Options, Target, check_endpoint, read_url};
+use crate::crowd::{self, Task};
+use crate::error::Fault;
+use crate::keeper::Keeper;
+use crate::mend::Mended;
+
+/// Keeps each run as objects in a bucket of S3, or of a server that speaks it and keeps conditional writes apart.
+///
+/// Cheap to clone; clones share their connections and what they remember of runs. Any number of instances, in any number of
+/// processes and machines, may use a prefix at once.
+#[derive(Clone)]
+pub struct S3Store {
+    keeper: Arc<Keeper>,
+}
+
+impl S3Store {
+    /// Makes a store below a prefix of a bucket, with credentials by the SDK's chain. Asks nothing of any server yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if a name or the endpoint is none that can be.
+    pub fn open(bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
+        check_endpoint(options.endpoint.as_deref())?;
+        Ok(Self::new(Target::new(bucket, prefix)?, options, None))
+    }
+
+    /// Makes a store of a URL: `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true`.
+    ///
+    /// What stands in the URL replaces what `options` says. Credentials do not belong there and are refused.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open), and if it is not such a URL; the error repeats nothing of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::store::CheckpointStore as _;
+    /// use ferrata_store_s3::{S3Options, S3Store};
+    ///
+    /// let url = "s3://runs/production?endpoint=https://s3.example.org&path_style=true";
+    /// let store = S3Store::from_url(url, S3Options::default())?;
+    /// assert_eq!(store.capabilities().name, "s3");
+    /// # Ok::<(), ferrata_core::Error>(())
+    /// ```
+    pub fn from_url(url: &str, options: S3Options) -> Result<Self> {
+        let (target, options) = read_url(url, options)?;
+        Ok(Self::new(target, options, None))
+    }
+
+    /// Makes a store that uses a client of yours: its credentials, endpoint and region. How it retries and how long it waits
+    /// are the store's own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub fn with_client(client: Client, bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
+        Ok(Self::new(Target::new(bucket, prefix)?, options, Some(client)))
+    }
+
+    fn new(target: Target, options: S3Options, client: Option<Client>) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self { keeper: Arc::new(Keeper::new(target, options, client, clock)) }
+    }
+
+    /// Returns how many requests this store has made, repeats by the SDK not included: what a provider charges for.
+    pub fn requests(&self) -> u64 {
+        self.keeper.bucket.requests()
+    }
+
+    /// Makes the index anew from the logs, and clears away what purged runs have left.
+    ///
+    /// To be called after objects were lost, restored or copied by other means, and now and then where many young runs are
+    /// purged. Safe while the store is used. Takes some five requests for each run.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](ferrata_core::ErrorKind::Unavailable): call it again; what is mended stays so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: call it again.
+    pub async fn mend(&self) -> Result<Mended> {
+        self.keeper.ready().await.map_err(of("store.mend"))?;
+        self.keeper.mend().await.map_err(of("store.mend"))
+    }
+
+    async fn append_one(&self, append: RunAppend, is_doubled: bool) -> Result<HeadRef> {
+        let done = async {
+            if is_doubled {
+                return Err(Fault::Doubled);
+            }
+            self.keeper.ready().await?;
+            self.keeper.append(&append).await
+        };
+        done.await.map_err(|fault| fault.of_run("store.append", &append.run))
+    }
+}
+
+fn of(operation: &'static str) -> impl Fn(Fault) -> Error {
+    move |fault| Error::from(fault).with_operation(operation)
+}
+
+impl fmt::Debug for S3Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let target = &self.keeper.target;
+        f.debug_struct("S3Store")
+            .field("bucket", &target.bucket)
+            .field("prefix", &target.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for S3Store {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("s3").with_durable(true).with_shared(true)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.keeper.set_up().await.map_err(of("store.setup"))
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let mut named = HashSet::new();
+        let tasks = batch.into_iter().map(|append| {
+            let is_doubled = !named.insert(append.run.clone());
+            Box::pin(self.append_one(append, is_doubled)) as Task<'_, _>
+        });
+        crowd::each(tasks.collect(), self.keeper.options.parallel.get()).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        let load = async {
+            self.keeper.ready().await?;
+            self.keeper.load(run, at).await
+        };
+        load.await.map_err(|fault| fault.of_run("store.load", run))
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        let history = async {
+            self.keeper.ready().await?;
+            self.keeper.history(run, &page).await
+        };
+        history.await.map_err(|fault| fault.of_run("store.history", run))
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        let head = async {
+            self.keeper.ready().await?;
+            let Some(log) = self.keeper.open(run).await? else { return Ok(None) };
+            let alive = match log.seen.last.owner {
+                Some(owner) => self.keeper.is_alive(&owner).await?,
+                None => false,
+            };
+            Ok(Some(log.run_head(run, alive)))
+        };
+        head.await.map_err(|fault: Fault| fault.of_run("store.head", run))
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        let runs = async {
+            self.keeper.ready().await?;
+            self.keeper.runs(query, &page).await
+        };
+        runs.await.map_err(of("store.runs"))
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        let prune = async {
+            self.keeper.ready().await?;
+            self.keeper.prune(run, &cut).await
+        };
+        prune.await.map_err(|fault| fault.of_run("store.prune", run))
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        let purge = async {
+            self.keeper.ready().await?;
+            self.keeper.purge(run).await
+        };
+        purge.await.map_err(|fault| fault.of_run("store.purge", run))
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.keeper.heartbeat(executor, ttl).await.map_err(of("store.heartbeat"))
+    }
+}

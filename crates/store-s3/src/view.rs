@@ -1,0 +1,265 @@
+//! Looking at a run: its newest object, which says what its head is, and its first, which says what was said at its start.
+
+use std::sync::Arc;
+
+use ferrata_core::record::{FORMAT, RecordHeader, RunFacts};
+use ferrata_core::store::RunHead;
+use ferrata_core::{RunKey, Seq};
+
+use crate::bucket::{Item, Listed, ServerTime, Told};
+use crate::entry::State;
+use crate::error::Fault;
+use crate::keeper::{Keeper, READS};
+use crate::layout::{LAYOUT, Place};
+use crate::object::{Cut, GONE, Head, Spoilt};
+
+/// How much of an object is fetched to read its head: the heads of some 30 records.
+const HEAD_BYTES: usize = 8 * 1_024;
+
+/// A head as it was once seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Where the newest object is.
+    pub(crate) place: Place,
+    pub(crate) etag: String,
+    /// When that object was written, by the server's clock.
+    pub(crate) modified: ServerTime,
+    /// The header of the last record.
+    pub(crate) last: RecordHeader,
+    /// The object that holds the newest base.
+    pub(crate) base: u64,
+    /// What the bodies had in all, as they were written.
+    pub(crate) bytes: u64,
+    /// When this was the head for the last time that is known, by the server's clock.
+    pub(crate) confirmed: Option<ServerTime>,
+    /// What was said at the start, if that is known.
+    pub(crate) facts: Option<Arc<RunFacts>>,
+    /// The entry of the index that stands for this head, if that is known.
+    pub(crate) entry: Option<String>,
+}
+
+/// What there is of a run.
+#[derive(Clone, Debug)]
+pub(crate) enum Look {
+    /// No run; this is the life that a start would begin.
+    Absent { life: u32, ended: Option<ServerTime>, at: Option<ServerTime> },
+    /// A run.
+    There(Arc<Seen>),
+}
+
+/// A run as it is read: its head, and what its first object says.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) card: Card,
+}
+
+/// The first object of a log, which stays for its life.
+#[derive(Clone, Debug)]
+pub(crate) struct Card {
+    pub(crate) head: Head,
+    pub(crate) etag: String,
+    pub(crate) facts: Arc<RunFacts>,
+}
+
+impl Seen {
+    pub(crate) fn of(
+        place: Place,
+        etag: String,
+        modified: ServerTime,
+        head: &Head,
+        last: RecordHeader,
+    ) -> Self {
+        let base = if head.has_base() { head.start } else { head.base };
+        let facts = head.facts.clone().map(Arc::new);
+        let bytes = head.bytes;
+        Self { place, etag, modified, last, base, bytes, confirmed: None, facts, entry: None }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        State::of(&self.last)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        let json = r#"{"v":1,"seq":0,"id":"018f3a4e-0000-7000-8000-000000000001","kind":"start",
+            "status":"in_progress","epoch":1,"at":0,"base":true,"len":0,"crc":0}"#;
+        let last: RecordHeader = serde_json::from_str(json).unwrap();
+        let place = Place { life: 0, start: 0 };
+        Self::of(place, String::new(), 0, &Head::new(&[], 0, 0, None), last)
+    }
+}
+
+impl Log {
+    pub(crate) fn life(&self) -> u32 {
+        self.seen.place.life
+    }
+
+    pub(crate) fn cut(&self) -> Cut {
+        self.card.head.cut.unwrap_or(Cut { first: 0, object: 0, dropped: 0 })
+    }
+
+    /// Returns the number of the oldest record kept.
+    pub(crate) fn first(&self) -> u64 {
+        self.cut().first
+    }
+
+    /// Returns the number of the last record.
+    pub(crate) fn last(&self) -> u64 {
+        self.seen.last.seq.get()
+    }
+
+    pub(crate) fn run_head(&self, run: &RunKey, owner_alive: bool) -> RunHead {
+        let facts = RunFacts::clone(&self.card.facts);
+        RunHead::after(run.clone(), Seq::new(self.first()), &self.seen.last, owner_alive, facts)
+    }
+}
+
+/// Says of which object, and record, bytes are spoilt.
+pub(crate) fn spoilt(key: &str, seq: Option<u64>, spoilt: Spoilt) -> Fault {
+    let (key, seq) = (key.to_owned(), seq.map(Seq::new));
+    match spoilt {
+        Spoilt::Gone => Fault::Missing { key, seq },
+        Spoilt::Newer(found) => Fault::Newer { key, found, known: LAYOUT },
+        Spoilt::NewerRecord(found) => Fault::NewerRecord { key, seq, found, known: FORMAT },
+        Spoilt::Damaged(what) => Fault::Damaged { key, seq, what },
+        Spoilt::Short(_) => Fault::Damaged { key, seq, what: "it ends within its head".into() },
+    }
+}
+
+impl Keeper {
+    /// Lists what there is of a run, the newest first.
+    pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Told<Listed>, Fault> {
+        self.bucket.list(&self.layout.run(run), None, most).await
+    }
+
+    /// Looks at the head of a run: one listing, and one object unless it is the one remembered.
+    pub(crate) async fn look(&self, run: &RunKey) -> Result<Look, Fault> {
+        for _ in 0..READS {
+            let listed = self.items(run, 1).await?;
+            let Some(newest) = listed.value.items.first() else {
+                self.cache.forget(run);
+                return Ok(Look::Absent { life: 0, ended: None, at: listed.at });
+            };
+            if let Some(look) = self.look_at(run, newest, listed.at).await? {
+                return Ok(look);
+            }
+        }
+        Err(Fault::Restless { what: self.layout.run(run) })
+    }
+
+    /// Looks at what was the newest object a moment ago; `None` if it is not there any more.
+    async fn look_at(
+        &self,
+        run: &RunKey,
+        newest: &Item,
+        at: Option<ServerTime>,
+    ) -> Result<Option<Look>, Fault> {
+        let key = &newest.key;
+        let place = self.layout.place_of(run, key).ok_or_else(|| Fault::Damaged {
+            key: key.clone(),
+            seq: None,
+            what: "it is no object of this library, and it stands in the way".into(),
+        })?;
+        if let Some(seen) = self.cache.get(run)
+            && seen.place == place
+            && seen.etag == newest.etag
+            && !newest.etag.is_empty()
+        {
+            let seen = Arc::new(Seen { confirmed: at, modified: newest.modified, ..Seen::clone(&seen) });
+            self.cache.put(run, Arc::clone(&seen));
+            return Ok(Some(Look::There(seen)));
+        }
+        let Some((head, etag)) = self.head_of(key).await? else {
+            if newest.size != GONE.len() as u64 {
+                // It was there when it was listed; now it is not.
+                return Ok(None);
+            }
+            self.cache.forget(run);
+            let life = place.life.checked_add(1).ok_or_else(|| Fault::Damaged {
+                key: key.clone(),
+                seq: None,
+                what: "the run has had as many lives as can be counted".into(),
+            })?;
+            return Ok(Some(Look::Absent { life, ended: Some(newest.modified), at }));
+        };
+        let Some(last) = head.last() else {
+            let what = "it holds no record, and no newer object follows".into();
+            return Err(Fault::Damaged { key: key.clone(), seq: None, what });
+        };
+        let mut seen = Seen::of(place, etag, newest.modified, &head, last);
+        seen.confirmed = at;
+        if let Some(before) = self.cache.get(run).filter(|before| before.place.life == place.life) {
+            // What was said at the start does not change within a life.
+            seen.facts = seen.facts.or_else(|| before.facts.clone());
+        }
+        let seen = Arc::new(seen);
+        self.cache.put(run, Arc::clone(&seen));
+        Ok(Some(Look::There(seen)))
+    }
+
+    /// Reads the head of an object, and its tag; `None` if there is none, or only a mark that it is gone.
+    pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(Head, String)>, Fault> {
+        let mut most = HEAD_BYTES;
+        for _ in 0..2 {
+            let Some(object) = self.bucket.get(key, Some(most)).await? else { return Ok(None) };
+            match Head::decode(&object.value.bytes) {
+                Ok((head, _)) => return Ok(Some((head, object.value.etag))),
+                Err(Spoilt::Gone) => return Ok(None),
+                // Not all of the head was asked for.
+                Err(Spoilt::Short(needed)) if needed > most => most = needed,
+                Err(other) => return Err(spoilt(key, None, other)),
+            }
+        }
+        Err(spoilt(key, None, Spoilt::Short(most)))
+    }
+
+    /// Reads the first object of a life; `None` if it is gone.
+    pub(crate) async fn card(&self, run: &RunKey, life: u32) -> Result<Option<Card>, Fault> {
+        let key = self.layout.object(run, Place { life, start: 0 });
+        let Some((mut head, etag)) = self.head_of(&key).await? else { return Ok(None) };
+        let facts = head.facts.take().ok_or_else(|| Fault::Damaged {
+            key,
+            seq: None,
+            what: "it does not say of what workflow the run is".into(),
+        })?;
+        head.facts = Some(facts.clone());
+        Ok(Some(Card { head, etag, facts: Arc::new(facts) }))
+    }
+
+    /// Opens a run for reading; `None` if there is no such run.
+    pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<Log>, Fault> {
+        for _ in 0..READS {
+            let life = self.cache.get(run).map_or(0, |seen| seen.place.life);
+            let (look, card) = tokio::join!(self.look(run), self.card(run, life));
+            let Look::There(seen) = look? else { return Ok(None) };
+            if seen.last.format > FORMAT {
+                let key = self.layout.object(run, seen.place);
+                let (seq, found) = (Some(seen.last.seq), u64::from(seen.last.format));
+                return Err(Fault::NewerRecord { key, seq, found, known: FORMAT });
+            }
+            let card = if seen.place.life == life { card? } else { self.card(run, seen.place.life).await? };
+            if let Some(card) = card {
+                if seen.facts.is_none() {
+                    let facts = Some(Arc::clone(&card.facts));
+                    self.cache.put(run, Arc::new(Seen { facts, ..Seen::clone(&seen) }));
+                }
+                return Ok(Some(Log { seen, card }));
+            }
+            // Without its first object a run is damaged, unless it is just being purged.
+            if let Look::There(again) = self.look(run).await?
+                && again.place.life == seen.place.life
+            {
+                let key = self.layout.object(run, Place { life: seen.place.life, start: 0 });
+                return Err(Fault::Missing { key, seq: Some(Seq::new(0)) });
+            }
+        }
+        Err(Fault::Restless { what: self.layout.run(run) })
+    }
+
+    /// Tells whether a log was pruned or purged since it was opened, which explains what a reader did not find.
+    pub(crate) async fn has_changed(&self, run: &RunKey, log: &Log) -> Result<bool, Fault> {
+        let Some(now) = self.open(run).await? else { return Ok(true) };
+        Ok(now.life() != log.life() || now.card.etag != log.card.etag)
+    }
+}

@@ -1,0 +1,131 @@
+//! What calls cost, in requests: what `docs/store-s3.md` says, counted by the server.
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{At, CheckpointStore as _, Order, Page, PruneCut, RunQuery};
+use ferrata_core::{ExecutorId, Seq};
+
+use crate::author::{Author, append_to};
+use crate::memory::Memory;
+use crate::raw::Raw;
+
+/// Describes requests, sorted: their method, and what of the bucket they are about.
+fn kinds(memory: &Memory) -> Vec<String> {
+    let mut kinds: Vec<_> = memory
+        .take_asked()
+        .into_iter()
+        .map(|asked| {
+            let about = ["index", "log", "executors", "ferrata.json"];
+            let about = about.into_iter().find(|part| asked.path.contains(part)).unwrap_or("?");
+            let list = if asked.path.contains("list-type") { "LIST" } else { asked.method.as_str() };
+            format!("{list} {about}")
+        })
+        .collect();
+    kinds.sort();
+    kinds
+}
+
+#[tokio::test]
+async fn calls_cost_what_the_manual_says() {
+    let memory = Memory::start().await;
+    let store = Raw::on(&memory).store();
+    store.setup().await.unwrap();
+    let mut log = Author::new("r", 1);
+    kinds(&memory);
+
+    let mut step = async |what: &str, count: usize, status: RunStatus, expected: &[&str]| {
+        let append = log.next_in(count, status);
+        append_to(&store, &append).await.unwrap();
+        log.took(&append);
+        assert_eq!(kinds(&memory), expected, "{what}");
+    };
+    let go = RunStatus::InProgress;
+    step("a start", 1, go, &["LIST log", "PUT index", "PUT log"]).await;
+    step("a step", 1, go, &["PUT log"]).await;
+    step("five records in one append", 5, go, &["PUT log"]).await;
+    step("another status", 1, RunStatus::Interrupted, &["DELETE index", "PUT index", "PUT log"]).await;
+    step("the end", 1, RunStatus::Completed, &["DELETE index", "PUT index", "PUT log"]).await;
+
+    let fresh = Raw::on(&memory).store();
+    let again = log.next_in(1, RunStatus::Completed);
+    append_to(&fresh, &again).await.unwrap();
+    log.took(&again);
+    assert_eq!(
+        kinds(&memory),
+        ["GET ferrata.json", "GET log", "LIST log", "PUT log"],
+        "a step of a stranger"
+    );
+
+    store.head(&log.key).await.unwrap();
+    assert_eq!(kinds(&memory), ["GET log", "GET log", "LIST log"], "a head that changed");
+    store.head(&log.key).await.unwrap();
+    assert_eq!(kinds(&memory), ["GET log", "LIST log"], "a head that is known");
+    store.load(&log.key, At::Seq(Seq::new(8))).await.unwrap();
+    assert_eq!(kinds(&memory), ["GET log", "GET log", "LIST log", "LIST log"], "a load at a base");
+    store.runs(&RunQuery::default(), Page::default()).await.unwrap();
+    assert_eq!(
+        kinds(&memory),
+        ["GET log", "LIST index", "LIST index", "LIST log"],
+        "a listing of one run that is known"
+    );
+    store
+        .heartbeat(&ExecutorId::from_uuid(*log.records[0].header.id.as_uuid()), std::time::Duration::MAX)
+        .await
+        .unwrap();
+    assert_eq!(kinds(&memory), ["PUT executors"], "a heartbeat");
+    store.prune(&log.key, PruneCut { at: Seq::new(8), base: None }).await.unwrap();
+    let pruned = kinds(&memory);
+    assert!(pruned.len() <= 10, "a prune of four objects: {pruned:?}");
+}
+
+/// The goal is 300 bytes beside what the caller hands over.
+#[tokio::test]
+async fn a_step_takes_less_than_300_bytes_beside_its_body() {
+    let memory = Memory::start().await;
+    let store = Raw::on(&memory).store();
+    let mut log = Author::written(&store, "r", &[1]).await;
+    let before = memory.written_bytes();
+    let mut bodies = 0;
+    for _ in 0..50 {
+        let append = log.next(1);
+        bodies += append.records[0].body.len() as u64;
+        append_to(&store, &append).await.unwrap();
+        log.took(&append);
+    }
+    let beside = (memory.written_bytes() - before - bodies) / 50;
+    assert!(beside < 300, "{beside} bytes");
+}
+
+/// A page of a long history costs as much as one of a short, wherever it is.
+#[tokio::test]
+async fn a_history_of_ten_thousand_records_pages_in_constant_requests() {
+    const LIMIT: u32 = 100;
+    let memory = Memory::start().await;
+    let store = Raw::on(&memory).store();
+    let mut log = Author::written(&store, "r", &[1]).await;
+    for _ in 0..999 {
+        log.write(&store, 10).await;
+    }
+    // The worst case at the end: an object for each record.
+    for _ in 0..9 {
+        log.write(&store, 1).await;
+    }
+    assert_eq!(log.records.len(), 10_000);
+    for order in [Order::NewestFirst, Order::OldestFirst] {
+        let mut page = Page::first(LIMIT).with_order(order);
+        let mut seen = Vec::new();
+        memory.take_asked();
+        loop {
+            let listed = store.history(&log.key, page.clone()).await.unwrap();
+            let asked = memory.take_asked();
+            let lists = asked.iter().filter(|asked| asked.path.contains("list-type")).count();
+            assert!(lists <= 2 && asked.len() <= 25, "{} requests after {} records", asked.len(), seen.len());
+            seen.extend(listed.items.iter().map(|header| header.seq.get()));
+            let Some(next) = listed.next else { break };
+            page = page.with_cursor(next);
+        }
+        if order == Order::NewestFirst {
+            seen.reverse();
+        }
+        assert!(seen.iter().copied().eq(0..10_000), "every record once, in order, {order:?}");
+    }
+}

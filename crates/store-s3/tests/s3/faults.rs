@@ -1,0 +1,326 @@
+//! A fault at every request of every write: what was said is true, and the same call again settles it.
+
+use std::future::Future;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{At, CheckpointStore as _, Page, PruneCut, Purged};
+use ferrata_core::{Error, ErrorKind, Seq};
+use ferrata_store_s3::S3Store;
+
+use crate::author::{Author, append_to};
+use crate::memory::{Fault, Memory};
+use crate::raw::Raw;
+
+/// A server with a store that has looked at it, and another that nobody has used.
+struct Scene {
+    memory: Memory,
+    store: S3Store,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let memory = Memory::start().await;
+        let store = Raw::on(&memory).store();
+        Self { memory, store }
+    }
+
+    fn another(&self) -> S3Store {
+        Raw::on(&self.memory).store()
+    }
+
+    /// Lets a fault happen to the request with this number from now on, or to that and all after it.
+    fn fault_at(&self, number: u64, fault: &Fault, is_once: bool) {
+        let (from, fault) = (self.memory.requests() + number, fault.clone());
+        self.memory.plan(move |asked| {
+            let is_hit = if is_once { asked.number == from } else { asked.number >= from };
+            is_hit.then(|| fault.clone())
+        });
+    }
+}
+
+/// What may happen to a request.
+fn faults() -> Vec<Fault> {
+    vec![
+        Fault::Refuse(500, "InternalError"),
+        Fault::Refuse(503, "SlowDown"),
+        Fault::Refuse(400, "RequestTimeout"),
+        Fault::HangUp,
+        Fault::LoseReply,
+        Fault::DoneBut(500, "InternalError"),
+        Fault::DoneBut(504, "GatewayTimeout"),
+    ]
+}
+
+/// What a server does that is down, or goes down while it answers.
+fn ends() -> Vec<Fault> {
+    vec![Fault::Refuse(503, "SlowDown"), Fault::HangUp, Fault::LoseReply]
+}
+
+/// Counts the requests of a call without a fault.
+async fn count<T, F: Future<Output = T>>(scene: &Scene, call: impl FnOnce() -> F) -> u64 {
+    let before = scene.memory.requests();
+    call().await;
+    scene.memory.requests() - before
+}
+
+/// How many cases are under way at once: each has a server and clients of its own.
+const CASES: usize = 8;
+
+/// Runs a case for each request of a call and each fault; `case` gets the number and the fault.
+async fn at_each<F>(requests: u64, faults: Vec<Fault>, case: impl Fn(u64, Fault) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut cases = tokio::task::JoinSet::new();
+    let ended = |done: Option<Result<(), tokio::task::JoinError>>| {
+        if let Some(Err(failed)) = done {
+            std::panic::resume_unwind(failed.into_panic());
+        }
+    };
+    for number in 0..requests {
+        for fault in &faults {
+            if cases.len() >= CASES {
+                ended(cases.join_next().await);
+            }
+            cases.spawn(case(number, fault.clone()));
+        }
+    }
+    while !cases.is_empty() {
+        ended(cases.join_next().await);
+    }
+}
+
+/// The appends that are tried: by a store that knows the head or does not, that start a run, or change its status.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Start,
+    Known,
+    Unknown,
+    OtherStatus,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Start, Self::Known, Self::Unknown, Self::OtherStatus];
+
+    /// Prepares a scene, and returns the log before the append, the append, and the store that makes it.
+    async fn prepare(self) -> (Scene, Author, ferrata_core::store::RunAppend, S3Store) {
+        let scene = Scene::new().await;
+        let author = match self {
+            Self::Start => Author::new("r", 1),
+            _ => Author::written(&scene.store, "r", &[1, 2]).await,
+        };
+        let status =
+            if matches!(self, Self::OtherStatus) { RunStatus::Completed } else { RunStatus::InProgress };
+        let append = author.next_in(2, status);
+        let store = match self {
+            Self::Unknown => scene.another(),
+            _ => scene.store.clone(),
+        };
+        (scene, author, append, store)
+    }
+}
+
+/// Checks what was said of an append against what is there, and that the same append again settles it.
+async fn is_true(
+    scene: &Scene,
+    mut author: Author,
+    append: &ferrata_core::store::RunAppend,
+    said: Result<ferrata_core::HeadRef, Error>,
+    what: &str,
+) {
+    let fresh = scene.another();
+    let head = fresh.head(&author.key).await.unwrap().map(|head| head.head());
+    let last = append.records.last().map(|record| record.header.head());
+    match said {
+        Ok(said) => assert_eq!((Some(said), head), (last, last), "{what}: it was acknowledged"),
+        Err(error) => match error.kind() {
+            ErrorKind::Unavailable => {
+                assert_eq!(head, author.head(), "{what}: nothing was written: {error:?}")
+            }
+            ErrorKind::Indeterminate => {
+                assert!(head == author.head() || head == last, "{what}: written whole or not at all");
+            }
+            _ => panic!("{what}: the server was at fault, not the caller: {error:?}"),
+        },
+    }
+    append_to(&fresh, append).await.unwrap_or_else(|e| panic!("{what}: the same again: {e:?}"));
+    author.took(append);
+    author.is_kept(&fresh, what).await;
+    let append = author.next(1);
+    append_to(&scene.store, &append).await.unwrap_or_else(|e| panic!("{what}: going on: {e:?}"));
+    author.took(&append);
+    author.is_kept(&scene.store, what).await;
+}
+
+/// One fault at one request: the store gets over it by itself, and nothing is doubled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn one_fault_at_any_request_of_an_append_is_overcome() {
+    for kind in Kind::ALL {
+        let (scene, _, append, store) = kind.prepare().await;
+        let requests = count(&scene, || append_to(&store, &append)).await;
+        at_each(requests, faults(), |number, fault| async move {
+            let what = format!("{kind:?}, {fault:?} at request {number}");
+            let (scene, author, append, store) = kind.prepare().await;
+            scene.fault_at(number, &fault, true);
+            let said = append_to(&store, &append).await;
+            scene.memory.no_plan();
+            assert!(said.is_ok(), "{what}: one fault is overcome: {said:?}");
+            is_true(&scene, author, &append, said, &what).await;
+        })
+        .await;
+    }
+}
+
+/// A server that fails from some request on: the store says so, and what it says is true.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_server_that_goes_down_at_any_request_of_an_append_leaves_no_lie() {
+    for kind in Kind::ALL {
+        let (scene, _, append, store) = kind.prepare().await;
+        let requests = count(&scene, || append_to(&store, &append)).await;
+        at_each(requests, ends(), |number, fault| async move {
+            let what = format!("{kind:?}, {fault:?} from request {number} on");
+            let (scene, author, append, store) = kind.prepare().await;
+            scene.fault_at(number, &fault, false);
+            let said = append_to(&store, &append).await;
+            scene.memory.no_plan();
+            is_true(&scene, author, &append, said, &what).await;
+        })
+        .await;
+    }
+}
+
+/// A conditional write that met another: 409 says nothing, so the log is read and the write made again.
+#[tokio::test]
+async fn an_undecided_write_is_made_again() {
+    for done in [Fault::Refuse(409, "ConditionalRequestConflict"), Fault::DoneBut(409, "OperationAborted")] {
+        let scene = Scene::new().await;
+        let mut author = Author::written(&scene.store, "r", &[1]).await;
+        let mut left = 2;
+        let fault = done.clone();
+        scene.memory.plan(move |asked| {
+            (asked.is_conditional && left > 0).then(|| {
+                left -= 1;
+                fault.clone()
+            })
+        });
+        author.write(&scene.store, 2).await;
+        scene.memory.no_plan();
+        author.is_kept(&scene.another(), &format!("{done:?}")).await;
+    }
+}
+
+/// 412 says that the key is taken, perhaps by our own write, whose answer somebody on the way repeated the request for.
+#[tokio::test]
+async fn our_own_success_is_no_conflict() {
+    let scene = Scene::new().await;
+    let mut author = Author::written(&scene.store, "r", &[1]).await;
+    scene.memory.plan(|asked| asked.is_conditional.then_some(Fault::DoneBut(412, "PreconditionFailed")));
+    author.write(&scene.store, 1).await;
+    let start = Author::new("new", 2);
+    append_to(&scene.store, &start.next(3)).await.unwrap();
+    scene.memory.no_plan();
+    author.is_kept(&scene.store, "after 412 for a write that was done").await;
+}
+
+/// A server that never decides: the call ends, and says that nothing was written.
+#[tokio::test]
+async fn a_server_that_never_decides_is_given_up() {
+    let scene = Scene::new().await;
+    let author = Author::written(&scene.store, "r", &[1]).await;
+    scene
+        .memory
+        .plan(|asked| asked.is_conditional.then_some(Fault::Refuse(409, "ConditionalRequestConflict")));
+    let before = scene.memory.requests();
+    let error = append_to(&scene.store, &author.next(1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(scene.memory.requests() - before < 30, "no storm of requests");
+    scene.memory.no_plan();
+    author.is_kept(&scene.store, "after giving up").await;
+}
+
+/// A prune that ends at any request leaves a log that is whole, before the cut or after it; called again it is done.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_prune_that_ends_at_any_request_can_be_called_again() {
+    // At a base of its own, in the middle of an object, with a base given, and within the first object.
+    for (counts, at, is_base) in [
+        (&[1, 1, 1, 1, 1, 1][..], 4, true),
+        (&[2, 5, 3], 6, false),
+        (&[2, 5, 3], 4, true),
+        (&[6, 2], 3, false),
+    ] {
+        let prepare = move || async move {
+            let scene = Scene::new().await;
+            let author = Author::written(&scene.store, "r", counts).await;
+            let base = (!is_base).then(|| author.as_base(at));
+            (scene, author, PruneCut { at: Seq::new(at), base })
+        };
+        let (scene, author, cut) = prepare().await;
+        let requests = count(&scene, || scene.store.prune(&author.key, cut)).await;
+        for is_once in [true, false] {
+            at_each(requests, if is_once { faults() } else { ends() }, |number, fault| async move {
+                let what = format!("{counts:?} cut at {at}, {fault:?} at request {number}, once: {is_once}");
+                let (scene, mut author, cut) = prepare().await;
+                scene.fault_at(number, &fault, is_once);
+                let said = scene.store.prune(&author.key, cut.clone()).await;
+                scene.memory.no_plan();
+                assert!(!is_once || said.is_ok(), "{what}: one fault is overcome: {said:?}");
+                let fresh = scene.another();
+                let found = fresh.head(&author.key).await.unwrap().unwrap();
+                assert!([0, at].contains(&found.first.get()), "{what}: before the cut or after it");
+                for seq in found.first.get()..=found.seq.get() {
+                    let loaded = fresh.load(&author.key, At::Seq(Seq::new(seq))).await;
+                    assert!(loaded.is_ok(), "{what}: the log is whole: {loaded:?}");
+                }
+                let history = fresh.history(&author.key, Page::first(100)).await;
+                let kept = history.map(|page| page.items.len() as u64).unwrap_or_default();
+                assert_eq!(kept, found.seq.get() - found.first.get() + 1, "{what}: the history is whole");
+                fresh
+                    .prune(&author.key, cut.clone())
+                    .await
+                    .unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
+                author.pruned(at, cut.base);
+                author.is_kept(&fresh, &what).await;
+                author.write(&scene.store, 1).await;
+                author.is_kept(&scene.store, &what).await;
+            })
+            .await;
+        }
+    }
+}
+
+/// A purge that ends at any request leaves the run or no run; called again it is done, and the id can be used again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_purge_that_ends_at_any_request_can_be_called_again() {
+    let prepare = || async {
+        let scene = Scene::new().await;
+        let author = Author::written(&scene.store, "r", &[1, 2, 1]).await;
+        (scene, author)
+    };
+    let (scene, author) = prepare().await;
+    let requests = count(&scene, || scene.store.purge(&author.key)).await;
+    for is_once in [true, false] {
+        at_each(requests, if is_once { faults() } else { ends() }, |number, fault| async move {
+            let what = format!("{fault:?} at request {number}, once: {is_once}");
+            let (scene, mut author) = prepare().await;
+            scene.fault_at(number, &fault, is_once);
+            let said = scene.store.purge(&author.key).await;
+            scene.memory.no_plan();
+            assert!(!is_once || said.is_ok(), "{what}: one fault is overcome: {said:?}");
+            let fresh = scene.another();
+            if fresh.head(&author.key).await.unwrap().is_some() {
+                assert!(said.is_err(), "{what}: the run is there, and was said to be purged");
+                author.is_kept(&fresh, &what).await;
+            }
+            let late = author.next(1);
+            fresh.purge(&author.key).await.unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
+            assert_eq!(fresh.purge(&author.key).await.unwrap(), Purged::default(), "{what}: nothing is left");
+            let refused = append_to(&scene.store, &late).await.unwrap_err();
+            assert_eq!(refused.actual_head(), Some(None), "{what}: a late append: {refused:?}");
+            author.records.clear();
+            author.is_kept(&fresh, &what).await;
+            author.write(&scene.store, 2).await;
+            author.is_kept(&fresh, &what).await;
+        })
+        .await;
+    }
+}

@@ -1,0 +1,111 @@
+//! The index: it never lacks a run that has a log, its stale entries go, and it can be made anew.
+
+use std::time::Duration;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{CheckpointStore as _, Order, Page, RunQuery};
+use ferrata_store_s3::S3Store;
+
+use crate::author::{Author, append_to, every_run};
+use crate::memory::{Fault, Memory};
+use crate::raw::Raw;
+
+async fn scene() -> (Memory, S3Store) {
+    let memory = Memory::start().await;
+    let store = Raw::on(&memory).store();
+    (memory, store)
+}
+
+const INDEX: &str = "some/prefix/index";
+
+/// Whatever is deleted of the index, mending brings back, and changes nothing that is right.
+#[tokio::test]
+async fn a_lost_index_is_made_anew_from_the_logs() {
+    let (memory, store) = scene().await;
+    let mut logs = Vec::new();
+    for n in 0..5 {
+        let mut log = Author::written(&store, &format!("r-{n}"), &[1, 2]).await;
+        if n % 2 == 0 {
+            let end = log.next_in(1, RunStatus::Completed);
+            append_to(&store, &end).await.unwrap();
+            log.took(&end);
+        }
+        logs.push(log);
+    }
+    let whole = store.mend().await.unwrap();
+    assert_eq!((whole.runs, whole.indexed, whole.unreadable), (5, 0, 0), "nothing was to be done: {whole:?}");
+    for gone in [0..1, 1..2, 2..3, 3..4, 4..5, 0..5] {
+        let gone = &memory.keys(INDEX)[gone];
+        memory.objects().retain(|key, _| !gone.contains(key));
+        let fresh = Raw::on(&memory).store();
+        assert!(every_run(&fresh).await.len() < 5, "the index lacks {gone:?}");
+        let mended = fresh.mend().await.unwrap();
+        assert_eq!((mended.runs, mended.indexed), (5, gone.len() as u64), "{mended:?}");
+        for log in &logs {
+            log.is_kept(&fresh, "after mending").await;
+        }
+    }
+}
+
+/// Nothing of a run that never was, or of a state that is past, is listed; and the entries go once they are old.
+#[tokio::test]
+async fn stale_entries_are_passed_over_and_go() {
+    let (memory, store) = scene().await;
+    let mut log = Author::written(&store, "r", &[1]).await;
+    // A writer that loses leaves nothing; one that dies before its log leaves an entry.
+    let late = log.next_in(1, RunStatus::Failed);
+    log.write(&Raw::on(&memory).store(), 1).await;
+    append_to(&store, &late).await.unwrap_err();
+    let dying = Raw::on(&memory).store();
+    for append in [Author::new("never", 3).next(1), log.next_in(1, RunStatus::Cancelled)] {
+        memory.plan(|asked| (asked.is_conditional || asked.method == "DELETE").then_some(Fault::HangUp));
+        append_to(&dying, &append).await.unwrap_err();
+        memory.no_plan();
+    }
+    let count = || memory.keys(INDEX).len();
+    assert_eq!(count(), 3, "{:?}", memory.keys(INDEX));
+    log.is_kept(&store, "with stale entries").await;
+    assert_eq!(count(), 3, "what is young may still be needed");
+
+    // The run ends; its entry among the live goes at once, and the others when nobody can need them.
+    let end = log.next_in(1, RunStatus::Completed);
+    append_to(&store, &end).await.unwrap();
+    log.took(&end);
+    memory.advance(Duration::from_secs(2 * 60 * 60));
+    log.is_kept(&store, "when they are old").await;
+    assert_eq!(memory.keys(INDEX).len(), 1, "one run, one entry: {:?}", memory.keys(INDEX));
+}
+
+/// While a run goes back and forth between finished and not, every listing shows it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_run_that_changes_its_status_is_in_every_listing() {
+    let (memory, store) = scene().await;
+    let mut log = Author::written(&store, "restless", &[1]).await;
+    for n in 0..20 {
+        Author::written(&store, &format!("other-{n}"), &[1]).await;
+    }
+    let key = log.key.clone();
+    let writer = async {
+        for n in 0..40 {
+            let status = [RunStatus::Failed, RunStatus::InProgress][n % 2];
+            let append = log.next_in(1, status);
+            append_to(&store, &append).await.unwrap();
+            log.took(&append);
+        }
+    };
+    let reader = Raw::on(&memory).store();
+    let reading = async {
+        loop {
+            for order in [Order::NewestFirst, Order::OldestFirst] {
+                let page = Page::first(1_000).with_order(order);
+                let listed = reader.runs(&RunQuery::default(), page).await.unwrap().items;
+                assert_eq!(listed.iter().filter(|head| head.run == key).count(), 1, "listed once, {order:?}");
+            }
+        }
+    };
+    tokio::select! {
+        () = writer => {}
+        () = reading => {}
+    }
+    log.is_kept(&store, "in the end").await;
+}

@@ -1,0 +1,103 @@
+//! Places for tests: a prefix of its own on a server, and what may be done to it behind the store's back.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
+use ferrata_store_conformance::{Damage, Space, StoreFactory};
+use ferrata_store_s3::{S3Options, S3Store};
+use ferrata_test_servers::{Service, service_url};
+
+use crate::memory::{ACCESS_KEY, BUCKET, Memory, SECRET_KEY};
+use crate::raw::Raw;
+
+/// Makes a client of the one user.
+pub(crate) fn client(endpoint: &str, secret: &str) -> Client {
+    let http = aws_smithy_http_client::Builder::new().build_http();
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .credentials_provider(Credentials::new(ACCESS_KEY, secret, None, None, "test"))
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(endpoint)
+        .force_path_style(true)
+        .http_client(http);
+    Client::from_conf(config.build())
+}
+
+impl Raw {
+    /// Opens a store here, as a process of its own would.
+    pub(crate) fn store(&self) -> S3Store {
+        let client = Client::from_conf(self.client.config().clone());
+        let mut options = S3Options::default();
+        if self.bucket != BUCKET {
+            // A shared server is slow, and the suite sets up some 300 times; one test there probes in full.
+            options = options.with_probe_rounds(NonZeroUsize::MIN).with_probe_writers(NonZeroUsize::MIN);
+        }
+        S3Store::with_client(client, self.bucket, &self.prefix, options).unwrap()
+    }
+
+    /// A prefix on the server in this process.
+    pub(crate) fn on(memory: &Memory) -> Self {
+        let client = client(&memory.endpoint(), SECRET_KEY);
+        Self { client, bucket: BUCKET, prefix: "some/prefix".into() }
+    }
+
+    /// A prefix of its own on the server that the variable names.
+    pub(crate) async fn on_server() -> Self {
+        let client = client(&service_url(Service::S3), SECRET_KEY);
+        let bucket = "ferrata-tests";
+        // It is there already, unless this test is the first.
+        let _made = client.create_bucket().bucket(bucket).send().await;
+        let prefix = RandomIds::new().next(SystemClock::new().now()).to_string();
+        Self { client, bucket, prefix }
+    }
+}
+
+/// A server in this process for each test.
+pub(crate) struct InProcess;
+
+#[async_trait]
+impl StoreFactory for InProcess {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Raw::on(&Memory::start().await))
+    }
+
+    /// The random calls are some ten thousand requests, each signed and checked in a build without optimisation.
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(300)
+    }
+}
+
+/// A prefix of its own on a shared server for each test.
+pub(crate) struct OnServer;
+
+#[async_trait]
+impl StoreFactory for OnServer {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Raw::on_server().await)
+    }
+
+    fn deadline(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+}
+
+#[async_trait]
+impl Space for Raw {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        Arc::new(self.store())
+    }
+
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        Raw::damage(self, run, damage).await
+    }
+
+    async fn remove(&self) {
+        self.clear().await;
+    }
+}

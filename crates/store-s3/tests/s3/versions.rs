@@ -1,0 +1,67 @@
+//! What only a real server shows: its conditional writes are sound, and a purge leaves no version in a bucket that keeps them.
+
+use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
+use ferrata_core::Seq;
+use ferrata_core::store::{CheckpointStore as _, PruneCut};
+use ferrata_store_s3::{S3Options, S3Store};
+use ferrata_test_servers::{Service, service_url};
+
+use crate::author::Author;
+use crate::memory::SECRET_KEY;
+use crate::raw::Raw;
+use crate::spaces::client;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
+async fn the_server_keeps_conditional_writes_apart() {
+    let raw = Raw::on_server().await;
+    let store =
+        S3Store::with_client(raw.client.clone(), raw.bucket, &raw.prefix, S3Options::default()).unwrap();
+    for _ in 0..5 {
+        store.setup().await.unwrap();
+    }
+    raw.clear().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
+async fn a_purge_leaves_no_version_of_a_run() {
+    let raw = Raw {
+        client: client(&service_url(Service::S3), SECRET_KEY),
+        bucket: "ferrata-tests-versions",
+        prefix: Raw::on_server().await.prefix,
+    };
+    // It is there already, unless this test is the first.
+    let _made = raw.client.create_bucket().bucket(raw.bucket).send().await;
+    let versioning = VersioningConfiguration::builder().status(BucketVersioningStatus::Enabled).build();
+    let request = raw.client.put_bucket_versioning().bucket(raw.bucket);
+    request.versioning_configuration(versioning).send().await.unwrap();
+
+    let store = raw.store();
+    store.setup().await.unwrap();
+    let mut log = Author::written(&store, "r", &[1, 2, 4, 2]).await;
+    let other = Author::written(&store, "other", &[1, 1]).await;
+    store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
+    log.pruned(4, None);
+    log.is_kept(&store, "in a bucket with versions").await;
+    assert_eq!(store.purge(&log.key).await.unwrap().records, 5);
+    log.records.clear();
+    log.is_kept(&store, "after the purge").await;
+    other.is_kept(&store, "after the purge of another").await;
+
+    let prefix = format!("{}/log/default/r/", raw.prefix);
+    let listed = raw.client.list_object_versions().bucket(raw.bucket).prefix(prefix).send().await.unwrap();
+    assert!(listed.delete_markers().is_empty(), "no mark of a deletion is left");
+    for version in listed.versions() {
+        assert_eq!(
+            version.size(),
+            Some(18),
+            "only marks are left, which hold nothing of the run: {version:?}"
+        );
+    }
+    log.write(&store, 2).await;
+    log.is_kept(&store, "in its new life").await;
+    store.purge(&log.key).await.unwrap();
+    store.purge(&other.key).await.unwrap();
+    raw.clear().await;
+}
