@@ -124,4 +124,7 @@ mod pages {
 
     #[doc = include_str!("../../../docs/durability.md")]
     struct Durability;
+
+    #[doc = include_str!("../../../docs/history.md")]
+    struct History;
 }

@@ -241,6 +241,7 @@ async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
 async fn a_checkpoint_of_any_run_is_json_and_back() {
     let mut kinds = std::collections::BTreeSet::new();
     let mut statuses = std::collections::BTreeSet::new();
+    let mut fields = std::collections::BTreeSet::new();
     for seed in seeds(60) {
         let store = Life::of(seed).live().await;
         let runtime = Runtime::builder(store.clone()).build().await.unwrap();
@@ -248,6 +249,7 @@ async fn a_checkpoint_of_any_run_is_json_and_back() {
             let there = runtime.checkpoint(&key("r"), Seq::new(seq)).await.unwrap();
             let text = serde_json::to_string(&there).unwrap();
             assert_eq!(serde_json::from_str::<Checkpoint>(&text).unwrap(), there, "seed {seed} at {seq}");
+            named(&serde_json::to_value(&there).unwrap(), "", &mut fields);
             kinds.insert(format!("{:?}", there.kind));
             statuses.insert(there.status.to_string());
         }
@@ -260,6 +262,26 @@ async fn a_checkpoint_of_any_run_is_json_and_back() {
         assert!(kinds.contains(kind), "no life has a record of kind {kind}: {kinds:?}");
     }
     assert!(statuses.len() >= 5, "{statuses:?}");
+    let page = include_str!("../../../../docs/checkpoints.md");
+    for field in &fields {
+        assert!(page.contains(&format!("`{field}`")), "docs/checkpoints.md does not tell of `{field}`");
+    }
+    assert!(fields.len() > 40, "{fields:?}");
+}
+
+/// Collects the names of the fields, but for those that a run's own data has.
+fn named(value: &serde_json::Value, of: &str, fields: &mut std::collections::BTreeSet<String>) {
+    match value {
+        serde_json::Value::Array(items) => items.iter().for_each(|item| named(item, of, fields)),
+        serde_json::Value::Object(map) => {
+            let own = ["state", "input", "results", "visited", "labels", "gates", "item", "expects"];
+            for (name, inner) in map.iter().filter(|_| !own.contains(&of)) {
+                fields.insert(name.clone());
+                named(inner, name, fields);
+            }
+        }
+        _ => {}
+    }
 }
 
 #[tokio::test]
