@@ -79,6 +79,34 @@ async fn a_copy_of_a_pruned_run_is_what_was_kept_numbered_anew() {
     }
 }
 
+/// Records are numbered anew by an import, so it must not take one for the next that is not.
+#[tokio::test]
+async fn a_file_with_a_hole_is_refused() {
+    let life = Life::of(0).finely();
+    let store = life.live().await;
+    let runtime = plain(&store).await;
+    let text = runtime.export(&key("r")).await.unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let count = lines.len() - 1;
+    lines[0] = lines[0].replace(&format!("\"records\":{count}"), &format!("\"records\":{}", count - 1));
+    for gone in [2, 3, count - 1] {
+        let mut lines = lines.clone();
+        lines.remove(gone);
+        let text = lines.join("\n");
+        let error = runtime.import(&text, Some(key("copy"))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(
+            error.to_string().contains(&format!("line {} of the file does not follow", gone + 1)),
+            "{error}"
+        );
+    }
+    assert!(runtime.head(&key("copy")).await.unwrap().is_none());
+    // Without its first records it is the file of a pruned run whose first record is no base.
+    lines.remove(1);
+    let error = runtime.import(&lines.join("\n"), Some(key("copy"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
 /// A pinned record has another number in the copy of a pruned run. The pin used to name the old one, so that the next prune took
 /// the record that it was to keep.
 #[tokio::test]

@@ -103,6 +103,10 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
         };
         let record = Record { header: line.h, body };
         record.verify(&title.run)?;
+        // Records are numbered anew, which would hide that one is missing.
+        if !walk::goes_on(records.last().map(|before: &Record| before.header.head()), &record.header) {
+            return Err(refuse(at, "does not follow the one before it"));
+        }
         records.push(record);
     }
     if records.len() as u64 != title.records {
