@@ -199,9 +199,10 @@ impl Life {
             builder = builder.on_failure();
         }
         builder
-            .node("turn", async |_cx, _s| Ok(Update::none()))
-            .route("turn", [back.clone(), end.to_owned()], move |_s, cx| {
-                if cx.visit().get() < rounds { Route::to(back.as_str()) } else { Route::to(end) }
+            .node("turn", async |cx, _s| Ok(Context::update().set("turns", cx.visit().get())))
+            .route("turn", [back.clone(), end.to_owned()], move |s, _cx| match s.get::<u32>("turns") {
+                Ok(Some(turns)) if turns >= rounds => Route::to(end),
+                _ => Route::to(back.as_str()),
             })
             .node(end, move |_cx: NodeContext, _s: Draft<Context>| async move {
                 if doomed { Err("doomed".into()) } else { Ok(Context::update().set("ended", true)) }

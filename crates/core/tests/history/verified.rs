@@ -1,7 +1,8 @@
 //! A graph that did not change would have done the same, whatever the run; one that did is found out, at the record.
 
-use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
 use ferrata_core::testing::verify_golden;
 
@@ -78,4 +79,36 @@ async fn a_changed_graph_is_found_out_at_every_frequency() {
         }
     }
     assert!(found.iter().all(|found| *found >= 40), "{found:?}");
+}
+
+/// In a record of many activations the state between them is not known. That a node or an edge is gone is found all the same.
+#[tokio::test]
+async fn what_is_gone_is_found_within_a_record_of_many() {
+    let chain = |order: &[&str]| {
+        let mut builder = Graph::<Context>::builder("chain").entry(order[0]);
+        for node in order {
+            builder = builder.node(*node, async |_cx, _s| Ok(()));
+        }
+        for pair in order.windows(2) {
+            builder = builder.edge(pair[0], pair[1]);
+        }
+        builder.build().unwrap()
+    };
+    let graph = chain(&["a", "b", "c", "d", "e"]);
+    let store = MemoryStore::new();
+    let runtime = plain(&store).await;
+    let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::StatusChangeOnly);
+    runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap().wait().await.unwrap();
+    let same = runtime.verify(&graph, &key("r")).await.unwrap();
+    assert_eq!((same.checked, same.unchecked, same.divergence), (1, 4, None));
+    for (order, node, says) in [
+        (&["a", "b", "d", "e"][..], "b", "it led to c, and no edge leads there any more"),
+        (&["a", "c", "b", "d", "e"], "a", "it led to b, and no edge leads there any more"),
+        (&["a"], "a", "it led to b, and no edge leads there any more"),
+        (&["x"], "a", "the graph has no such node any more"),
+    ] {
+        let found = runtime.verify(&chain(order), &key("r")).await.unwrap().divergence.unwrap();
+        assert_eq!(found.node.as_ref().map(|node| node.as_str()), Some(node), "{found}");
+        assert!(found.what.contains(says), "{found}");
+    }
 }
