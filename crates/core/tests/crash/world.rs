@@ -144,6 +144,13 @@ impl World {
     pub(crate) async fn close(&self, state: Context) -> serde_json::Value {
         *self.stored.lock().unwrap() = Stored::load(&self.store, &Self::key()).await;
         self.check_chain().await;
+        // Whatever happened, the same graph would have gone the same way.
+        let (_, runtime) = self.process(FaultPlan::new()).await;
+        let verified = runtime.verify(&self.graph, &Self::key()).await.unwrap();
+        if let Some(divergence) = verified.divergence {
+            panic!("{}: {divergence}", self.label);
+        }
+        self.ledger.life.fetch_sub(1, Ordering::SeqCst);
         let mut state = serde_json::to_value(state).unwrap();
         if let Some(trace) = state["trace"].as_array_mut() {
             trace.sort_by_key(ToString::to_string);

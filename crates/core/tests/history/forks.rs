@@ -42,6 +42,8 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             }
             let fork = fork.unwrap_or_else(|error| panic!("{label}: {error}"));
             let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
+            let verified = runtime.verify(&graph, &key(&format!("f{nth}"))).await.unwrap();
+            assert_eq!(verified.divergence, None, "{label}");
             if status == RunStatus::Failed {
                 other.retry(&run).await.unwrap();
             }
@@ -51,6 +53,9 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             let handle = other.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
             let itself = end(life.go_on(&[&other], &graph, handle, false).await);
             assert_eq!(forked, itself, "{label}");
+            // Retried or edited, it is still what the graph would do.
+            let verified = other.verify(&graph, &run).await.unwrap();
+            assert_eq!(verified.divergence, None, "{label}");
             forks += 1;
         }
         assert_eq!(records(&store, &run).await, log.records, "seed {seed}: the source");

@@ -369,6 +369,12 @@ async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
         assert_eq!(sweep().await.records, 0);
         assert_eq!(runtime.checkpoint(&run, Seq::new(4)).await.unwrap().state, pinned);
     }
+    // They are not its fork's.
+    let last = Seq::new(last(&world.store, &run).await);
+    runtime.fork(&graph, &run, last).id("f").start_at("n3").await.unwrap().wait().await.unwrap();
+    let keep_one = RetentionPolicy::keep_all().keep_last(1);
+    assert!(runtime.apply_retention(&key("f"), &keep_one).await.unwrap().0 > 5);
+    runtime.purge(&key("f")).await.unwrap();
     runtime.unpin(&run, Seq::new(4)).await.unwrap();
     assert_eq!(sweep().await.records, 2);
     runtime.unpin(&run, Seq::new(6)).await.unwrap();
