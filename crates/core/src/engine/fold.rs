@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::RunKey;
 use crate::record::body::{Event, Resolution, SignalKind};
-use crate::record::{Record, RecordHeader, codec};
+use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
 /// A run as of some record, without the user's type.
@@ -140,6 +140,9 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Pause { .. } if machine.paused.is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
         }
+        SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
+        }
         SignalKind::Pin { seq } if machine.pins.contains(seq) => {
             refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
         }
@@ -155,7 +158,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Cancel { .. } if machine.cancel.is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
         }
-        SignalKind::Retry { .. } if status != crate::record::RunStatus::Failed => {
+        SignalKind::Retry { .. } if status != RunStatus::Failed => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
         }
         SignalKind::Retry { .. } if machine.is_over() => {
