@@ -14,11 +14,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ferrata::prelude::*;
-use ferrata::state::{Channels, Patch};
-use ferrata::store::At;
-use ferrata::{CheckpointStore, RunId, RunKey};
+use ferrata::{Position, RunId, RunKey};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use tokio::task::spawn_blocking;
 
 const USAGE: &str = "\
@@ -54,7 +51,7 @@ struct Turn {
 
 fn graph() -> Result<Graph<Chat>, Box<dyn Error>> {
     let graph = Graph::<Chat>::builder("chat")
-        // One record holds that the message was taken and what it did to the state: so no crash comes in between.
+        // That a message was taken is recorded before this is called: after a crash, it is called with the same message again.
         .conversation("talk", ["end"], Conversation::new().exit_on(QUIT), async |_cx, s, said: String| {
             let words = said.split_whitespace().count() as u64;
             let answer = format!("{words} words, {} in all", s.words + words);
@@ -173,7 +170,7 @@ impl Talk {
 
     /// Shows the turns that were not shown yet, as the store has them; who has just said something sees that already.
     async fn show(&self, seen: &mut usize, own: Option<&str>) -> Result<(), Box<dyn Error>> {
-        let chat = stored(&**self.runtime.store(), &self.key).await?;
+        let chat = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
         for turn in chat.turns.iter().skip(*seen) {
             if own != Some(&turn.said) {
                 println!("you: {}", turn.said);
@@ -183,30 +180,4 @@ impl Talk {
         *seen = chat.turns.len();
         Ok(())
     }
-}
-
-/// What this program needs of a record's body.
-#[derive(Deserialize)]
-struct Body {
-    base: Option<Base>,
-    patch: Option<Patch>,
-}
-
-#[derive(Deserialize)]
-struct Base {
-    state: Box<RawValue>,
-}
-
-/// Reads the state of a run at rest: a store loads the newest full state and the records after it, which say what changed.
-async fn stored(store: &dyn CheckpointStore, run: &RunKey) -> Result<Chat, Box<dyn Error>> {
-    let mut channels = Channels::new();
-    for (place, record) in store.load(run, At::Latest).await?.unwrap_or_default().iter().enumerate() {
-        let body: Body = serde_json::from_slice(&record.body)?;
-        match (place, body.base, body.patch) {
-            (0, Some(base), _) => channels = Channels::from_json(base.state.get())?,
-            (_, _, Some(patch)) => channels.apply(&patch)?,
-            _ => {}
-        }
-    }
-    Ok(serde_json::from_str(&channels.to_json()?)?)
 }

@@ -101,7 +101,27 @@ pub use ferrata_store_s3::{S3Options, S3Store};
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The programs of the page on replanning, too.
+/// The programs of the pages, too.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/replanning.md")]
-struct Replanning;
+mod pages {
+    #[doc = include_str!("../../../docs/replanning.md")]
+    struct Replanning;
+
+    #[doc = include_str!("../../../docs/questions.md")]
+    struct Questions;
+
+    #[doc = include_str!("../../../docs/conversations.md")]
+    struct Conversations;
+
+    #[doc = include_str!("../../../docs/steps.md")]
+    struct Steps;
+
+    #[doc = include_str!("../../../docs/timers.md")]
+    struct Timers;
+
+    #[doc = include_str!("../../../docs/control.md")]
+    struct Control;
+
+    #[doc = include_str!("../../../docs/durability.md")]
+    struct Durability;
+}

@@ -69,6 +69,8 @@ CREATE TABLE IF NOT EXISTS {records} (
     body    bytea    NOT NULL,
     CONSTRAINT {prefix}records_pkey PRIMARY KEY (run, seq)
 );
+-- Where a load begins: without it, the server may read a whole run to find its newest base.
+CREATE INDEX IF NOT EXISTS {prefix}records_bases ON {records} (run, seq) WHERE base;
 -- Bodies too long for a page are kept out of line and not compressed: the library does that itself, if it is to be done.
 ALTER TABLE {records} ALTER COLUMN body SET STORAGE EXTERNAL;
 

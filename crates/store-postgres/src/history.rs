@@ -23,21 +23,24 @@ pub(crate) struct Histories {
 }
 
 /// Writes a statement that lists at most `$4` headers after the record `$3`, if one is given.
+///
+/// The numbers of a run are dense, so a page is a range of the key: the server has no way to read more than it returns. A
+/// `LIMIT` would let it sort the whole run. `first_seq` leaves out what a prune that has not ended is about to remove.
 pub(crate) fn statement(order: Order) -> String {
-    let (after, direction) = match order {
-        Order::NewestFirst => ("<", "DESC"),
-        Order::OldestFirst => (">", "ASC"),
-    };
-    // Comparing with a position that is always there keeps the search within the key. `first_seq` leaves out what a prune
-    // that has not ended yet is about to remove.
-    let start = match order {
-        Order::NewestFirst => "coalesce($3::int8, r.seq + 1)",
-        Order::OldestFirst => "coalesce($3::int8, r.first_seq - 1)",
+    let (range, direction) = match order {
+        Order::NewestFirst => {
+            let before = "coalesce($3::int8, r.seq + 1)";
+            (format!("c.seq < {before} AND c.seq >= {before} - $4"), "DESC")
+        }
+        Order::OldestFirst => {
+            // A cursor from before a prune goes on at what is kept; `greatest` passes over a cursor that is none.
+            let after = "greatest($3::int8, r.first_seq - 1)";
+            (format!("c.seq > {after} AND c.seq <= {after} + $4"), "ASC")
+        }
     };
     format!(
         "SELECT r.first_seq, r.seq, {HEADER} FROM {{runs}} r \
-         LEFT JOIN LATERAL (SELECT * FROM {{records}} c WHERE c.run = r.key AND c.seq {after} {start} \
-             AND c.seq >= r.first_seq ORDER BY c.seq {direction} LIMIT $4) c ON true \
+         LEFT JOIN {{records}} c ON c.run = r.key AND {range} AND c.seq >= r.first_seq \
          WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq {direction}"
     )
 }

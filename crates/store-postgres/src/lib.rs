@@ -1,4 +1,40 @@
 //! Keeps the runs of [Ferrata](ferrata_core) in tables of a PostgreSQL database, version 14 or later.
+//!
+//! For services that have one anyway: any number of processes share it, and a node's own work in the database can commit
+//! together with its record.
+//!
+//! ```no_run
+//! use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store_postgres::{PostgresOptions, PostgresStore};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let store = PostgresStore::from_url("postgres://me@localhost/app", PostgresOptions::default())?;
+//! store.setup().await?;
+//! assert!(store.runs(&RunQuery::default(), Page::default()).await?.items.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guarantees
+//!
+//! - **Durable** as the server is: an append is acknowledged after its commit. `setup` warns of a server that acknowledges
+//!   commits before they are on its disk.
+//! - **Whole.** A batch of any number of runs is one statement, and one round trip.
+//! - **One winner**, under READ COMMITTED, by a comparison with the run's row while it is locked. Batches that share runs take
+//!   the locks in one order, so none is ever the victim of a deadlock.
+//! - **Honest about failure.** A connection lost in the middle of an append is
+//!   [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate), and nothing is sent twice behind the caller's back.
+//! - **The server's clock** alone decides who is alive and what is due.
+//!
+//! # Limits
+//!
+//! - 256 MiB of bodies in one entry of a batch.
+//! - Within a tokio runtime only, as the driver is.
+//! - Behind a pooler that shares connections by transaction see [`PostgresOptions::prepared`] and
+//!   [`PostgresOptions::listen_url`].
+//!
+//! `docs/store-postgres.md` has the tables column by column, the costs, tuning and operations.
 
 mod append;
 mod batch;

@@ -25,8 +25,8 @@ pub(crate) struct Loading {
 
 /// Writes a statement that loads up to `at`, an expression.
 ///
-/// It returns a row also when there is no record to load, so that a run without is told from no run. The base is found by
-/// going back from the position through the key: no further than what is to be read anyway.
+/// It returns a row also when there is no record to load, so that a run without is told from no run. The base is found in the
+/// index of bases.
 pub(crate) fn statement(at: &str) -> String {
     format!(
         "SELECT r.first_seq, r.seq, a.seq, {HEADER}, c.body \
@@ -100,3 +100,6 @@ fn missing(at: At) -> Error {
 fn corrupt(seq: Seq, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup")).with_seq(seq)
 }
+
+#[cfg(test)]
+mod tests;

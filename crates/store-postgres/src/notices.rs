@@ -171,8 +171,8 @@ async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut
         }
         Ok(())
     };
+    // The pool goes with its connection, without a farewell for which a dead one would have to be waited for.
     let heard: Result<(), sqlx::Error> = listening.await;
-    pool.close().await;
     heard.err().unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
 }
 

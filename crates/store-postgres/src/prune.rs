@@ -23,6 +23,7 @@ const BEFORE: usize = 3;
 pub(crate) struct Removing {
     pub(crate) cut: Sql,
     pub(crate) prune: Sql,
+    pub(crate) find: Sql,
     pub(crate) purge_run: Sql,
     pub(crate) purge_records: Sql,
 }
@@ -48,11 +49,15 @@ pub(crate) const PRUNE_SQL: &str = "\
         RETURNING octet_length(c.body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 
-pub(crate) const PURGE_RUN: &str = "DELETE FROM {runs} WHERE tenant = $1 AND run = $2 RETURNING key";
+pub(crate) const FIND: &str = "SELECT key FROM {runs} WHERE tenant = $1 AND run = $2";
+
+/// By the key, which no other life of the run has: a purge that reaches the server late, after its caller has given it up,
+/// removes what it was meant for and nothing that was started since.
+pub(crate) const PURGE_RUN: &str = "DELETE FROM {runs} WHERE key = $1";
 
 /// A statement of its own: it sees also what an append wrote while the one before waited for it.
 pub(crate) const PURGE_RECORDS: &str = "\
-    WITH gone AS (DELETE FROM {records} WHERE run = ANY($1) RETURNING octet_length(body) AS bytes) \
+    WITH gone AS (DELETE FROM {records} WHERE run = $1 RETURNING octet_length(body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 
 impl Removing {
@@ -76,10 +81,14 @@ impl Removing {
     }
 
     pub(crate) async fn purge(&self, db: &Db, run: &RunKey) -> Result<Purged> {
-        let (this, db, key) = (self.clone(), db.clone(), run.clone());
+        let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
+        let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
+        let Some(row) = rows.first() else { return Ok(Purged::default()) };
+        let key = Columns::new(row, 0).next()?;
+        let (this, db) = (self.clone(), db.clone());
         let work = async move {
             let mut connection = db.acquire().await?;
-            let sent = this.purge_on(&mut connection, &key, db.options().prepared).await;
+            let sent = this.purge_on(&mut connection, key, db.options().prepared).await;
             // Purging again is right whatever became of this one.
             let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
             sums(&rows)
@@ -91,14 +100,12 @@ impl Removing {
     async fn purge_on(
         &self,
         connection: &mut PgConnection,
-        run: &RunKey,
+        key: i64,
         prepared: bool,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let mut transaction = connection.begin().await?;
-        let runs = query(&self.purge_run).bind(run.tenant.as_str()).bind(run.run.as_str());
-        let runs = runs.persistent(prepared).fetch_all(&mut *transaction).await?;
-        let keys: Vec<i64> = runs.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        let records = query(&self.purge_records).bind(keys).persistent(prepared);
+        query(&self.purge_run).bind(key).persistent(prepared).execute(&mut *transaction).await?;
+        let records = query(&self.purge_records).bind(key).persistent(prepared);
         let rows = records.fetch_all(&mut *transaction).await?;
         transaction.commit().await?;
         Ok(rows)

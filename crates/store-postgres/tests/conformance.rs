@@ -4,13 +4,17 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use common::Schema;
-use ferrata_core::RunKey;
 use ferrata_core::store::CheckpointStore;
-use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
-use sqlx::Connection as _;
+use ferrata_core::{RunKey, Timestamp};
+use ferrata_store_conformance::{
+    Damage, Group, ModelTest, PROPERTIES, Property, Space, StoreFactory, check, suite,
+};
+use ferrata_store_postgres::PostgresStore;
+use sqlx::{Connection as _, Row as _};
 
 struct Server;
 
@@ -60,8 +64,71 @@ impl Space for Place {
 }
 
 suite!(Server, needs: store_test_postgres = "set STORE_TEST_POSTGRES_URL", without: [
-    clock = "the time is the server's",
+    clock = "the time is the server's; see heartbeats_and_timers_follow_the_servers_clock",
 ]);
+
+struct Frozen;
+
+/// A schema in which the server's clock stands still until it is moved.
+///
+/// The store asks for `statement_timestamp()`, which a session finds in this schema before the server's own.
+struct FrozenPlace(Place);
+
+#[async_trait]
+impl StoreFactory for Frozen {
+    async fn fresh(&self) -> Box<dyn Space> {
+        let schema = Schema::new();
+        schema
+            .execute(
+                "CREATE SCHEMA {schema}; CREATE TABLE {schema}.clock AS SELECT clock_timestamp() AS now;
+                 CREATE FUNCTION {schema}.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+                     AS 'SELECT now FROM {schema}.clock'",
+            )
+            .await;
+        Box::new(FrozenPlace(Place(schema)))
+    }
+}
+
+#[async_trait]
+impl Space for FrozenPlace {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        let schema = &self.0.0;
+        let joint = if schema.url.contains('?') { '&' } else { '?' };
+        let url = format!("{}{joint}options=-c%20search_path%3D{},pg_catalog", schema.url, schema.name);
+        Arc::new(PostgresStore::from_url(&url, schema.options()).unwrap())
+    }
+
+    async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
+        let sql = format!(
+            "UPDATE {}.clock SET now = now + $1 * interval '1 millisecond' \
+             RETURNING floor(extract(epoch FROM now) * 1000)::bigint",
+            self.0.0.name
+        );
+        let mut connection = self.0.0.connection().await;
+        let moved = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(i64::try_from(by.as_millis()).unwrap());
+        let now = moved.fetch_one(&mut connection).await.unwrap().get(0);
+        connection.close().await.unwrap();
+        Some(Timestamp::from_unix_ms(now))
+    }
+
+    async fn remove(&self) {
+        self.0.remove().await;
+    }
+}
+
+/// What the suite says of heartbeats and timers, to the millisecond, with a clock that the test moves.
+#[test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+fn heartbeats_and_timers_follow_the_servers_clock() {
+    let of_the_clock = |property: &&Property| {
+        property.group() == Group::Clock || ["heartbeat", "due"].contains(&property.topic())
+    };
+    let properties: Vec<_> = PROPERTIES.iter().filter(of_the_clock).collect();
+    assert!(properties.iter().filter(|property| property.group() == Group::Clock).count() >= 2);
+    for property in properties {
+        check(&Frozen, property);
+    }
+}
 
 /// More seeds than the suite tries on every store.
 #[test]

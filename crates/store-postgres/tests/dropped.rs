@@ -16,6 +16,7 @@ use common::Schema;
 use common::author::{Author, append, is_kept};
 use ferrata_core::store::CheckpointStore;
 use ferrata_store_postgres::PostgresStore;
+use sqlx::{Executor as _, Row as _};
 
 /// Polls a call this often, letting others go on in between, and drops it.
 async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
@@ -67,4 +68,38 @@ async fn a_connection_is_usable_after_any_dropped_call() {
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn the_same_without_prepared_statements() {
     is_usable_after(false).await;
+}
+
+/// A purge was dropped while it waited in the server; the run was purged by somebody else and started anew. The purge went on
+/// when it could, and took the new life with it, until it was bound to the life that it was meant for.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_late_purge_spares_the_next_life_of_the_run() {
+    let schema = Schema::new();
+    let (store, pool) = (schema.store(), schema.pool(1));
+    store.setup().await.unwrap();
+    let mut author = Author::new("r");
+    append(&store, author.next(3)).await.unwrap();
+    let sql = |text: &str| sqlx::raw_sql(sqlx::AssertSqlSafe(text.replace("{schema}", &schema.name)));
+    let mut holder = pool.begin().await.unwrap();
+    holder.execute(sql("LOCK TABLE {schema}.runs IN EXCLUSIVE MODE")).await.unwrap();
+    let waits = async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'";
+        let mut connection = schema.connection().await;
+        let row = sqlx::query(waiting).bind(&schema.name).fetch_one(&mut connection).await.unwrap();
+        row.get::<i64, _>(0) > 0
+    };
+    tokio::select! {
+        done = store.purge(&author.run) => panic!("the table is locked: {done:?}"),
+        () = common::until("a purge that waits", waits) => {}
+    }
+    holder.execute(sql("DELETE FROM {schema}.records; DELETE FROM {schema}.runs")).await.unwrap();
+    let mut next_life = Author::new("r");
+    store.append_in(&mut holder, next_life.next(2)).await.unwrap();
+    holder.commit().await.unwrap();
+    common::until("the end of the purge", async || !waits().await).await;
+    // Whoever removes records holds the table until the removal is done.
+    schema.execute("BEGIN; LOCK TABLE {schema}.records IN ACCESS EXCLUSIVE MODE; COMMIT").await;
+    is_kept(&store, &next_life).await;
+    schema.remove().await;
 }

@@ -40,6 +40,14 @@ async fn survives(go_down: fn(&Postgres)) {
     let options = schema.options().with_acquire_timeout(Duration::from_secs(2));
     let store = PostgresStore::from_url(&schema.url, options).unwrap();
     store.setup().await.unwrap();
+    // Every append takes a while in the server, so that some are under way whenever it goes down.
+    schema
+        .execute(
+            "CREATE FUNCTION {schema}.linger() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END';
+             CREATE TRIGGER linger AFTER INSERT ON {schema}.records FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
+        )
+        .await;
     let is_over = Arc::new(AtomicBool::new(false));
     let acknowledged = Arc::new(AtomicU64::new(0));
     let doubts = Arc::new(AtomicU64::new(0));
@@ -96,12 +104,13 @@ async fn a_server_that_is_stopped_under_load_loses_and_doubles_nothing() {
 async fn a_server_that_is_down_is_unavailable() {
     let server = start(PostgresOptions::default().with_fsync(false)).await;
     let schema = Schema::at(server.url());
-    let options = schema.options().with_acquire_timeout(Duration::from_millis(300));
+    let options = schema.options().with_acquire_timeout(Duration::from_secs(1));
     let store = PostgresStore::from_url(&schema.url, options.with_connections(NonZeroU32::MIN)).unwrap();
-    store.setup().await.unwrap();
+    schema.store().setup().await.unwrap();
+    let mut author = Author::new("r");
+    retried(async || store.head(&author.run).await).await;
     let down = Arc::clone(&server);
     spawn_blocking(move || down.stop().unwrap()).await.unwrap();
-    let mut author = Author::new("r");
     let entry = author.next(1);
     // The first call may find the dead connection, of which it does not know how far the append came.
     let _ = append(&store, entry.clone()).await.unwrap_err();
@@ -123,13 +132,14 @@ async fn a_server_that_is_down_is_unavailable() {
 )]
 async fn a_full_disk_is_named_and_survived() {
     let disk = std::path::PathBuf::from(std::env::var_os("STORE_TEST_SMALL_DISK").unwrap());
-    let options =
-        PostgresOptions::default().with_dir(disk.join("postgres")).with_setting("max_wal_size", "32MB");
+    let (folder, ballast) = (disk.join("postgres"), disk.join("ballast"));
+    // What a run before this one left, if it failed.
+    let _ = (std::fs::remove_dir_all(&folder), std::fs::remove_file(&ballast));
+    let options = PostgresOptions::default().with_dir(&folder).with_setting("max_wal_size", "32MB");
     let server = start(options.with_setting("min_wal_size", "32MB")).await;
     let schema = Schema::at(server.url());
     let store = schema.store();
     store.setup().await.unwrap();
-    let ballast = disk.join("ballast");
     std::fs::write(&ballast, vec![0; 24 << 20]).unwrap();
     let body: &'static [u8] = vec![7; 1 << 20].leak();
     let mut author = Author::new("r");
@@ -154,4 +164,5 @@ async fn a_full_disk_is_named_and_survived() {
     retried(async || append(&store, entry.clone()).await).await;
     is_kept(&store, &author).await;
     spawn_blocking(move || drop(server)).await.unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
 }

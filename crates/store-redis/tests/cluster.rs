@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::author::{Author, append_one, append_surely, eventually, kind};
 use common::{Place, connect};
-use ferrata_core::ErrorKind;
 use ferrata_core::store::{At, CheckpointStore};
+use ferrata_core::{Clock, ErrorKind, SystemClock};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Redis, RedisCluster, RedisOptions as Server};
 use redis::Value;
@@ -185,6 +185,48 @@ async fn a_node_that_is_killed_and_restarted_keeps_what_it_acknowledged() {
     let authors = writers.join_all().await;
     eventually("a whole cluster", async || store.load(&authors[0].run, At::Latest).await.is_ok()).await;
     for author in authors {
+        author.is_kept(&store).await;
+    }
+}
+
+/// However many runs it has, they wait for it together, once for the reply and once for a connection.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_node_that_hangs_is_waited_for_once() {
+    let cluster = RedisCluster::start(3).unwrap();
+    for node in cluster.nodes() {
+        // So that the others do not call the cluster down meanwhile.
+        Node::of(node).await.ask::<()>(&["CONFIG", "SET", "cluster-node-timeout", "60000"]).await.unwrap();
+    }
+    let place = Place::at(&cluster.url(), true);
+    let timeout = Duration::from_millis(500);
+    let options = place.options().with_response_timeout(timeout).with_connect_timeout(timeout);
+    let store = place.store_with(options);
+    store.setup().await.unwrap();
+    let mut authors: Vec<Author> = (0..120).map(|n| Author::new(&format!("r-{n}"))).collect();
+    for author in &mut authors {
+        author.write(&store, 1).await;
+    }
+    let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
+    // The one that would be asked first where the slots are.
+    let hangs = cluster.nodes().iter().min_by_key(|node| node.port()).unwrap();
+    hangs.suspend().unwrap();
+    let clock = SystemClock::new();
+    for _ in 0..2 {
+        let began = clock.monotonic();
+        let results = store.append(batch.clone()).await;
+        let took = clock.monotonic() - began;
+        assert!(took < 6 * timeout, "{took:?} for a batch of which a third hangs");
+        let failed: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+        assert!((20..60).contains(&failed.len()), "{} of 120 runs are on the node that hangs", failed.len());
+        assert!(failed.iter().all(|error| error.is_retryable()), "{failed:?}");
+    }
+    hangs.resume().unwrap();
+    for (author, append) in authors.iter_mut().zip(batch) {
+        append_surely(&store, &append).await.unwrap();
+        author.took(append);
+    }
+    for author in authors.iter().step_by(10) {
         author.is_kept(&store).await;
     }
 }

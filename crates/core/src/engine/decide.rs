@@ -131,6 +131,7 @@ impl Machine {
         let [fired] = &*done.fired else { return false };
         let target = plan.find(fired.to.as_str());
         fired.items.is_none()
+            && !(plan.counts && self.nodes.iter().any(|node| node.spent))
             && done.skipped.is_empty()
             && target.is_some_and(|to| plan.node(to).join == Join::All)
     }
@@ -241,6 +242,14 @@ impl Machine {
             let name = plan.node(at).name.clone();
             starts.push(if each { Start::Each { each: name } } else { Start::Joined(name) });
         };
+        // Before anybody starts: the round of a join that counted may be over with what has just ended, and its loop's head is
+        // about to start the next.
+        for (local, _) in self.nodes.iter().enumerate().filter(|(_, state)| state.spent) {
+            let at = NodeIx::from_usize(local);
+            if local < plan.nodes.len() && plan.topology.ready(at, false, live) {
+                settled.fresh.push(plan.node(at).name.clone());
+            }
+        }
         let mut failure = None;
         loop {
             let eager = live.waiting_in_order().find_map(|(at, tokens)| match plan.node(at).join {
@@ -268,12 +277,11 @@ impl Machine {
             }
             begin(live, at, false);
         }
-        for (local, _) in self.nodes.iter().enumerate().filter(|(_, state)| state.spent) {
-            let at = NodeIx::from_usize(local);
-            if local < plan.nodes.len() && plan.topology.ready(at, false, live) {
-                settled.fresh.push(plan.node(at).name.clone());
-            }
-        }
+        // Nothing can come late where nothing is left that could send it.
+        settled.spent.retain(|name| {
+            let at = plan.find(name.as_str());
+            !at.is_some_and(|at| plan.topology.ready(at, false, live))
+        });
         settled.start = Some(starts);
         failure
     }

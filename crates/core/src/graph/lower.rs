@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use crate::graph::check::{by_name, check};
 use crate::graph::fingerprint;
 use crate::graph::issue::GraphError;
+use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::outline::Outline;
 use crate::graph::plan::{EdgeIx, EdgePlan, NodePlan, Plan};
@@ -77,6 +78,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             .map(|(at, node)| (node.name.clone(), NodeIx::from_usize(at)))
             .collect(),
         topology: Topology::new(nodes.len(), entry, &pairs),
+        counts: nodes.iter().any(|node| matches!(node.join, Join::AtLeast(_))),
         nodes,
         edges,
         entry,

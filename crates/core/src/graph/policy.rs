@@ -52,11 +52,11 @@ pub struct CheckpointPolicy {
     /// Whether to write when the run fails; true unless set. Without it a failed run looks, after a restart, as it did at its
     /// last checkpoint: its work is done again, and may fail again.
     pub on_failure: bool,
-    /// Whether to write when the run stops for questions; true unless set. Without it a restart asks again, and an answer
-    /// given before is lost.
+    /// Whether to write when the run stops for questions; true unless set. Without it the questions are on record, but the run
+    /// looks as if it were at work in this process: as long as this process lives, no other takes it up.
     pub on_interrupt: bool,
-    /// Whether to write when the run waits for a message; true unless set. Without it a restart goes back to the last
-    /// checkpoint of the conversation.
+    /// Whether to write when the run waits for a message; true unless set. Without it the run looks as if it were at work in this
+    /// process: as long as this process lives, no other takes it up.
     pub on_awaiting_input: bool,
 }
 

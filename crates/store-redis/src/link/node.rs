@@ -22,7 +22,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// One server.
 pub(crate) struct Node {
-    pub(crate) address: Address,
     /// As it is shown: host and port.
     pub(crate) name: String,
     client: Client,
@@ -49,13 +48,13 @@ pub(crate) struct Wait {
 
 impl Node {
     pub(crate) fn new(
-        address: Address,
+        address: &Address,
         client: Client,
         config: AsyncConnectionConfig,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let name = format!("the Redis server {}:{}", address.0, address.1);
-        Self { address, name, client, config, clock, state: Mutex::default() }
+        Self { name, client, config, clock, state: Mutex::default() }
     }
 
     /// Sends calls in one go and returns their replies in order. Each is tried once; a script that the server has lost is

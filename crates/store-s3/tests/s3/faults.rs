@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::store::{CheckpointStore as _, PruneCut, Purged};
+use ferrata_core::store::{At, CheckpointStore as _, Page, PruneCut, Purged};
 use ferrata_core::{Error, ErrorKind, Seq};
 use ferrata_store_s3::S3Store;
 
@@ -266,9 +266,14 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
                 assert!(!is_once || said.is_ok(), "{what}: one fault is overcome: {said:?}");
                 let fresh = scene.another();
                 let found = fresh.head(&author.key).await.unwrap().unwrap();
-                let loaded = fresh.load(&author.key, ferrata_core::store::At::Latest).await;
-                assert!(loaded.is_ok(), "{what}: the log is whole: {loaded:?}");
                 assert!([0, at].contains(&found.first.get()), "{what}: before the cut or after it");
+                for seq in found.first.get()..=found.seq.get() {
+                    let loaded = fresh.load(&author.key, At::Seq(Seq::new(seq))).await;
+                    assert!(loaded.is_ok(), "{what}: the log is whole: {loaded:?}");
+                }
+                let history = fresh.history(&author.key, Page::first(100)).await;
+                let kept = history.map(|page| page.items.len() as u64).unwrap_or_default();
+                assert_eq!(kept, found.seq.get() - found.first.get() + 1, "{what}: the history is whole");
                 fresh
                     .prune(&author.key, cut.clone())
                     .await

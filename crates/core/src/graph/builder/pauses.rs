@@ -73,7 +73,8 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// Adds a conversation: a node that takes one message an activation and comes back to itself, until its policy ends it; then
-    /// it leads to `next`. What a message does to the state and that it was taken are one record.
+    /// it leads to `next`. That a message was taken is recorded before `handle` is called with it; after a crash, `handle` is called with the
+    /// same one again.
     ///
     /// # Examples
     ///

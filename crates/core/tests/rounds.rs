@@ -1,0 +1,73 @@
+//! Joins that count, in loops: what comes late is of its round, and not of the next.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use ferrata_core::graph::{Graph, GraphBuilder, Join, Route};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Reducer};
+use ferrata_core::store::MemoryStore;
+
+/// What else there is in the loop beside the votes of `a` and `b`.
+#[derive(Clone, Copy, Debug)]
+enum Third {
+    /// Nothing: the last vote that comes is the one that is needed.
+    Nobody,
+    /// A vote that may come late.
+    Votes,
+    /// A vote that comes late, behind a node more, and ends the round.
+    VotesLate,
+    /// A node that does not vote, and ends the round.
+    EndsTheRound,
+}
+
+/// Votes three times; two votes are enough.
+fn votes(third: Third) -> Graph<Context> {
+    let mut builder = Graph::<Context>::builder("votes").channel("notes", Reducer::Append);
+    for node in ["open", "a", "b"] {
+        builder = builder.node(node, async |_cx, _s| Ok(()));
+    }
+    builder = builder
+        .node(
+            "close",
+            async |cx, _s| Ok(Context::update().append("notes", [format!("close@{}", cx.visit())])),
+        )
+        .join(Join::AtLeast(2))
+        .entry("open")
+        .edge("open", ["a", "b"])
+        .edge(["a", "b"], "close");
+    let again =
+        |builder: GraphBuilder<Context>, from: &str| {
+            builder.route(from, ["open"], |_s, cx| {
+                if cx.visit().get() < 3 { Route::to("open") } else { Route::none() }
+            })
+        };
+    builder = match third {
+        Third::Nobody => again(builder, "close"),
+        Third::Votes => {
+            again(builder.node("c", async |_cx, _s| Ok(())).edge("open", "c").edge("c", "close"), "close")
+        }
+        Third::VotesLate => {
+            let builder = builder.node("c", async |_cx, _s| Ok(())).node("slow", async |_cx, _s| Ok(()));
+            again(builder.edge("open", "c").edge("c", "slow").edge("slow", "close"), "close")
+        }
+        Third::EndsTheRound => {
+            let builder = builder.node("c", async |_cx, _s| Ok(())).node("slow", async |_cx, _s| Ok(()));
+            let builder = builder.route("close", ["open"], |_s, _cx| Route::none());
+            again(builder.edge("open", "c").edge("c", "slow"), "slow")
+        }
+    };
+    builder.build().unwrap()
+}
+
+/// A join that had counted was only taken for fresh if its round was over before the head of the loop started. Where both came
+/// with one record, every vote of the later rounds was dropped as late, and the run completed as if nobody had voted.
+#[tokio::test]
+async fn a_join_that_counts_counts_again_in_the_next_round() {
+    for third in [Third::Nobody, Third::Votes, Third::VotesLate, Third::EndsTheRound] {
+        let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+        let run = runtime.start(&votes(third), Context::new()).await.unwrap();
+        let state = run.wait().await.unwrap().completed().unwrap();
+        let closed: Vec<String> = state.get("notes").unwrap().unwrap();
+        assert_eq!(closed, ["close@1", "close@2", "close@3"], "{third:?}");
+    }
+}

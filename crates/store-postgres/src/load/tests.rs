@@ -1,0 +1,81 @@
+//! How much of a long run a load and a page of its history read, as the server itself explains it.
+
+use std::time::Duration;
+
+use ferrata_core::store::{CheckpointStore as _, Order};
+use ferrata_core::{Clock as _, IdSource as _, RandomIds, SystemClock};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use super::*;
+use crate::history;
+use crate::names::Names;
+use crate::{PostgresOptions, PostgresStore};
+
+/// Ten runs of ten thousand records, bases at every four thousandth.
+const FILL: &str = "
+    INSERT INTO {runs} (seq, updated, created, id, epoch, format, kind, status, graph, input, tenant, run, workflow, version)
+    SELECT 9999, n, n, gen_random_uuid(), 1, 1, 'n', 'c', gen_random_uuid(), gen_random_uuid(), 'default', 'r-' || n, 'w', '1'
+    FROM generate_series(1, 10) n;
+    INSERT INTO {records} (run, seq, at, id, epoch, crc, format, kind, status, base, body)
+    SELECT r.key, s, s, gen_random_uuid(), 1, 1, 1, 'n', 'p', s % 4000 = 0, repeat('x', 200)::bytea
+    FROM generate_series(0, 9999) s, {runs} r;
+    ANALYZE {runs}; ANALYZE {records}";
+
+/// Returns the plan, and the most rows that a part of it read in all, whether it then used them or not.
+async fn explained(
+    connection: &mut PgConnection,
+    sql: &str,
+    seq: Option<i64>,
+    limit: Option<i64>,
+) -> (String, f64) {
+    let sql: Sql = format!("EXPLAIN (ANALYZE, TIMING OFF) {sql}").into();
+    let mut query = query(&sql).bind("default").bind("r-7");
+    if limit.is_some() {
+        query = query.bind(seq).bind(limit);
+    } else if seq.is_some() {
+        query = query.bind(seq);
+    }
+    let rows = query.persistent(false).fetch_all(connection).await.unwrap();
+    let plan: String = rows.iter().map(|row| row.get::<String, _>(0) + "\n").collect();
+    let numbers = ["(actual rows=", "Rows Removed by Filter: "].into_iter().flat_map(|mark| {
+        let number =
+            |rest: &str| rest.split(|c: char| !c.is_ascii_digit() && c != '.').next()?.parse::<f64>().ok();
+        plan.split(mark).skip(1).filter_map(number).collect::<Vec<_>>()
+    });
+    let most = numbers.fold(0.0, f64::max);
+    (plan, most)
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_long_run_is_read_no_further_than_asked() {
+    let url =
+        std::env::var("STORE_TEST_POSTGRES_URL").expect("set STORE_TEST_POSTGRES_URL to a PostgreSQL server");
+    let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
+    let schema = format!("t_{}", &id[..30]);
+    let options =
+        PostgresOptions::default().with_schema(&schema).with_acquire_timeout(Duration::from_secs(60));
+    let names = Names::new(&schema, "").unwrap();
+    PostgresStore::from_url(&url, options).unwrap().setup().await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(names.fill(FILL)))).await.unwrap();
+    let fill = |sql: String| names.fill(&sql);
+
+    // The newest base is 8,000; before 4,500 it is 4,000.
+    for (sql, seq, records) in
+        [(LATEST, None, 2_000.0), (BY_SEQ, Some(4_500), 501.0), (BY_SEQ, Some(100), 101.0)]
+    {
+        let (plan, most) = explained(&mut connection, &fill(statement(sql)), seq, None).await;
+        assert!(most <= records, "loading {records} records read {most}:\n{plan}");
+        assert!(plan.contains("records_bases"), "{plan}");
+    }
+    for order in [Order::NewestFirst, Order::OldestFirst] {
+        for after in [None, Some(5_000), Some(0), Some(9_999)] {
+            let sql = fill(history::statement(order));
+            let (plan, most) = explained(&mut connection, &sql, after, Some(50)).await;
+            assert!(most <= 50.0, "a page of 50 from {after:?} read {most}:\n{plan}");
+        }
+    }
+    let drop = format!("SET client_min_messages = error; DROP SCHEMA {schema} CASCADE");
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(drop))).await.unwrap();
+}

@@ -1,0 +1,213 @@
+//! The way through a cluster: which node has the keys, and where a call goes on that a node did not run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::slots::{Address, SlotMap};
+use super::{Call, Link, Wait};
+use crate::error::Fault;
+
+/// How often a call follows a cluster from node to node, and may be sent again after refusals that came before it was run.
+///
+/// One redirection is usual while slots move, two when the map was old as well; more says that the cluster is at odds.
+const REDIRECTIONS: usize = 5;
+
+/// Where a call goes next.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Hop {
+    /// To whoever has its slot, unless that is the one that did not take it.
+    BySlot { not: Option<Address> },
+    /// To a node that another one named.
+    To(Address),
+    /// To a node that is just being given its keys.
+    Asking(Address),
+}
+
+impl Link {
+    /// Sends calls round by round: what a round leaves over goes on in the next, after the map was read anew at most once. So
+    /// a thousand calls to a node that is gone cost no more attempts than one.
+    pub(super) async fn many_in_cluster(
+        &self,
+        calls: &[Call],
+        wait: Option<Wait>,
+    ) -> Vec<Result<Value, Fault>> {
+        let mut results: Vec<Option<Result<Value, Fault>>> = vec![None; calls.len()];
+        let mut hops: Vec<(usize, Hop)> =
+            (0..calls.len()).map(|at| (at, Hop::BySlot { not: None })).collect();
+        for _ in 0..=REDIRECTIONS {
+            let groups = self.route(calls, std::mem::take(&mut hops), &mut results).await;
+            let sent = groups.into_iter().map(|((address, is_asking), list)| async move {
+                (self.send(calls, &address, is_asking, &list, wait).await, address, list)
+            });
+            let mut unreachable = Vec::new();
+            let mut is_map_old = false;
+            for (replies, address, list) in join_all(sent).await {
+                for (at, reply) in list.into_iter().zip(replies) {
+                    let hop = next_hop(&reply, &address);
+                    if matches!(reply, Err(Fault::Unreachable { .. })) {
+                        unreachable.push(address.clone());
+                    }
+                    is_map_old |= matches!(hop, Some(Hop::BySlot { .. } | Hop::To(_)));
+                    results[at] = Some(reply);
+                    hops.extend(hop.map(|hop| (at, hop)));
+                }
+            }
+            if hops.is_empty() {
+                break;
+            }
+            if is_map_old && self.refresh(&unreachable).await.is_err() {
+                // What a node named can still be reached; for the others nothing better is known.
+                hops.retain(|(_, hop)| !matches!(hop, Hop::BySlot { .. }));
+            }
+        }
+        let end = |result: Option<Result<Value, Fault>>| match result {
+            // Not a cluster under a plain URL, but one at odds with itself.
+            Some(Err(Fault::Refused { server, code, detail })) if code == "MOVED" => {
+                Err(Fault::Refused { server, code: "ASK".to_owned(), detail })
+            }
+            Some(result) => result,
+            None => Err(Fault::strange("no reply")),
+        };
+        results.into_iter().map(end).collect()
+    }
+
+    /// Sorts calls by where they go; those that can go nowhere have their result, the one before if there is one.
+    async fn route(
+        &self,
+        calls: &[Call],
+        hops: Vec<(usize, Hop)>,
+        results: &mut [Option<Result<Value, Fault>>],
+    ) -> HashMap<(Address, bool), Vec<usize>> {
+        let is_unknown = |(at, hop): &(usize, Hop)| {
+            matches!(hop, Hop::BySlot { .. }) && self.map().server(calls[*at].slot()).is_none()
+        };
+        let failed = if hops.iter().any(is_unknown) { self.refresh(&[]).await.err() } else { None };
+        let map = self.map();
+        let mut groups: HashMap<(Address, bool), Vec<usize>> = HashMap::new();
+        for (at, hop) in hops {
+            let slot = calls[at].slot();
+            let to = match hop {
+                Hop::To(address) => Some((address, false)),
+                Hop::Asking(address) => Some((address, true)),
+                Hop::BySlot { not } => match map.server(slot) {
+                    Some(address) => (not.as_ref() != Some(address)).then(|| (address.clone(), false)),
+                    None => {
+                        results[at]
+                            .get_or_insert_with(|| Err(failed.clone().unwrap_or_else(|| unserved(slot))));
+                        None
+                    }
+                },
+            };
+            if let Some(to) = to {
+                groups.entry(to).or_default().push(at);
+            }
+        }
+        groups
+    }
+
+    async fn send(
+        &self,
+        calls: &[Call],
+        address: &Address,
+        is_asking: bool,
+        list: &[usize],
+        wait: Option<Wait>,
+    ) -> Vec<Result<Value, Fault>> {
+        let node = match self.node(address) {
+            Ok(node) => node,
+            Err(fault) => return vec![Err(fault); list.len()],
+        };
+        if is_asking {
+            return join_all(list.iter().map(|at| node.run_asking(&calls[*at], wait))).await;
+        }
+        let calls: Vec<Call> = list.iter().map(|at| calls[*at].clone()).collect();
+        node.run(&calls, wait).await
+    }
+
+    pub(super) fn map(&self) -> Arc<SlotMap> {
+        Arc::clone(&self.slots.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads anew which server has which slots, from the first that answers; those to avoid are asked last.
+    pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), Fault> {
+        let before = self.map();
+        let _refreshing = self.refreshing.lock().await;
+        if !Arc::ptr_eq(&before, &self.map()) {
+            // Somebody else has just done it.
+            return Ok(());
+        }
+        let mut servers = before.servers();
+        servers.extend(self.seeds.iter().cloned());
+        servers.sort_by_key(|address| avoid.contains(address));
+        let mut failed = None;
+        for address in &servers {
+            let node = self.node(address)?;
+            match node.ask(redis::cmd("CLUSTER").arg("SLOTS").to_owned()).await {
+                Ok(reply) => match SlotMap::read(&reply, address) {
+                    Some(map) => {
+                        *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+                        return Ok(());
+                    }
+                    None => failed = Some(Fault::strange("the reply to CLUSTER SLOTS cannot be read")),
+                },
+                Err(fault) => failed = Some(fault),
+            }
+        }
+        Err(failed.unwrap_or_else(|| Fault::strange("the cluster has no servers")))
+    }
+}
+
+/// Tells where a call goes on. Every refusal that is followed came before the call was run.
+fn next_hop(reply: &Result<Value, Fault>, asked: &Address) -> Option<Hop> {
+    match reply.as_ref().err()? {
+        Fault::Refused { code, detail, .. } if code == "MOVED" => {
+            redirection(detail.as_deref()?, asked).map(Hop::To)
+        }
+        Fault::Refused { code, detail, .. } if code == "ASK" => {
+            redirection(detail.as_deref()?, asked).map(Hop::Asking)
+        }
+        // The node became a replica, or is gone: somebody else may have its slots now.
+        Fault::Refused { code, .. } if code == "READONLY" => Some(Hop::BySlot { not: Some(asked.clone()) }),
+        Fault::Unreachable { .. } => Some(Hop::BySlot { not: Some(asked.clone()) }),
+        _ => None,
+    }
+}
+
+fn unserved(slot: u16) -> Fault {
+    Fault::Refused {
+        server: "the cluster".to_owned(),
+        code: "CLUSTERDOWN".to_owned(),
+        detail: Some(format!("nobody serves slot {slot}")),
+    }
+}
+
+/// Reads `3999 127.0.0.1:6381`; a server that does not know the other's host leaves it out.
+fn redirection(detail: &str, asked: &Address) -> Option<Address> {
+    let (host, port) = detail.split_whitespace().nth(1)?.rsplit_once(':')?;
+    let host = if host.is_empty() { &asked.0 } else { host };
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_names_the_next_node() {
+        let asked = ("me".to_owned(), 1);
+        for (detail, expected) in [
+            ("3999 127.0.0.1:6381", Some(("127.0.0.1", 6_381))),
+            ("3999 :6381", Some(("me", 6_381))),
+            ("3999 ::1:6381", Some(("::1", 6_381))),
+            ("3999", None),
+            ("3999 host", None),
+            ("3999 host:x", None),
+        ] {
+            let expected = expected.map(|(host, port)| (host.to_owned(), port));
+            assert_eq!(redirection(detail, &asked), expected, "{detail}");
+        }
+    }
+}
