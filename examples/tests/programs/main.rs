@@ -5,3 +5,4 @@ mod approval;
 mod chat;
 mod support;
 mod survey;
+mod time_travel;
