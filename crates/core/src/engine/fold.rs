@@ -141,6 +141,9 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Pause { .. } if machine.paused.is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
         }
+        SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
+        }
         SignalKind::Pin { seq } if machine.pins.contains(seq) => {
             refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
         }

@@ -46,6 +46,7 @@ impl<S: State> Future for Attempt<S> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(work) = &mut this.work else { return Poll::Pending };
+        this.scope.unpark();
         let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(update),
             Ok(Poll::Ready(Err(error))) => failed(&error),
