@@ -1,13 +1,14 @@
 //! A graph that did not change would have done the same, whatever the run; one that did is found out, at the record.
 
-use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
-use ferrata_core::runtime::Runtime;
-use ferrata_core::state::Context;
+use ferrata_core::ask::Answer;
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, Join};
+use ferrata_core::runtime::{Outcome, Position, Runtime};
+use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::testing::verify_golden;
 
 use super::chance::Chance;
-use super::lives::{Change, Life, key, last};
+use super::lives::{Change, Life, Log, key, last};
 use super::prunes::cut_at;
 use super::seeds;
 
@@ -61,8 +62,7 @@ async fn a_changed_graph_is_found_out_at_every_frequency() {
                     // Only the last of several activations in one record is decided again, and a node that shares a record
                     // may have appended nothing.
                     let coarse = frequency != CheckpointFrequency::EveryNode;
-                    let logs =
-                        runtime.checkpoint(&run, ferrata_core::runtime::Position::Latest).await.unwrap();
+                    let logs = runtime.checkpoint(&run, Position::Latest).await.unwrap();
                     let silent = change == Change::Reducer && logs.state.get("log").is_none();
                     assert!(silent || coarse && change != Change::Gone, "{label}");
                     continue;
@@ -110,5 +110,89 @@ async fn what_is_gone_is_found_within_a_record_of_many() {
         let found = runtime.verify(&chain(order), &key("r")).await.unwrap().divergence.unwrap();
         assert_eq!(found.node.as_ref().map(|node| node.as_str()), Some(node), "{found}");
         assert!(found.what.contains(says), "{found}");
+    }
+}
+
+/// Joins that do not wait, goals that are not met at first, people who must agree, and a failure that was retried: what the
+/// random lives do not have.
+#[tokio::test]
+async fn whatever_a_graph_can_do_it_would_do_again() {
+    let build = |goal: u32| {
+        Graph::<Context>::builder("all")
+            .channel("log", Reducer::Append)
+            .node("split", async |_cx, _s| Ok(()))
+            .node("a", async |_cx, _s| Ok(()))
+            .node("b", async |_cx, _s| Ok(()))
+            .node("c", async |_cx, _s| Ok(()))
+            .node("any", async |_cx, _s| Ok(Context::update().append("log", ["any"])))
+            .join(Join::Any)
+            .max_visits(20)
+            .node("two", async |_cx, _s| Ok(Context::update().append("log", ["two"])))
+            .join(Join::AtLeast(2.try_into().unwrap()))
+            .node("draft", async |cx, _s| Ok(Context::update().set("draft", cx.visit().get())))
+            .interrupt_after()
+            .max_visits(20)
+            .node("fails", async |_cx, s: Draft<Context>| match s.get::<bool>("mended") {
+                Ok(Some(true)) => Ok(s),
+                _ => Err("not mended".into()),
+            })
+            .node("goal", async |_cx, _s| Ok(()))
+            .interrupt_before()
+            .goal_gate(move |s| s.get::<u32>("draft").ok().flatten() >= Some(goal))
+            .retry_target("draft")
+            .max_visits(20)
+            .entry("split")
+            .edge("split", ["a", "b", "c"])
+            .edge(["a", "b", "c"], "any")
+            .edge(["a", "b", "c"], "two")
+            .edge("two", "draft")
+            .when(|s| s.get::<bool>("never").ok().flatten().is_none())
+            .edge("two", "fails")
+            .otherwise()
+            .edge("draft", "fails")
+            .edge("fails", "goal")
+            .build()
+            .unwrap()
+    };
+    let graph = build(3);
+    let store = MemoryStore::new();
+    let runtime = plain(&store).await;
+    let run = key("r");
+    let mut handle = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    for turn in 0.. {
+        assert!(turn < 50, "it does not end");
+        match handle.wait().await.unwrap() {
+            Outcome::Interrupted(questions) => {
+                let agreed = Answer::accept(true).unwrap();
+                for question in questions {
+                    runtime.respond(&run, &question.id, agreed.clone()).await.unwrap();
+                }
+            }
+            Outcome::Failed { .. } => {
+                let mended = Patch::from_ops(&[Op::Set("mended".into(), true.into())]).unwrap();
+                runtime.edit(&graph, &run, mended).await.unwrap();
+                runtime.retry(&run).await.unwrap();
+            }
+            Outcome::Completed(_) => break,
+            outcome => panic!("{outcome:?}"),
+        }
+        handle = runtime.resume(&graph, "r").await.unwrap();
+    }
+    let whole = runtime.verify(&graph, &run).await.unwrap();
+    assert!(whole.divergence.is_none(), "{}", whole.divergence.unwrap());
+    let told = runtime.checkpoint(&run, Position::Latest).await.unwrap();
+    assert_eq!((told.visited["any"], told.visited["two"], told.visited["draft"]), (3, 1, 3));
+    // From any cut, too.
+    let log = Log::of(&store, &run).await;
+    for cut in 0..=last(&store, &run).await {
+        let small = log.as_of(last(&store, &run).await).await;
+        cut_at(&small, &run, cut).await;
+        let found = plain(&small).await.verify(&graph, &run).await.unwrap();
+        assert_eq!(found.divergence, None, "cut at {cut}");
+    }
+    // A goal that is harder, or easier, is another end.
+    for goal in [2, 4] {
+        let found = runtime.verify(&build(goal), &run).await.unwrap().divergence.unwrap();
+        assert_eq!(found.node.as_ref().map(|node| node.as_str()), Some("goal"), "{found}");
     }
 }
