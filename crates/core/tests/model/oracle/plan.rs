@@ -181,9 +181,16 @@ impl Family {
         state: &Map<String, Value>,
         rain: bool,
     ) -> End {
-        if got.contains(&Got::Rejected) || got.contains(&Got::Expired) {
+        let late = match self {
+            Self::Parallel => Some(json!("none")),
+            Self::Mixed => Some(json!(0)),
+            _ => None,
+        };
+        if got.contains(&Got::Rejected) || (late.is_none() && got.contains(&Got::Expired)) {
             // The first that was asked for decides.
-            let bad = got.iter().find(|got| matches!(got, Got::Rejected | Got::Expired));
+            let decides =
+                |got: &&Got| matches!(got, Got::Rejected) || late.is_none() && matches!(got, Got::Expired);
+            let bad = got.iter().find(decides);
             return End::Failed(match bad {
                 Some(Got::Rejected) => FailureKind::Rejected,
                 _ => FailureKind::Expired,
@@ -191,6 +198,7 @@ impl Family {
         }
         let value = |at: usize| match &got[at] {
             Got::Value(value) => value.clone(),
+            Got::Expired if late.is_some() => late.clone().unwrap_or_default(),
             other => unreachable!("{other:?}"),
         };
         let done =
