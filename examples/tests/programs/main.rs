@@ -3,5 +3,7 @@
 
 mod approval;
 mod chat;
+mod crash;
+mod stores;
 mod support;
 mod survey;

@@ -5,16 +5,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ferrata::FsStore;
+use ferrata::{CheckpointStore, Clock as _, FsStore, RunKey, SystemClock};
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
 
 use crate::support::{Chance, ended, program};
 
 const FILES: usize = 300;
 const KILLS: usize = 12;
+
+/// How long it may take, on a busy machine and a slow store, which may have to see that the one before it is dead.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the files and returns what a report of them must say.
 fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
@@ -84,24 +89,31 @@ fn said(report: &Path) -> Vec<String> {
 struct Survey<'a> {
     program: PathBuf,
     dir: &'a Path,
-    store: &'a Path,
+    /// Its URL.
+    store: String,
+    environment: Vec<(&'static str, String)>,
     out: PathBuf,
     id: String,
 }
 
 impl Survey<'_> {
-    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
-    fn run(&self, limit: Option<Duration>) -> Option<String> {
-        let mut child = Command::new(&self.program)
+    fn spawn(&self) -> Child {
+        Command::new(&self.program)
             .arg(self.dir)
             .args(["--id", &self.id, "--store"])
-            .arg(self.store)
+            .arg(&self.store)
             .arg("--out")
             .arg(&self.out)
+            .envs(self.environment.iter().cloned())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
+    fn run(&self, limit: Option<Duration>) -> Option<String> {
+        let mut child = self.spawn();
         let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (ended, end) = mpsc::channel();
         let reader = std::thread::spawn(move || {
@@ -116,7 +128,7 @@ impl Survey<'_> {
             stderr.read_to_string(&mut text).unwrap();
             text
         });
-        let limit = limit.unwrap_or(Duration::from_secs(20));
+        let limit = limit.unwrap_or(PATIENCE);
         let killed = end.recv_timeout(limit).is_err();
         if killed {
             // SIGKILL: nothing of the program runs after it.
@@ -129,8 +141,8 @@ impl Survey<'_> {
     }
 
     /// Returns how often each activation ended, by the log.
-    async fn log(&self) -> HashMap<(String, u64), u32> {
-        ended(&FsStore::open(self.store).unwrap(), &self.id).await
+    async fn log(&self, store: &dyn CheckpointStore) -> HashMap<(String, u64), u32> {
+        ended(store, &self.id).await
     }
 }
 
@@ -143,7 +155,8 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
     let survey = |round: usize| Survey {
         program: program("survey"),
         dir: &dir,
-        store: &store,
+        store: format!("file:{}", store.display()),
+        environment: Vec::new(),
         out: temp.path().join(format!("report-{round}.md")),
         id: format!("round-{round}"),
     };
@@ -160,7 +173,7 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
         round += 1;
         let survey = survey(round);
         let summary = loop {
-            let recorded = survey.log().await;
+            let recorded = survey.log(&FsStore::open(&store).unwrap()).await;
             in_the_middle += usize::from(!recorded.is_empty());
             let limit = (kills < KILLS).then(|| Duration::from_micros(chance.below(takes)));
             if let Some(summary) = survey.run(limit) {
@@ -168,7 +181,7 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
             }
             kills += 1;
             // Killed after the end of the run, and before it could say so.
-            if survey.log().await.len() == FILES + 3 {
+            if survey.log(&FsStore::open(&store).unwrap()).await.len() == FILES + 3 {
                 break (String::new(), FILES + 3);
             }
         };
@@ -178,13 +191,57 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
             assert!(summary.contains(&line), "no \"{line}\" in:\n{summary}");
         }
         assert_eq!(said(&survey.out), wanted, "round {round}");
-        let ended = survey.log().await;
-        let measured = ended.keys().filter(|(node, _)| node == "measure").count();
-        assert_eq!((measured, ended.len()), (FILES, FILES + 3), "round {round}");
-        let twice: Vec<_> = ended.iter().filter(|(_, times)| **times != 1).collect();
-        assert!(twice.is_empty(), "round {round}: ended more than once: {twice:?}");
+        each_file_once(&survey.log(&FsStore::open(&store).unwrap()).await, round);
     }
     println!("{kills} kills in {round} rounds; {in_the_middle} starts found something recorded");
+}
+
+fn each_file_once(ended: &HashMap<(String, u64), u32>, round: usize) {
+    let measured = ended.keys().filter(|(node, _)| node == "measure").count();
+    assert_eq!((measured, ended.len()), (FILES, FILES + 3), "round {round}");
+    let twice: Vec<_> = ended.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(twice.is_empty(), "round {round}: ended more than once: {twice:?}");
+}
+
+/// Kills it once its log has some files and not all, and starts it again.
+pub(crate) async fn is_killed_on(service: Service) {
+    let mut chance = Chance::seeded();
+    Space::within(Some(service), async |space| {
+        let dir = space.folder().join("files");
+        let wanted = make_files(&dir, &mut chance);
+        let survey = Survey {
+            program: program("survey"),
+            dir: &dir,
+            store: space.url().to_owned(),
+            environment: space.environment(),
+            out: space.folder().join("report.md"),
+            id: "s".to_owned(),
+        };
+        let (store, run) = (space.open(), RunKey::try_from("s").unwrap());
+        let (clock, enough) = (SystemClock::new(), 2 + chance.below(20));
+        let deadline = clock.monotonic() + PATIENCE;
+        let mut child = survey.spawn();
+        while store.head(&run).await.unwrap().is_none_or(|head| head.seq.get() < enough) {
+            assert!(clock.monotonic() < deadline, "it does not get so far");
+            assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
+            clock.sleep(Duration::from_millis(1)).await;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while store.head(&run).await.unwrap().is_some_and(|head| head.owner_alive) {
+            assert!(clock.monotonic() < deadline, "a dead process still counts as alive");
+            clock.sleep(Duration::from_millis(50)).await;
+        }
+        let recorded = survey.log(&*store).await.len();
+        assert!((1..FILES + 3).contains(&recorded), "not killed in the middle: {recorded}");
+        let summary = survey.run(None).unwrap();
+        println!("killed with {recorded} of {} activations recorded", FILES + 3);
+        let line = format!("activations: {recorded} skipped, {} ran", FILES + 3 - recorded);
+        assert!(summary.contains(&line), "no \"{line}\" in:\n{summary}");
+        assert_eq!(said(&survey.out), wanted);
+        each_file_once(&survey.log(&*store).await, 1);
+    })
+    .await;
 }
 
 #[expect(
