@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example custom_store` runs a graph on it; `tests/custom_store` holds it against the contract.
 
+#![expect(clippy::print_stdout, reason = "the program's output")]
+
 mod store;
 
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
 //! The one error type of the library: a kind that tells the caller what to do, and the ids it is about.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -247,4 +248,13 @@ impl std::error::Error for Error {
         let source: &(dyn std::error::Error + 'static) = &**self.inner.source.as_ref()?;
         Some(source)
     }
+}
+
+/// Returns what a panic said, if it said text.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }

@@ -445,3 +445,43 @@ async fn declared_interrupts_ask_before_and_behind_a_node() {
     completed(resume(&runtime, &graph).await);
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 }
+
+/// One branch of a node asked, another had two steps to do. Being told that the first step was on record did not count as having
+/// work again, so the run came to rest before the second was done, and whoever answered waited for it.
+#[tokio::test]
+async fn a_node_that_asks_and_works_at_once_rests_when_its_work_is_done() {
+    for effect in [ferrata_core::graph::Effect::Pure, ferrata_core::graph::Effect::Write] {
+        let world = World::new();
+        let runtime = world.process().await;
+        let done = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&done);
+        let graph = Graph::<Context>::builder("both")
+            .node(
+                "both",
+                move |cx: ferrata_core::node::NodeContext, mut s: ferrata_core::state::Draft<Context>| {
+                    let counter = Arc::clone(&counter);
+                    async move {
+                        let work = async {
+                            for name in ["one", "two", "three"] {
+                                cx.step(name, async || Ok::<_, std::fmt::Error>(())).await?;
+                                counter.fetch_add(1, Ordering::SeqCst);
+                            }
+                            Ok::<_, ferrata_core::node::NodeError>(())
+                        };
+                        let (answer, worked) = tokio::join!(cx.ask::<_, bool>("ok", "Go on?"), work);
+                        worked?;
+                        s.set("ok", answer?)?;
+                        Ok(s)
+                    }
+                },
+            )
+            .effect(effect)
+            .entry("both")
+            .build()
+            .unwrap();
+        assert!(matches!(start(&runtime, &graph).await.wait().await.unwrap(), Outcome::Interrupted(_)));
+        assert_eq!(done.load(Ordering::SeqCst), 3, "{effect:?}");
+        runtime.respond(&key(), "both", Answer::accept(true).unwrap()).await.unwrap();
+        assert_eq!(completed(resume(&runtime, &graph).await).get::<bool>("ok").unwrap(), Some(true));
+    }
+}

@@ -15,14 +15,17 @@ use crate::object::{Cut, GONE};
 use crate::read::Chunk;
 use crate::view::{Log, Look};
 
-/// How often a purge tries to end a run that is appended to meanwhile.
-const ENDS: u32 = 40;
+/// How often a purge tries to end a run that is appended to meanwhile: more often than a row of marks leaves room for appends.
+const ENDS: u32 = 600;
 
-/// How many of these tries put a single mark, which disturbs nobody; the others put a row of them.
-const STRAIGHT: u32 = 20;
+/// How many of these tries put a single mark at the end of the log; then comes a row of them ahead of it.
+const STRAIGHT: u32 = 10;
 
-/// How many marks make a row: more than the records that an append has while its writer is in a hurry.
-const FENCE: u64 = 64;
+/// How far ahead of the log the row is put the first time: more than a writer appends while the row is written.
+const AHEAD: u64 = 256;
+
+/// How many marks make a row: as many records as an append may have while its writer is in a hurry, or it jumps over.
+const ROW: u64 = 64;
 
 impl Keeper {
     /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
@@ -165,67 +168,80 @@ impl Keeper {
 
     /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.
     async fn end(&self, run: &RunKey) -> Result<Purged, Fault> {
-        let mut found = None;
+        let log = match self.open(run).await {
+            Ok(Some(log)) => log,
+            Ok(None) => return Ok(Purged::default()),
+            // It cannot be read, but it can go.
+            Err(fault) if fault.is_of_run() => {
+                let Some((place, purged)) = self.end_of_unreadable(run).await? else {
+                    return Ok(Purged::default());
+                };
+                self.put_mark(run, place).await?;
+                return Ok(purged);
+            }
+            Err(fault) => return Err(fault),
+        };
+        let (life, cut) = (log.life(), log.cut());
+        let mut end = log.seen.last.seq.next().get();
+        let mut purged = count(&log);
+        // Where a row of marks begins that no append can pass.
+        let mut row: Option<u64> = None;
         for attempt in 0..ENDS {
-            let (place, purged) = match found.take() {
-                Some(found) => found,
-                None => match self.end_of(run).await? {
-                    Some(found) => found,
-                    None => return Ok(Purged::default()),
-                },
+            if row.is_none_or(|row| end < row) && self.put_mark(run, Place { life, start: end }).await? {
+                return Ok(purged);
+            }
+            if attempt >= STRAIGHT && row.is_none() {
+                // A writer that appends as fast as it can is always a step ahead of who looks where it is.
+                let ahead = end.saturating_add(AHEAD << (attempt - STRAIGHT).min(8));
+                row = self.put_row(run, Place { life, start: ahead }).await?.then_some(ahead);
+            }
+            // Somebody appended, so the next try is behind that.
+            let after = row.map(|start| self.layout.object(run, Place { life, start }));
+            let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
+            let newest = listed.value.items.into_iter().next();
+            let Some(newest) = newest.filter(|item| item.size != GONE.len() as u64) else {
+                return Ok(purged);
             };
-            let key = self.layout.object(run, place);
-            let put = if attempt < STRAIGHT {
-                self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value)
-            } else {
-                self.fence(run, place).await
-            };
-            match put {
-                Ok(Put::Done(_)) => return Ok(purged),
-                // Somebody appended, so the next try is behind that.
-                Ok(Put::Lost) => {
-                    found = self.head_of(&key).await?.map(|(head, _)| {
-                        let place = Place { start: head.end(), ..place };
-                        let bytes = head.headers().map(|header| u64::from(header.body_len)).sum::<u64>();
-                        let (records, bytes) = (purged.records + head.len(), purged.bytes + bytes);
-                        (place, Purged { records, bytes })
-                    });
-                }
-                Ok(Put::Undecided) => self.pause(attempt.min(6)).await,
-                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) && attempt < ATTEMPTS => {
-                    self.pause(attempt).await;
-                }
-                Err(fault) => return Err(fault),
+            if self.layout.place_of(run, &newest.key).is_none_or(|place| place.life != life) {
+                return Ok(purged);
+            }
+            let Some((head, _)) = self.head_of(&newest.key).await? else { return Ok(purged) };
+            end = head.end();
+            let bytes = i128::from(head.bytes) - i128::from(cut.dropped);
+            purged = Purged { records: end - cut.first, bytes: u64::try_from(bytes).unwrap_or(0) };
+            if row.is_some_and(|row| end >= row) {
+                return Ok(purged);
             }
         }
         Err(Fault::Restless { what: self.layout.run(run) })
     }
 
-    /// Finds where the mark goes that ends a run, and counts what there is; `None` if there is no run.
-    async fn end_of(&self, run: &RunKey) -> Result<Option<(Place, Purged)>, Fault> {
-        match self.open(run).await {
-            Ok(log) => Ok(log.map(|log| (next(&log), count(&log)))),
-            // It cannot be read, but it can go.
-            Err(fault) if fault.is_of_run() => self.end_of_unreadable(run).await,
-            Err(fault) => Err(fault),
+    /// Puts a mark where there is nothing; tells whether the place was free.
+    async fn put_mark(&self, run: &RunKey, place: Place) -> Result<bool, Fault> {
+        let key = self.layout.object(run, place);
+        let mut failed = Fault::Restless { what: key.clone() };
+        for attempt in 0..ATTEMPTS {
+            match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
+                Ok(Put::Done(_)) => return Ok(true),
+                // After a try whose end is not known it may be ours: a mark is a mark, whoever put it.
+                Ok(Put::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
+                Ok(Put::Undecided) => {}
+                Err(fault) if matches!(fault.sort(), Sort::Busy | Sort::Unsure) => failed = fault,
+                Err(fault) => return Err(fault),
+            }
+            self.pause(attempt).await;
         }
+        Err(failed)
     }
 
-    /// Puts marks where the next appends would go. A writer that appends as fast as it can is always a step ahead of who looks
-    /// where it is; it cannot jump over a row of marks.
-    async fn fence(&self, run: &RunKey, place: Place) -> Result<Put, Fault> {
-        let key = async |ahead: u64| {
+    /// Puts a row of marks; tells whether all places were free, so that no append has passed them.
+    async fn put_row(&self, run: &RunKey, place: Place) -> Result<bool, Fault> {
+        let mark = |ahead: u64| {
             let place = Place { start: place.start.saturating_add(ahead), ..place };
-            self.bucket.put_new(&self.layout.object(run, place), Bytes::from_static(GONE)).await
+            Box::pin(self.put_mark(run, place)) as Task<'_, _>
         };
-        let marks = (0..FENCE).map(|ahead| Box::pin(key(ahead)) as Task<'_, _>);
-        let marks = crowd::each(marks.collect(), self.options.parallel.get()).await;
-        let newest = self.items(run, 1).await?.value.items;
-        let is_ended = newest.first().is_some_and(|newest| newest.size == GONE.len() as u64);
-        if is_ended {
-            return Ok(Put::Done(String::new()));
-        }
-        marks.into_iter().find_map(Result::err).map_or(Ok(Put::Lost), Err)
+        let marks = crowd::all((0..ROW).map(mark).collect(), self.options.parallel.get()).await?;
+        Ok(marks.into_iter().all(|is_put| is_put))
     }
 
     /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing.
@@ -332,11 +348,6 @@ impl Keeper {
             .collect();
         self.bucket.delete_all(&old).await
     }
-}
-
-/// Returns the place of the next append.
-fn next(log: &Log) -> Place {
-    Place { life: log.life(), start: log.seen.last.seq.next().get() }
 }
 
 fn count(log: &Log) -> Purged {

@@ -7,3 +7,4 @@ mod crash;
 mod stores;
 mod support;
 mod survey;
+mod time_travel;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::machine::Machine;
+use super::questions::About;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::RunKey;
 use crate::record::body::{Event, Resolution, SignalKind};
-use crate::record::{Record, RecordHeader, codec};
+use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
 /// A run as of some record, without the user's type.
@@ -113,8 +114,8 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
                     format!("the run is {status}; nothing is asked any more"),
                 );
             }
-            if machine.doubt(question).is_none() {
-                let posed = machine.find_question(question)?;
+            let posed = machine.find_question(question)?;
+            if !matches!(posed.about, About::Doubt) {
                 let id = machine.id_of(&posed);
                 let message =
                     format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it");
@@ -140,11 +141,18 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Pause { .. } if machine.paused.is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
         }
+        SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
+        }
         SignalKind::Pin { seq } if machine.pins.contains(seq) => {
             refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
         }
         SignalKind::Unpin { seq } if !machine.pins.contains(seq) => {
             refuse(ErrorKind::NotFound, format!("record {seq} is not pinned"))
+        }
+        // A failed run may be let go on before its retry.
+        SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; it does not go on any more"))
         }
         SignalKind::Unpause if machine.paused.is_none() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and not paused"))
@@ -155,7 +163,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Cancel { .. } if machine.cancel.is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
         }
-        SignalKind::Retry { .. } if status != crate::record::RunStatus::Failed => {
+        SignalKind::Retry { .. } if status != RunStatus::Failed => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
         }
         SignalKind::Retry { .. } if machine.is_over() => {
@@ -171,7 +179,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
 
 /// Puts the full id of the question into an answer that names it in short, as the log is to keep it.
 pub(crate) fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
-    if let SignalKind::Answer { question, .. } = what {
+    if let SignalKind::Answer { question, .. } | SignalKind::Respond { question, .. } = what {
         *question = machine.id_of(&machine.find_question(question)?);
     }
     Ok(())

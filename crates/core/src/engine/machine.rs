@@ -357,6 +357,8 @@ impl Machine {
                     activation.intent = false;
                     activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
                 }
+                let (id, by) = (question.clone(), signal.by.clone());
+                self.remember(Answered { id, by, at: signal.at, expired: false });
                 self.wake_up();
                 Ok(())
             }
@@ -401,7 +403,9 @@ impl Machine {
                 self.failure = None;
                 for (key, mut activation) in std::mem::take(&mut self.stopped_at) {
                     ask_anew(&mut activation.memos);
-                    self.insert(key, Activation { failed: 0, intent: false, ..activation });
+                    // What was said became of it failed the run: only somebody may say that it is to be repeated.
+                    let in_doubt = activation.resolution.take().is_some();
+                    self.insert(key, Activation { failed: 0, intent: false, in_doubt, ..activation });
                 }
                 self.settle(settled, &[])
             }
@@ -521,6 +525,7 @@ impl Machine {
     pub(super) fn fail(&mut self, failure: Failure) {
         self.status = RunStatus::Failed;
         self.failure = Some(failure);
+        (self.receiving, self.wake) = (false, None);
     }
 
     pub(super) fn clear_frontier(&mut self) {
@@ -529,6 +534,7 @@ impl Machine {
         self.stopped_at.clear();
         self.overwrites.clear();
         self.holds.clear();
+        (self.receiving, self.wake) = (false, None);
         self.live = self.plan.as_ref().map(|plan| plan.topology.liveness());
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::machine::Machine;
+use super::questions::Answered;
 use crate::ask::{Answer, OnDeadline};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{Asked, Memo, Reply};
@@ -58,6 +59,11 @@ impl Machine {
                 Reply::Answered { answer, by: Some("deadline".into()), at: *at }
             }
         };
+        let (by, expired) = match &asked.reply {
+            Reply::Answered { by, .. } => (by.clone(), false),
+            _ => (None, true),
+        };
+        self.remember(Answered { id: format!("{node}@{visit}:{name}"), by, at: *at, expired });
         self.wake_up();
         Ok(())
     }

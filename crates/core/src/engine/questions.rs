@@ -29,13 +29,16 @@ pub(crate) enum About {
     After,
 }
 
-/// A question that was answered, whose activation has ended.
+/// A question that was answered or has expired: kept to say so when its activation has ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Answered {
     pub(crate) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
     pub(crate) at: Timestamp,
+    /// Whether nobody answered until then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) expired: bool,
 }
 
 /// A question that is or was open.
@@ -135,6 +138,7 @@ impl Machine {
             }
         }
         match self.answered.iter().rev().find(|answered| answered.id == id) {
+            Some(past) if past.expired => Err(expired(id, past.at)),
             Some(past) => answered(&past.by, past.at),
             None => Ok(()),
         }
@@ -203,12 +207,17 @@ impl Machine {
             }
             _ => {}
         }
+        self.remember(Answered { id, by: by.cloned(), at, expired: false });
+        self.wake_up();
+        Ok(())
+    }
+
+    /// Remembers that a question is closed.
+    pub(super) fn remember(&mut self, answered: Answered) {
         if self.answered.len() >= ANSWERED {
             self.answered.remove(0);
         }
-        self.answered.push(Answered { id, by: by.cloned(), at });
-        self.wake_up();
-        Ok(())
+        self.answered.push(answered);
     }
 
     /// Whether an activation starts only once somebody agrees to go on behind a node before it.

@@ -1,5 +1,6 @@
 //! Bringing stored state into the form that the code of today reads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -7,7 +8,7 @@ use serde_json::{Map, Value};
 use super::builder::GraphBuilder;
 use super::issue::GraphIssue;
 use super::typed::Graph;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::state::{Channels, State};
 
 /// Turns the channels of one version into those of the next.
@@ -90,8 +91,17 @@ impl<S: State> Graph<S> {
                     version
                 )));
             };
-            (migration.step)(&mut channels)
-                .map_err(|source| refuse(format!("the step from state version {from} failed: {source}")))?;
+            match catch_unwind(AssertUnwindSafe(|| (migration.step)(&mut channels))) {
+                Ok(Ok(())) => {}
+                Ok(Err(source)) => {
+                    return Err(refuse(format!("the step from state version {from} failed: {source}")));
+                }
+                // A mistake in one workflow's step must not take a process down that serves others.
+                Err(panic) => {
+                    let text = panic_text(&*panic);
+                    return Err(refuse(format!("the step from state version {from} panicked: {text}")));
+                }
+            }
         }
         let mut migrated = Channels::new();
         for (name, value) in channels {

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::resources::Resources;
-use super::wait::{Given, Waits, Wish};
+use super::wait::{Replier, Waits, Wish};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
@@ -37,9 +37,9 @@ pub(crate) enum Command {
     /// Tell subscribers.
     Emit { node: NodeName, visit: Visit, name: String, payload: Box<RawValue> },
     /// Note something under a name of the activation, or wait for it.
-    Wish { activation: (u32, Visit), name: String, wish: Wish, reply: oneshot::Sender<Result<Given>> },
-    /// The activation has nothing to do until something that it waits for comes.
-    Parked { activation: (u32, Visit) },
+    Wish { activation: (u32, Visit), name: String, wish: Wish, reply: Replier },
+    /// An activation may have nothing to do until something that it waits for comes.
+    Parked,
 }
 
 /// What one attempt of an activation is told.
@@ -54,7 +54,7 @@ pub(crate) struct NodeScope {
     pub(crate) activation: (u32, Visit),
     /// What it noted before this attempt.
     pub(crate) memos: Arc<BTreeMap<String, Memo>>,
-    pub(crate) waits: Waits,
+    pub(crate) waits: Arc<Waits>,
 }
 
 /// What arrived at a node from one that ran before it.

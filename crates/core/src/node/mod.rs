@@ -19,7 +19,7 @@ pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::Taken;
 pub use resources::Resources;
-pub(crate) use wait::{Given, Waits, Wish};
+pub(crate) use wait::{Given, Replier, Waits, Wish};
 
 /// What a node returns: an update of the state, or why there is none.
 pub type NodeResult<S> = Result<Update<S>, NodeError>;

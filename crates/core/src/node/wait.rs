@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -64,6 +64,65 @@ pub(crate) struct Waits {
     wishes: AtomicU32,
     /// How many steps are at work.
     working: AtomicU32,
+    /// How many replies were sent that the node has not read yet.
+    unread: AtomicU32,
+    /// Whether the last poll ended with nothing left to do but to wait for wishes.
+    parked: AtomicBool,
+}
+
+impl Waits {
+    /// Whether the attempt has nothing to do until something that it waits for comes.
+    ///
+    /// A poll takes back that it is parked before it reads a reply. So, looked at in this order, one of the two says that there is
+    /// work; and once a poll is over, what it wishes is in the driver's queue.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.unread.load(Ordering::SeqCst) == 0 && self.parked.load(Ordering::SeqCst)
+    }
+}
+
+/// The way of a reply to the node that wishes. As long as it is not read, the node has work.
+#[derive(Debug)]
+pub(crate) struct Replier {
+    sender: oneshot::Sender<Result<Given>>,
+    waits: Arc<Waits>,
+}
+
+impl Replier {
+    /// Sends the reply. Who has gone away needs none.
+    pub(crate) fn send(self, reply: Result<Given>) {
+        self.waits.unread.fetch_add(1, Ordering::SeqCst);
+        if self.sender.send(reply).is_err() {
+            self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+/// The node's end of it.
+struct Reader<'a> {
+    answer: oneshot::Receiver<Result<Given>>,
+    waits: &'a Waits,
+}
+
+impl Reader<'_> {
+    async fn read(&mut self) -> Option<Result<Given>> {
+        let reply = (&mut self.answer).await.ok()?;
+        self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+        Some(reply)
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        // A reply that nobody reads any more is not work.
+        self.answer.close();
+        if self.answer.try_recv().is_ok() {
+            self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Counts up as long as it lives.
@@ -88,10 +147,16 @@ impl NodeScope {
         let waits = &self.waits;
         let parked = waits.wishes.load(Ordering::Relaxed) > 0 && waits.working.load(Ordering::Relaxed) == 0;
         if parked {
+            waits.parked.store(true, Ordering::SeqCst);
             // A driver that is gone needs no notice.
-            let _ = self.run.commands.send(Command::Parked { activation: self.activation });
+            let _ = self.run.commands.send(Command::Parked);
         }
         parked
+    }
+
+    /// Says that the attempt is about to be polled.
+    pub(crate) fn unpark(&self) {
+        self.waits.parked.store(false, Ordering::SeqCst);
     }
 }
 
@@ -221,6 +286,9 @@ impl NodeContext {
     }
 
     /// Takes the next message, waiting at most this long; `None` if none came. The time survives a restart.
+    ///
+    /// It begins anew after a message that is set aside. A message that comes late, but before anybody took the run up to notice,
+    /// is taken all the same.
     ///
     /// # Errors
     ///
@@ -360,10 +428,12 @@ impl NodeContext {
 
     async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
         let _waiting = Count::of(&self.scope.waits.wishes);
-        let (reply, answer) = oneshot::channel();
+        let (sender, answer) = oneshot::channel();
+        let reply = Replier { sender, waits: Arc::clone(&self.scope.waits) };
+        let mut reader = Reader { answer, waits: &self.scope.waits };
         let activation = self.scope.activation;
         let command = Command::Wish { activation, name, wish, reply };
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
-        answer.await.map_err(|_| self.gone())?
+        reader.read().await.ok_or_else(|| self.gone())?
     }
 }

@@ -1,6 +1,5 @@
 //! One attempt of an activation: runs the node, catches its panics, and ends it when its time is up.
 
-use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -9,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::ask::{AskError, Declined};
+use crate::error::panic_text;
 use crate::node::{NodeError, NodeResult, NodeScope};
 use crate::record::{Failure, FailureKind};
 use crate::state::{State, Update};
@@ -46,6 +46,7 @@ impl<S: State> Future for Attempt<S> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(work) = &mut this.work else { return Poll::Pending };
+        this.scope.unpark();
         let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(update),
             Ok(Poll::Ready(Err(error))) => failed(&error),
@@ -89,13 +90,4 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
         fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),
     }
-}
-
-/// Returns what a panic said, if it said text.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }

@@ -1,10 +1,10 @@
 //! The committer: gathers the appends of all runs of a process and sends them to the store as batches.
 //!
 //! No delay is ever added: while fewer than [`LANES`] batches are under way, a submission leaves at once, with whatever else
-//! is there. While all lanes are taken, submissions gather and share the next one. A run has at most one submission under
-//! way, so the order of its records is kept.
+//! is there. While all lanes are taken, submissions gather and share the next one. The driver of a run has at most one submission
+//! under way, so the order of its records is kept.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::tasks::spawn;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
-use crate::store::{CheckpointStore, RunAppend};
+use crate::store::{At, CheckpointStore, RunAppend};
 
 /// How many batches are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
 const LANES: usize = 4;
@@ -36,6 +36,8 @@ struct Submission {
     append: RunAppend,
     bytes: usize,
     failed: u32,
+    /// Whether a try before may have been done after all.
+    in_doubt: bool,
     reply: oneshot::Sender<Result<HeadRef>>,
 }
 
@@ -63,7 +65,7 @@ impl Committer {
     pub(crate) fn submit(&self, append: RunAppend) -> oneshot::Receiver<Result<HeadRef>> {
         let (reply, answer) = oneshot::channel();
         let bytes = append.records.iter().map(|record| record.body.len()).sum();
-        self.enqueue(Submission { append, bytes, failed: 0, reply });
+        self.enqueue(Submission { append, bytes, failed: 0, in_doubt: false, reply });
         answer
     }
 
@@ -99,15 +101,25 @@ impl Committer {
 
     fn next_batch(&self) -> Option<Vec<Submission>> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut batch = Vec::new();
+        let mut batch: Vec<Submission> = Vec::new();
         let mut bytes = 0;
-        while let Some(next) = queue.waiting.front() {
+        let mut named = HashSet::new();
+        let mut later = Vec::new();
+        while let Some(next) = queue.waiting.pop_front() {
             if !batch.is_empty() && (batch.len() >= MAX_RUNS || bytes + next.bytes > MAX_BYTES) {
+                queue.waiting.push_front(next);
                 break;
             }
+            // Several who speak to a run that is not driven here submit at once. A batch names a run once, so the others
+            // take the next one and learn from it that they were not the first.
+            if !named.insert(next.append.run.clone()) {
+                later.push(next);
+                continue;
+            }
             bytes += next.bytes;
-            batch.extend(queue.waiting.pop_front());
+            batch.push(next);
         }
+        later.into_iter().rev().for_each(|submission| queue.waiting.push_front(submission));
         if batch.is_empty() {
             queue.lanes -= 1;
             return None;
@@ -122,14 +134,44 @@ impl Committer {
                 let delay = self.budget.first_delay * 2u32.saturating_pow(submission.failed.min(10));
                 tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
                 submission.failed += 1;
+                submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;
                 let committer = self.clone();
                 spawn(async move {
                     committer.clock.sleep(delay).await;
                     committer.enqueue(submission);
                 });
             }
+            Err(error) if error.kind() == ErrorKind::Conflict && submission.in_doubt => {
+                let committer = self.clone();
+                spawn(async move {
+                    let result = committer.done_before(&submission.append, error).await;
+                    drop(submission.reply.send(result));
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable && submission.in_doubt => {
+                let message =
+                    "the reply of an append was lost, and it could not be made again: it may be done or not";
+                let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
+                drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
+            }
             // A driver that is gone does not need the answer.
             result => drop(submission.reply.send(result)),
+        }
+    }
+
+    /// Looks whether records that were refused had been written by a try whose reply was lost, before others wrote after them.
+    ///
+    /// Whoever speaks to a run would say it twice otherwise.
+    async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
+        let Some(last) = append.records.last() else { return Err(refused) };
+        match self.store.load(&append.run, At::Record(last.header.id)).await {
+            Ok(Some(_)) => Ok(last.header.head()),
+            Ok(None) => Err(refused),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
+            Err(error) => {
+                let message = "the reply of an append was lost, and whether it was done cannot be looked up; resume the run";
+                Err(Error::new(ErrorKind::Indeterminate, message).with_run(&append.run).with_source(error))
+            }
         }
     }
 }

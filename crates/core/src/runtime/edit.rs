@@ -59,8 +59,8 @@ impl<S: State> EditRequest<S> {
             return Err(place(Error::new(ErrorKind::WrongStatus, message)));
         }
         let mut channels = self.graph.migrated(&folded.channels, folded.version).map_err(place)?;
-        channels.apply(&self.patch).map_err(place)?;
-        let state = S::from_channels(channels, self.graph.schema()).map_err(place)?;
+        channels.apply(&self.patch).map_err(misfit).map_err(place)?;
+        let state = S::from_channels(channels, self.graph.schema()).map_err(misfit).map_err(place)?;
         let owner = folded.last.owner;
         let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
         let executor = owner.unwrap_or(shared.executor);
@@ -84,6 +84,12 @@ impl<S: State> EditRequest<S> {
         let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
         shared.committer.submit(append).await.unwrap_or_else(gone).map(|_| ())
     }
+}
+
+/// Says that a patch does not fit. What channels report as damage in a log is the caller's mistake here.
+pub(crate) fn misfit(error: Error) -> Error {
+    let message = format!("the patch does not fit the state: {}; nothing was changed", error.message());
+    Error::new(ErrorKind::Invalid, message).with_source(error)
 }
 
 impl<S: State> IntoFuture for EditRequest<S> {

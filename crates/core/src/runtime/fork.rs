@@ -139,9 +139,15 @@ impl<S: State> ForkRequest<S> {
         let (store, plan) = (&*self.shared.store, Some(self.graph.plan()));
         let at = self.at.find(store, &self.source).await?;
         let mut folded = folded_at(store, &self.source, at, plan).await?;
-        while folded.machine.status == RunStatus::Cancelled {
+        // Where to begin instead is said with `.start_at(..)`.
+        while folded.machine.status == RunStatus::Cancelled && self.nodes.is_empty() {
             let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
-            folded = folded_at(store, &self.source, At::Seq(crate::id::Seq::new(before)), plan).await?;
+            folded = match folded_at(store, &self.source, At::Seq(crate::id::Seq::new(before)), plan).await {
+                Ok(folded) => folded,
+                // Pruned: nothing tells any more where it was, which is refused with what to do.
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            };
         }
         Ok(folded)
     }

@@ -8,6 +8,7 @@ mod event;
 mod fork;
 mod handle;
 mod history;
+mod inbox;
 mod load;
 mod log;
 mod outcome;
@@ -26,6 +27,7 @@ pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
 pub use fork::ForkRequest;
 pub use handle::RunHandle;
+pub use inbox::Message;
 pub use outcome::Outcome;
 pub use past::{
     Ancestor, Change, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position, Replanned, Verified,

@@ -81,8 +81,12 @@ impl<S: State> Outcome<S> {
     }
 }
 
-/// Returns the open questions of a run.
+/// Returns the questions that a run waits for: none once it has ended, for then an answer is refused. Those of a failed run are
+/// open again after a retry.
 pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
+    if machine.status.is_finished() {
+        return Vec::new();
+    }
     let question = |posed: crate::engine::questions::Posed| {
         let (node, visit) = (machine.name(posed.key.0).clone(), posed.key.1);
         let id = machine.id_of(&posed);

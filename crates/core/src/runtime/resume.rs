@@ -13,11 +13,14 @@ use super::shared::Shared;
 use super::start::{Parts, drive};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::id::RunKey;
+use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, StatusChange};
 use crate::state::State;
 use crate::store::{RunAppend, RunHead};
+
+/// How often a claim is tried again because others speak to the run at the same time.
+const RACES: u32 = 32;
 
 /// On which terms a run is taken.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,6 +96,37 @@ pub(crate) async fn resume<S: State>(
     policy: CheckpointPolicy,
     terms: &Terms,
 ) -> Result<RunHandle<S>> {
+    for _ in 0..RACES {
+        match claim(shared, graph, run, policy, terms).await? {
+            Claim::Taken(handle) => return Ok(handle),
+            Claim::Overtaken(epoch) => {
+                let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
+                if head.epoch != epoch {
+                    let message = "another executor took the run at the same moment; it goes on there";
+                    return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
+                }
+            }
+        }
+    }
+    let message = "others keep writing to the run; try again";
+    Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
+}
+
+/// What became of one try to claim a run.
+enum Claim<S: State> {
+    /// It is claimed, or there is nothing to claim it for.
+    Taken(RunHandle<S>),
+    /// Somebody wrote first, to a run of this epoch: a claim of their own, or no more than a signal.
+    Overtaken(Epoch),
+}
+
+async fn claim<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    policy: CheckpointPolicy,
+    terms: &Terms,
+) -> Result<Claim<S>> {
     let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
@@ -102,10 +136,14 @@ pub(crate) async fn resume<S: State>(
     let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
     let asleep = head.owner.is_none() && head.wake_at.is_some();
     if (head.status != RunStatus::InProgress || asleep) && !due {
-        return Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None));
+        return Ok(Claim::Taken(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None)));
     }
     let driven = shared.enter(run)?;
     let Loaded { folded, state } = load(&*shared.store, graph, run).await?;
+    if (folded.last.status, folded.last.owner) != (head.status, head.owner) {
+        // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
+        return Ok(Claim::Overtaken(head.epoch));
+    }
     let mut machine = folded.machine.clone();
     let misfits = machine.misfits();
     if !(misfits.is_empty()
@@ -125,7 +163,7 @@ pub(crate) async fn resume<S: State>(
             "taken up {} times without any progress; look at its node, then unpause it",
             machine.fruitless
         );
-        return park(shared, graph, run, reason).await;
+        return park(shared, graph, run, reason).await.map(Claim::Taken);
     }
     let changed = machine.changed_graph();
     let (settled, unmet) = machine.resettle();
@@ -151,20 +189,16 @@ pub(crate) async fn resume<S: State>(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    let durable =
-        shared.committer.submit(append).await.unwrap_or_else(gone).map_err(|error| match error.kind() {
-            ErrorKind::Conflict => {
-                let message = "another executor took the run at the same moment; it goes on there";
-                Error::new(ErrorKind::Conflict, message).with_source(error)
-            }
-            _ => error,
-        });
-    let durable = durable.map_err(|error| error.with_run(run))?;
+    let durable = match shared.committer.submit(append).await.unwrap_or_else(gone) {
+        Ok(durable) => durable,
+        Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(folded.last.epoch)),
+        Err(error) => return Err(error.with_run(run)),
+    };
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
-    Ok(drive(Arc::clone(shared), graph.clone(), policy, driven, parts))
+    Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, driven, parts)))
 }
 
 /// Pauses a run that keeps ending its process.

@@ -71,7 +71,8 @@ impl RetentionPolicy {
         self
     }
 
-    /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed.
+    /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed, and none in which
+    /// a record is pinned.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
         self
@@ -294,21 +295,18 @@ async fn deal(
 ) -> Result<()> {
     let run = &head.run;
     if policy.purges(head, now) {
-        // A run may have been retried since the listing.
-        let again = store.head(run).await?;
-        if again.is_some_and(|again| again.id != head.id) {
-            return Ok(());
+        match remove(store, head, dry).await {
+            Ok(Removal::Removed(records, bytes)) => {
+                report.purged += 1;
+                report.records += records;
+                report.bytes += bytes;
+                return Ok(());
+            }
+            Ok(Removal::Gone) => return Ok(()),
+            Ok(Removal::Pinned) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
         }
-        let (records, bytes) = if dry {
-            weigh(store, run, head.seq.next()).await?
-        } else {
-            let purged = store.purge(run).await?;
-            (purged.records, purged.bytes)
-        };
-        report.purged += 1;
-        report.records += records;
-        report.bytes += bytes;
-        return Ok(());
     }
     match prune(store, run, policy, now, dry).await {
         Ok((0, _)) => Ok(()),
@@ -322,4 +320,33 @@ async fn deal(
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// What became of a run that was to be removed.
+enum Removal {
+    /// It is gone, with so many records and bytes.
+    Removed(u64, u64),
+    /// Somebody else removed it, or had it go on, since it was listed.
+    Gone,
+    /// It stays: a pin holds whatever the policy says, also against the removal of the whole run.
+    Pinned,
+}
+
+/// Removes a run as it was listed.
+async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Result<Removal> {
+    let run = &head.run;
+    let folded = folded_at(store, run, At::Latest, None).await?;
+    if folded.last.id != head.id {
+        return Ok(Removal::Gone);
+    }
+    if !folded.machine.pins.is_empty() {
+        return Ok(Removal::Pinned);
+    }
+    if dry {
+        let (records, bytes) = weigh(store, run, head.seq.next()).await?;
+        return Ok(Removal::Removed(records, bytes));
+    }
+    let purged = store.purge(run).await?;
+    // Of two sweeps that are at it at once, one finds nothing left.
+    Ok(if purged.records == 0 { Removal::Gone } else { Removal::Removed(purged.records, purged.bytes) })
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::committer::{Committer, RetryBudget};
 use super::edit::EditRequest;
 use super::event::Events;
+use super::inbox::{Message, inbox};
 use super::load::missing;
 use super::outcome::questions;
 use super::recovery::{self, Stalled};
@@ -447,7 +448,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused, or is completed or cancelled). The run is untouched
+    /// then.
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
@@ -455,7 +457,8 @@ impl Runtime {
     /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
     ///
     /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it. Questions that were
-    /// rejected or expired are asked again.
+    /// rejected or expired are asked again, except one behind a node: the retry is the leave to go on there. What became of an
+    /// `External` activation is asked again if the answer failed the run.
     ///
     /// # Errors
     ///
@@ -476,7 +479,8 @@ impl Runtime {
         EditRequest::new(&self.shared, graph, run, patch)
     }
 
-    /// Returns the questions that a run waits for.
+    /// Returns the questions that a run waits for; none once it has ended. Those that were open when it failed are open again
+    /// after a [`retry`](Self::retry).
     ///
     /// # Errors
     ///
@@ -488,6 +492,49 @@ impl Runtime {
     pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
         let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         Ok(questions(&fold(run, &records, None)?.machine))
+    }
+
+    /// Returns the messages that were sent to a run and that no node has taken, in the order in which they are taken. Those
+    /// that nobody took before the run ended stay here.
+    ///
+    /// # Errors
+    ///
+    /// As [`questions`](Self::questions).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::Conversation;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let graph = Graph::<Context>::builder("chat")
+    /// #     .conversation("talk", ["end"], Conversation::new().exit_on("/quit"), async |_cx, _s, _text: String| Ok(()))
+    /// #     .node("end", async |_cx, _s| Ok(()))
+    /// #     .entry("talk")
+    /// #     .build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let run = runtime.start(&graph, Context::new()).id("chat-7").await?;
+    /// run.wait().await?;
+    /// runtime.send(run.run(), "hello").by("ann").await?;
+    /// let waiting = runtime.inbox(run.run()).await?;
+    /// assert_eq!((waiting[0].number, waiting[0].read::<String>()?), (0, "hello".to_owned()));
+    ///
+    /// runtime.resume(&graph, "chat-7").await?.wait().await?;
+    /// assert!(runtime.inbox(run.run()).await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn inbox(&self, run: &RunKey) -> Result<Vec<Message>> {
+        let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+        Ok(inbox(&fold(run, &records, None)?.machine))
     }
 
     /// Returns how a run stands; `None` if there is no such run.

@@ -103,7 +103,10 @@ pub(crate) async fn attempt<F: Future<Output = Result<()>>>(
             None => append().await,
         };
         match result {
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Closed) => {
+            // In each of these cases it is not on record: others wrote first, or the driver was fenced or had ended.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Closed) =>
+            {
                 tokio::task::yield_now().await;
             }
             result => return result,

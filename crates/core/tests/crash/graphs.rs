@@ -14,6 +14,18 @@ pub(crate) struct Case {
     pub(crate) graph: Graph<Context>,
     /// The effects of the nodes; the others have the default.
     pub(crate) effects: Vec<(&'static str, Effect)>,
+    pub(crate) script: Script,
+}
+
+/// What is done to a run from outside beside answering what it asks.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    /// What is sent to it, in order.
+    pub(crate) messages: Vec<serde_json::Value>,
+    /// Whether it is edited and paused when it first comes to rest, and let go on later.
+    pub(crate) is_held: bool,
+    /// Nodes that do not tell the ledger, because no code of the test is in them.
+    pub(crate) silent: Vec<&'static str>,
 }
 
 pub(crate) fn all() -> Vec<Case> {
@@ -25,13 +37,13 @@ pub(crate) fn trace(node: &str, visit: u32) -> Op {
     Op::Append("trace".into(), vec![format!("{node}@{visit}").into()])
 }
 
-async fn work(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
+pub(crate) async fn work(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
     tell(&cx).await;
     Ok(traced(&cx))
 }
 
 /// Work that lets others run in between.
-async fn slow(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
+pub(crate) async fn slow(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
     tell(&cx).await;
     for _ in 0..cx.node().as_str().len() + cx.visit().get() as usize % 3 {
         tokio::task::yield_now().await;
@@ -45,17 +57,17 @@ async fn quiet(cx: NodeContext, _state: Draft<Context>) -> NodeResult<Context> {
     Ok(Update::none())
 }
 
-async fn tell(cx: &NodeContext) {
+pub(crate) async fn tell(cx: &NodeContext) {
     Arc::clone(cx.resource::<Arc<Ledger>>()).enter(cx).await;
 }
 
-fn traced(cx: &NodeContext) -> Update<Context> {
+pub(crate) fn traced(cx: &NodeContext) -> Update<Context> {
     let text = format!("{}@{}", cx.node(), cx.visit());
     Update::from(Context::update().append("trace", [text])).with_output(cx.visit().get())
 }
 
-fn builder(name: &str) -> ferrata_core::graph::GraphBuilder<Context> {
-    Graph::<Context>::builder(name).channel("trace", Reducer::Append)
+pub(crate) fn builder(name: &str) -> ferrata_core::graph::GraphBuilder<Context> {
+    Graph::<Context>::builder(name).channel("trace", Reducer::Append).channel("edits", Reducer::Append)
 }
 
 pub(crate) fn chain() -> Case {
@@ -81,7 +93,7 @@ pub(crate) fn chain() -> Case {
         builder = builder.edge(names[at - 1], names[at]);
     }
     let effects = names.into_iter().zip(effects).collect();
-    Case { name: "chain", graph: builder.entry("n0").build().unwrap(), effects }
+    Case { name: "chain", graph: builder.entry("n0").build().unwrap(), effects, script: Script::default() }
 }
 
 type Boxed = std::pin::Pin<Box<dyn Future<Output = NodeResult<Context>> + Send>>;
@@ -122,7 +134,7 @@ pub(crate) fn diamond() -> Case {
         ("long-3", Effect::Read),
         ("join", Effect::Write),
     ];
-    Case { name: "diamond", graph: graph.unwrap(), effects }
+    Case { name: "diamond", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
 pub(crate) fn rounds() -> Case {
@@ -137,7 +149,7 @@ pub(crate) fn rounds() -> Case {
         .route("check", ["write", "out"], |_s, cx| if cx.visit().get() <= 3 { "write" } else { "out" })
         .build();
     let effects = vec![("write", Effect::Pure), ("check", Effect::Write)];
-    Case { name: "rounds", graph: graph.unwrap(), effects }
+    Case { name: "rounds", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
 /// Rounds that end because the run was counted to have gone back three times.
@@ -157,7 +169,7 @@ pub(crate) fn replans() -> Case {
         })
         .build();
     let effects = vec![("write", Effect::Pure), ("check", Effect::Write)];
-    Case { name: "replans", graph: graph.unwrap(), effects }
+    Case { name: "replans", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
 pub(crate) fn fan_out() -> Case {
@@ -179,7 +191,7 @@ pub(crate) fn fan_out() -> Case {
         .edge("join", "end")
         .build();
     let effects = vec![("each", Effect::Write), ("join", Effect::Pure)];
-    Case { name: "fan-out", graph: graph.unwrap(), effects }
+    Case { name: "fan-out", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
 pub(crate) fn flaky() -> Case {
@@ -208,7 +220,7 @@ pub(crate) fn flaky() -> Case {
         .edge(["unreached", "rescue"], "last")
         .build();
     let effects = vec![("first", Effect::Pure), ("rescue", Effect::Pure)];
-    Case { name: "flaky", graph: graph.unwrap(), effects }
+    Case { name: "flaky", graph: graph.unwrap(), effects, script: Script::default() }
 }
 
 pub(crate) fn external() -> Case {
@@ -240,5 +252,5 @@ pub(crate) fn external() -> Case {
         ("count-2", Effect::Pure),
         ("ship", Effect::External),
     ];
-    Case { name: "external", graph: graph.unwrap(), effects }
+    Case { name: "external", graph: graph.unwrap(), effects, script: Script::default() }
 }

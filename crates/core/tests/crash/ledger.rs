@@ -1,17 +1,16 @@
 //! What the nodes did, outside of the store, and what the log says they did.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use ferrata_core::RunKey;
 use ferrata_core::graph::Effect;
 use ferrata_core::node::NodeContext;
-use ferrata_core::record::RecordKind;
-use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::store::MemoryStore;
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, RunKey, Timestamp};
 
-/// An activation: which node, which visit.
-pub(crate) type Activation = (String, u32);
+use super::log::{Activation, Note, Stored, records};
 
 /// That a node was at work: outside the store, as a payment provider would know it.
 #[derive(Clone, Debug)]
@@ -24,25 +23,43 @@ pub(crate) struct Entry {
 
 pub(crate) struct Ledger {
     store: MemoryStore,
+    clock: Arc<ManualClock>,
     entries: Mutex<Vec<Entry>>,
     effects: BTreeMap<String, Effect>,
     pub(crate) life: AtomicUsize,
     /// Whether every end is written by itself, so that a writing node may ask for its inputs.
     every_node: bool,
+    /// What was read of the log so far: reading all of it each time takes most of a test's time.
+    stored: Mutex<Stored>,
     /// Promises that were seen broken while nodes ran.
     pub(crate) broken: Mutex<Vec<String>>,
 }
 
 impl Ledger {
-    pub(crate) fn new(store: &MemoryStore, effects: &[(&str, Effect)], every_node: bool) -> Self {
+    pub(crate) fn new(
+        store: &MemoryStore,
+        clock: &Arc<ManualClock>,
+        effects: &[(&str, Effect)],
+        every_node: bool,
+    ) -> Self {
         Self {
             store: store.clone(),
+            clock: Arc::clone(clock),
             entries: Mutex::default(),
             effects: effects.iter().map(|&(node, effect)| (node.to_owned(), effect)).collect(),
             life: AtomicUsize::new(0),
             every_node,
+            stored: Mutex::default(),
             broken: Mutex::default(),
         }
+    }
+
+    /// Looks at what the log holds now.
+    pub(crate) async fn look<T>(&self, run: &RunKey, look: impl FnOnce(&Stored) -> T) -> T {
+        let records = records(&self.store, run).await;
+        let mut stored = self.stored.lock().unwrap();
+        stored.follow(&records);
+        look(&stored)
     }
 
     /// Notes that a node is at work, and looks whether everything is durable that must be by now.
@@ -51,7 +68,7 @@ impl Ledger {
         let life = self.life.load(Ordering::SeqCst);
         let entry = Entry { life, activation, attempt: cx.attempt(), key: cx.idempotency_key() };
         let effect = self.effect(cx.node().as_str());
-        let found = Stored::load(&self.store, cx.run()).await;
+        let found = self.look(cx.run(), Stored::clone).await;
         if !matches!(effect, Effect::Pure | Effect::Read) && (self.every_node || effect == Effect::External) {
             for input in cx.inputs() {
                 let from = (input.from.to_string(), input.visit.get());
@@ -75,6 +92,39 @@ impl Ledger {
         self.entries.lock().unwrap().push(entry);
     }
 
+    /// Notes that the work of a step is done: never once its result is on record.
+    pub(crate) async fn works(&self, cx: &NodeContext, name: &str) {
+        let note = note(cx, name);
+        if self.look(cx.run(), |stored| stored.note(&note).is_some()).await {
+            self.broken(format!("the step {note:?} is recorded and was done again"));
+        }
+    }
+
+    /// Notes that a node has what it waited for: on record by then, unless its effect lets it run ahead.
+    pub(crate) async fn given(&self, cx: &NodeContext, name: &str) {
+        let (note, stored) = (note(cx, name), self.look(cx.run(), Stored::clone).await);
+        let (activation, name) = &note;
+        let is_on_record = stored.is_closed(&format!("{}@{}:{name}", activation.0, activation.1))
+            || stored.note(&note).is_some_and(|what| what.get("until").is_none());
+        let is_weak = matches!(self.effect(&activation.0), Effect::Pure | Effect::Read);
+        if !(is_on_record || is_weak) {
+            self.broken(format!("{note:?} was given before it was on record"));
+        }
+    }
+
+    /// Notes that a timer rang: not before the time on record.
+    pub(crate) async fn rang(&self, cx: &NodeContext, name: &str) {
+        let (note, stored) = (note(cx, name), self.look(cx.run(), Stored::clone).await);
+        let until = stored.note(&note).and_then(|what| what["until"].as_i64());
+        match until.map(Timestamp::from_unix_ms) {
+            Some(until) if until <= self.clock.now() => {}
+            Some(until) => self.broken(format!("{note:?} rang before {until}")),
+            // A timer need not be durable to ring: the next attempt would wait anew.
+            None if matches!(self.effect(cx.node().as_str()), Effect::Pure | Effect::Read) => {}
+            None => self.broken(format!("{note:?} rang and is not on record")),
+        }
+    }
+
     pub(crate) fn effect(&self, node: &str) -> Effect {
         self.effects.get(node).copied().unwrap_or_default()
     }
@@ -92,44 +142,6 @@ impl Ledger {
     }
 }
 
-/// What the log says was done.
-#[derive(Default)]
-pub(crate) struct Stored {
-    pub(crate) done: BTreeSet<Activation>,
-    pub(crate) intents: BTreeSet<Activation>,
-    pub(crate) failed: BTreeMap<Activation, u32>,
-    /// How often an activation is recorded as done: never more than once.
-    pub(crate) twice: Vec<Activation>,
-}
-
-impl Stored {
-    pub(crate) async fn load(store: &MemoryStore, run: &RunKey) -> Self {
-        let mut stored = Self::default();
-        let Some(records) = store.load(run, At::Latest).await.unwrap() else { return stored };
-        assert_eq!(records[0].header.seq.get(), 0, "these runs are short: only the start is a base");
-        for record in records {
-            let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();
-            let activation = |of: &serde_json::Value| {
-                let visit = u32::try_from(of["visit"].as_u64().unwrap()).unwrap();
-                (of["node"].as_str().unwrap().to_owned(), visit)
-            };
-            match record.header.kind {
-                RecordKind::Node => {
-                    for done in body["done"].as_array().unwrap() {
-                        let done = activation(done);
-                        if !stored.done.insert(done.clone()) {
-                            stored.twice.push(done);
-                        }
-                    }
-                }
-                RecordKind::Intent => drop(stored.intents.insert(activation(&body))),
-                RecordKind::Attempt => {
-                    let failed = u32::try_from(body["failed"].as_u64().unwrap()).unwrap();
-                    stored.failed.insert(activation(&body), failed);
-                }
-                _ => {}
-            }
-        }
-        stored
-    }
+fn note(cx: &NodeContext, name: &str) -> Note {
+    ((cx.node().to_string(), cx.visit().get()), name.to_owned())
 }

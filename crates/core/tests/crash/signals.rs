@@ -65,7 +65,7 @@ async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
             let (_, other) = world.process(FaultPlan::new()).await;
             store.before(at, async move { other.cancel(&World::key(), "enough").await.unwrap() });
             let run = runtime.start(&case.graph, Context::new()).id("r").await.unwrap();
-            let outcome = run.wait().await.unwrap();
+            let outcome = world.wait(&run).await.unwrap();
             match outcome {
                 Outcome::Cancelled { reason, .. } => assert_eq!(reason, "enough", "{label}"),
                 // Its last node had ended when the cancellation came.
@@ -96,10 +96,10 @@ async fn a_takeover_fences_the_owner_at_its_next_write() {
                 assert!(send.send((run, second)).is_ok());
             });
             let run = first.start(&case.graph, Context::new()).id("r").await.unwrap();
-            let error = run.wait().await.unwrap_err();
+            let error = world.wait(&run).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Fenced, "{label}: {error:?}");
             let (run, _second) = taken.await.unwrap();
-            let state = run.wait().await.unwrap().completed().unwrap();
+            let state = world.wait(&run).await.unwrap().completed().unwrap();
             assert_eq!(world.close(state).await, wanted, "{label}");
         }
     }
@@ -124,7 +124,7 @@ async fn of_two_that_resume_at_once_one_wins() {
         assert_eq!(lost.len(), 1, "{label}: {won:?}");
         assert_eq!(lost[0].kind(), ErrorKind::Conflict, "{label}");
         for run in won.iter().flatten() {
-            assert!(run.wait().await.unwrap().completed().is_some(), "{label}");
+            assert!(world.wait(run).await.unwrap().completed().is_some(), "{label}");
         }
         world.close(Context::new()).await;
         world.check();

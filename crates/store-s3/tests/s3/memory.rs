@@ -340,8 +340,8 @@ impl S3 for Objects {
         let lost = || s3_error!(PreconditionFailed, "the condition does not hold");
         if if_none_match.is_some() && habit == Habit::LooksThenWrites {
             let is_taken = self.objects().contains_key(&key);
-            // As long as a disk takes to write a small file.
-            self.0.clock.sleep(Duration::from_millis(3)).await;
+            // As long as a slow disk takes to write a small file.
+            self.0.clock.sleep(Duration::from_millis(20)).await;
             if is_taken {
                 return Err(lost());
             }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::super::attempt::{AttemptEnd, panic_text};
+use super::super::attempt::AttemptEnd;
 use super::super::log::too_large;
 use super::Driver;
 use super::facts::{Fact, What};
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, RouteContext};
 use crate::record::body::{AttemptFailed, Event};

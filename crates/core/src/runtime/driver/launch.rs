@@ -97,7 +97,7 @@ impl<S: State> Driver<S> {
             inputs: self.inputs(key),
             activation: key,
             memos: Arc::clone(&activation.memos),
-            waits: Waits::default(),
+            waits: Arc::new(Waits::default()),
         };
         let scope = Arc::new(scope);
         self.shared.emit(&self.log.run, || RunEventKind::NodeStarted {
@@ -118,6 +118,7 @@ impl<S: State> Driver<S> {
         let span = tracing::debug_span!(
             "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
         );
+        let waits = Arc::clone(&scope.waits);
         let cx = NodeContext::new(Arc::clone(&scope));
         let node = async move { work.run(cx, Draft::new(state)).await };
         let work: Pin<Box<dyn Future<Output = _> + Send>> = if span.is_disabled() {
@@ -138,7 +139,7 @@ impl<S: State> Driver<S> {
             let (end, took) = attempt.await;
             (key, end, took)
         });
-        self.running.insert(key, Running { task, external, parked: false });
+        self.running.insert(key, Running { task, external, waits });
         Ok(())
     }
 

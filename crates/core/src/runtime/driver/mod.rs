@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::Seq;
-use crate::node::{Command, Given, RunScope};
+use crate::node::{Command, Given, Replier, RunScope, Waits};
 use crate::record::RunStatus;
 use crate::record::body::{Event, NodeDone};
 use crate::state::{Patch, State};
@@ -126,14 +126,19 @@ pub(crate) struct Driver<S: State> {
 struct Running {
     task: AbortHandle,
     external: bool,
-    /// Whether it has nothing to do until something that it waits for comes.
-    parked: bool,
+    /// What tells whether it has nothing to do until something that it waits for comes.
+    waits: Arc<Waits>,
 }
 
 /// A reply that is owed once a record is durable.
 enum Owed {
     Done(oneshot::Sender<Result<()>>),
-    Given(oneshot::Sender<Result<Given>>, Given),
+    /// What a node waited for; `to` names who waits for an answer, in case it does not become durable.
+    Given {
+        reply: Replier,
+        given: Given,
+        to: Option<(ActivationKey, String)>,
+    },
 }
 
 impl Owed {
@@ -141,14 +146,14 @@ impl Owed {
         // Who does not wait any more needs no reply.
         match self {
             Self::Done(reply) => drop(reply.send(Ok(()))),
-            Self::Given(reply, given) => drop(reply.send(Ok(given))),
+            Self::Given { reply, given, .. } => reply.send(Ok(given)),
         }
     }
 
     fn refuse(self, error: Error) {
         match self {
             Self::Done(reply) => drop(reply.send(Err(error))),
-            Self::Given(reply, _) => drop(reply.send(Err(error))),
+            Self::Given { reply, .. } => reply.send(Err(error)),
         }
     }
 }
@@ -342,11 +347,8 @@ impl<S: State> Driver<S> {
                 self.shared.emit(&self.log.run, || RunEventKind::Custom { node, visit, name, payload });
             }
             Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
-            Command::Parked { activation } => {
-                if let Some(running) = self.running.get_mut(&activation) {
-                    running.parked = true;
-                }
-            }
+            // Looked at in the next turn.
+            Command::Parked => {}
         }
         Ok(())
     }
@@ -354,14 +356,8 @@ impl<S: State> Driver<S> {
     async fn control(&mut self, control: Control) -> Result<()> {
         match control {
             Control::Look => self.look().await,
-            Control::Signal { signal, reply } => {
-                let _ = reply.send(self.signal(signal).await?);
-                Ok(())
-            }
-            Control::Edit { patch, by, reply } => {
-                let _ = reply.send(self.edit(patch, by).await?);
-                Ok(())
-            }
+            Control::Signal { signal, reply } => tell(self.signal(signal).await, reply),
+            Control::Edit { patch, by, reply } => tell(self.edit(patch, by).await, reply),
         }
     }
 
@@ -437,12 +433,12 @@ impl<S: State> Driver<S> {
 
     /// Whether an activation that runs has more to do than to wait for something that survives it.
     fn is_at_work(&self) -> bool {
-        self.running.iter().any(|(&key, running)| !(running.parked && self.waits.waits(key)))
+        self.running.iter().any(|(&key, running)| !(running.waits.is_parked() && self.waits.waits(key)))
     }
 
     fn room(&self) -> bool {
         self.plan.concurrency.is_none_or(|most: NonZeroU32| {
-            (most.get() as usize) > self.running.values().filter(|running| !running.parked).count()
+            (most.get() as usize) > self.running.values().filter(|running| !running.waits.is_parked()).count()
         })
     }
 
@@ -451,4 +447,16 @@ impl<S: State> Driver<S> {
         self.tasks.abort_all();
         self.running.clear();
     }
+}
+
+/// Tells whoever spoke to the run what became of it, also if the driver stops over it: whether it is on record may be open then,
+/// and must not be taken for "no".
+fn tell(said: Result<Result<()>>, reply: oneshot::Sender<Result<()>>) -> Result<()> {
+    let (answer, result) = match said {
+        Ok(answer) => (answer, Ok(())),
+        Err(error) => (Err(error.clone()), Err(error)),
+    };
+    // Who does not wait any more needs no reply.
+    drop(reply.send(answer));
+    result
 }

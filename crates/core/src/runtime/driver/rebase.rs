@@ -59,6 +59,7 @@ impl<S: State> Driver<S> {
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         self.flush(false)?;
+        self.wait_again();
         if let Some(head) = self.log.head {
             // What is owed was promised for records that have other numbers now.
             self.replies.iter_mut().for_each(|(seq, _)| *seq = head.seq);

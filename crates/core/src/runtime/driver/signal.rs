@@ -8,6 +8,7 @@ use crate::engine::fold::{check_signal, full_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
+use crate::runtime::edit::misfit;
 use crate::runtime::outcome::questions;
 use crate::state::{Patch, State};
 
@@ -36,7 +37,7 @@ impl<S: State> Driver<S> {
         }
         let state = match self.patched(&patch) {
             Ok(state) => state,
-            Err(error) => return Ok(Err(error.with_run(&run))),
+            Err(error) => return Ok(Err(misfit(error).with_run(&run))),
         };
         // What is held back belongs before the edit, in the log as in the state.
         self.flush(true)?;

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
 
 use super::Driver;
 use super::facts::{Fact, What};
-use crate::ask::Request;
+use crate::ask::{Answer, Request};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::questions::BEFORE;
@@ -16,15 +15,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{Given, Wish};
+use crate::node::{Given, Replier, Wish};
 use crate::record::body::{Event, StatusChange};
 use crate::record::memo::{Memo, Reply};
 use crate::record::pause::{Asking, Expired, Noted, Stepped};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
-
-type Replier = oneshot::Sender<Result<Given>>;
 
 /// What nodes that run here wait for.
 #[derive(Default)]
@@ -142,9 +139,6 @@ impl<S: State> Driver<S> {
         wish: Wish,
         reply: Replier,
     ) -> Result<()> {
-        if let Some(running) = self.running.get_mut(&key) {
-            running.parked = false;
-        }
         let Some(activation) = self.machine.in_flight.get(&key) else {
             // Another writer came first: the activation does not follow any more, and its work is dropped.
             return Ok(());
@@ -155,7 +149,7 @@ impl<S: State> Driver<S> {
             let message = "a node declared `External` must not be started twice, so it cannot wait; ask, receive or sleep in \
                            a node before it";
             let error = Error::new(ErrorKind::Unsupported, message).with_node(self.machine.name(key.0));
-            let _ = reply.send(Err(error));
+            reply.send(Err(error));
             return Ok(());
         }
         match wish {
@@ -187,7 +181,7 @@ impl<S: State> Driver<S> {
                  reference, or raise `max_body`"
             );
             let error = Error::new(ErrorKind::TooLarge, message).with_node(self.machine.name(key.0));
-            let _ = reply.send(Err(error));
+            reply.send(Err(error));
             return Ok(());
         }
         let seq = self.note_step(key, name, Noted::Result(text.into()))?;
@@ -264,7 +258,7 @@ impl<S: State> Driver<S> {
                      with, or give the new question another name"
                 );
                 let error = Error::new(ErrorKind::GraphChanged, message).with_node(self.machine.name(key.0));
-                let _ = reply.send(Err(error));
+                reply.send(Err(error));
                 return Ok(());
             }
             None => {
@@ -274,20 +268,38 @@ impl<S: State> Driver<S> {
             }
         };
         self.waits.add(key, name.to_owned(), WaitsFor::Answer, deadline, reply);
-        self.serve(key, name);
+        self.serve(key, name, None);
         self.ring(self.shared.clock.now())
     }
 
-    /// Tells whoever waits for an answer under this name, if there is one.
-    fn serve(&mut self, key: ActivationKey, name: &str) {
+    /// Tells whoever waits for an answer under this name, if there is one; once its record is durable, if that is `seq`.
+    fn serve(&mut self, key: ActivationKey, name: &str, seq: Option<Seq>) {
         let memo = self.machine.in_flight.get(&key).and_then(|activation| activation.memos.get(name));
         let Some(Memo::Asked(asked)) = memo else { return };
-        if asked.reply.is_open() {
+        // Whoever asked what somebody cancelled waits on, and is dropped with the run: told, it would fail the run first.
+        if asked.reply.is_open() || matches!(asked.reply, Reply::Answered { answer: Answer::Cancel(_), .. }) {
             return;
         }
         let given = Given::Reply(asked.reply.clone(), asked.ask.deadline);
-        if let Some(waiter) = self.waits.take(key, name) {
-            self.give(key, None, waiter.reply, given);
+        let Some(waiter) = self.waits.take(key, name) else { return };
+        match seq {
+            Some(seq) => {
+                let to = Some((key, name.to_owned()));
+                self.replies.push_back((seq, super::Owed::Given { reply: waiter.reply, given, to }));
+            }
+            None => self.give(key, None, waiter.reply, given),
+        }
+    }
+
+    /// Has those wait again who were to be told of a deadline whose record did not become durable: others may have answered.
+    pub(super) fn wait_again(&mut self) {
+        for (seq, owed) in std::mem::take(&mut self.replies) {
+            match owed {
+                super::Owed::Given { reply, to: Some((key, name)), given: Given::Reply(_, deadline) } => {
+                    self.waits.add(key, name, WaitsFor::Answer, deadline, reply);
+                }
+                owed => self.replies.push_back((seq, owed)),
+            }
         }
     }
 
@@ -301,7 +313,7 @@ impl<S: State> Driver<S> {
             self.waits.forget(key);
         }
         for (key, name) in self.waits.asking() {
-            self.serve(key, &name);
+            self.serve(key, &name, None);
         }
         self.deliver()
     }
@@ -328,15 +340,16 @@ impl<S: State> Driver<S> {
             match waiter.what {
                 WaitsFor::Time => self.give(key, None, waiter.reply, Given::Done),
                 WaitsFor::Message => {
-                    self.note_step(key, &name, Noted::Idle)?;
-                    self.give(key, None, waiter.reply, Given::Idle);
+                    let seq = self.note_step(key, &name, Noted::Idle)?;
+                    self.give(key, Some(seq), waiter.reply, Given::Idle);
                 }
                 WaitsFor::Answer => {
                     let node = self.machine.name(key.0).clone();
                     let expired = Expired { node, visit: key.1, name: name.clone(), at };
-                    self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
+                    // No node may act on it before it is on record: until then, somebody may answer.
+                    let seq = self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
                     self.waits.add(key, name.clone(), WaitsFor::Answer, None, waiter.reply);
-                    self.serve(key, &name);
+                    self.serve(key, &name, Some(seq));
                 }
             }
         }
@@ -347,14 +360,8 @@ impl<S: State> Driver<S> {
     fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: Replier, given: Given) {
         let weak = matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
         match seq.filter(|&seq| !weak && !self.outbox.is_durable(seq)) {
-            Some(seq) => self.replies.push_back((seq, super::Owed::Given(reply, given))),
-            None => {
-                if reply.send(Ok(given)).is_ok()
-                    && let Some(running) = self.running.get_mut(&key)
-                {
-                    running.parked = false;
-                }
-            }
+            Some(seq) => self.replies.push_back((seq, super::Owed::Given { reply, given, to: None })),
+            None => reply.send(Ok(given)),
         }
     }
 
@@ -373,7 +380,7 @@ impl<S: State> Driver<S> {
         };
         match reply {
             Reply::Open | Reply::Expired { .. } => Ok(false),
-            Reply::Answered { answer: crate::ask::Answer::Reject(comment), by, .. } => {
+            Reply::Answered { answer: Answer::Reject(comment), by, .. } => {
                 let who = by.map_or_else(String::new, |by| format!(" by {by}"));
                 let message = format!("starting the node was rejected{who}: {comment}");
                 let failure =

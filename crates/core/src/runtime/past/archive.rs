@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::walk;
+use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
-use crate::record::{Record, RecordHeader, RunFacts};
+use crate::record::body::{Body, Event, Signal, SignalKind};
+use crate::record::{Record, RecordHeader, RunFacts, codec};
 use crate::runtime::load::missing;
 use crate::store::{At, CheckpointStore, RunAppend};
 
@@ -49,9 +51,14 @@ pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey) -> Result<
         Error::new(ErrorKind::Corrupt, "a record cannot be written down").with_run(run).with_source(source)
     };
     let mut lines = String::new();
-    let mut records = 0;
+    let (mut records, mut last) = (0, None);
     for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
         for record in walk::segment_records(store, run, end).await? {
+            if !walk::goes_on(last, &record.header) {
+                // Pruned meanwhile: what is kept begins here, and a file with a hole is no run.
+                (lines, records) = (String::new(), 0);
+            }
+            last = Some(record.header.head());
             record.verify(run)?;
             let text = std::str::from_utf8(&record.body).map_err(|source| {
                 Error::new(ErrorKind::Corrupt, "a record's body is no text").with_run(run).with_source(source)
@@ -106,13 +113,42 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
     Ok((title, records))
 }
 
+/// Has the pins that a record holds name the records by the numbers that they have after an import.
+fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
+    let moved = |seq: Seq| Seq::new(seq.get().saturating_sub(shift));
+    let Body { mut event, mut base } = codec::decode(run, record)?;
+    let mut changed = false;
+    if let Event::Signal(Signal { what: SignalKind::Pin { seq } | SignalKind::Unpin { seq }, .. }) =
+        &mut event
+    {
+        *seq = moved(*seq);
+        changed = true;
+    }
+    if let Some(base) = &mut base {
+        let mut machine = Machine::restore(&base.machine, None)?;
+        if !machine.pins.is_empty() {
+            machine.pins = machine.pins.iter().copied().map(moved).collect();
+            base.machine = machine.snapshot()?;
+            changed = true;
+        }
+    }
+    if changed {
+        *record = Record::seal(record.header.clone(), codec::encode(&event, base.as_ref())?)?;
+    }
+    Ok(())
+}
+
 /// Writes a run that was written down into a store, under its own key or another.
 pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<RunKey>) -> Result<RunKey> {
     let (title, mut records) = read(text)?;
     let run = run.unwrap_or(title.run);
     // A run that was pruned begins with a later record; in its new place it begins with the first.
     let (mut prev, mut seq) = (None, Seq::new(0));
+    let shift = records.first().map_or(0, |record| record.header.seq.get());
     for record in &mut records {
+        if shift > 0 {
+            renumber(&run, record, shift)?;
+        }
         record.header.seq = seq;
         record.header.prev = prev;
         prev = Some(record.header.id);

@@ -308,13 +308,14 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
 
 fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<Vec<Pending>> {
     let one = |(&(node, visit), activation): (&ActivationKey, &crate::engine::frontier::Activation),
-               stopped| {
+               stopped: bool| {
         let steps =
             activation.memos.iter().filter(|(_, memo)| matches!(memo, crate::record::memo::Memo::Result(_)));
         Ok(Pending {
             node: machine.name(node).clone(),
             visit,
-            failed: activation.failed,
+            // The failure that stopped the run is its own record, not an attempt before another.
+            failed: activation.failed.saturating_add(u32::from(stopped)),
             retry_at: activation.retry_at,
             stopped,
             item: activation.item.as_ref().map(|item| json(item.get())).transpose()?,

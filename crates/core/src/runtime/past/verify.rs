@@ -8,8 +8,8 @@ use crate::engine::decide::Ending;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, RouteContext};
-use crate::id::{NodeName, RunKey, Seq, Visit};
-use crate::record::body::{End, Event, NodeDone};
+use crate::id::{HeadRef, NodeName, RunKey, Seq, Visit};
+use crate::record::body::{End, Event, NodeDone, NodesDone};
 use crate::record::{Failure, FailureKind, RecordHeader};
 use crate::runtime::load::missing;
 use crate::state::{Channels, Op, Patch, Reducer, State};
@@ -23,7 +23,8 @@ pub struct Verified {
     pub records: u64,
     /// How many activations were decided again.
     pub checked: u64,
-    /// How many were not, because several ended in one record and the state between them is not kept.
+    /// How many were only checked for an edge that leads where they led, because several ended in one record and the state
+    /// between them is not kept: all of such a record but the last.
     pub unchecked: u64,
     /// The first difference; none if today's graph would have done the same.
     pub divergence: Option<Divergence>,
@@ -65,19 +66,15 @@ pub(crate) async fn verify<S: State>(
     for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
         for (header, body) in walk::segment(store, run, end).await? {
             verified.records += 1;
+            let begins = !replay.as_ref().is_some_and(|replay| replay.precedes(&header));
             let found = match (&mut replay, &body.base) {
-                (None, Some(base)) => {
+                (_, Some(base)) if begins => {
                     let machine = Machine::restore(&base.machine, Some(Arc::clone(graph.plan())))?;
-                    let channels = Channels::from_json(base.state.get())?;
-                    replay = Some(Replay { graph, machine, channels, version: base.version });
+                    let (channels, version) = (Channels::from_json(base.state.get())?, base.version);
+                    replay = Some(Replay { graph, machine, channels, version, last: header.head() });
                     None
                 }
-                (None, None) => {
-                    return Err(
-                        Error::new(ErrorKind::Corrupt, "the log does not begin with a base").with_run(run)
-                    );
-                }
-                (Some(replay), base) => {
+                (Some(replay), base) if !begins => {
                     let found = replay.record(&header, &body.event, &mut verified)?;
                     if let Some(base) = base
                         && (base.version != replay.version || matches!(body.event, Event::Base))
@@ -87,6 +84,11 @@ pub(crate) async fn verify<S: State>(
                         replay.version = base.version;
                     }
                     found
+                }
+                _ => {
+                    let message =
+                        "the log does not begin with a base, or has a hole; restore the run from a backup";
+                    return Err(Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(header.seq));
                 }
             };
             if found.is_some() {
@@ -103,9 +105,15 @@ struct Replay<'a, S: State> {
     machine: Machine,
     channels: Channels,
     version: u32,
+    last: HeadRef,
 }
 
 impl<S: State> Replay<'_, S> {
+    /// Whether a record follows what was replayed. One that does not begins anew: the run was pruned while it was read.
+    fn precedes(&self, header: &RecordHeader) -> bool {
+        walk::goes_on(Some(self.last), header)
+    }
+
     fn record(
         &mut self,
         header: &RecordHeader,
@@ -119,21 +127,44 @@ impl<S: State> Replay<'_, S> {
                     return Ok(Some(at(what)));
                 }
                 self.channels.apply(&nodes.patch)?;
-                if let [done] = &*nodes.done {
-                    verified.checked += 1;
-                    if let Some(what) = self.decided(done)? {
+                for (place, done) in nodes.done.iter().enumerate() {
+                    // The state is known as of the last activation of a record.
+                    let found = if place + 1 == nodes.done.len() {
+                        verified.checked += 1;
+                        self.decided(done)?
+                    } else {
+                        verified.unchecked += 1;
+                        self.possible(done)
+                    };
+                    if let Some(what) = found {
                         let (node, visit) = (Some(done.node.clone()), Some(done.visit));
                         return Ok(Some(Divergence { node, visit, ..at(what) }));
                     }
-                } else {
-                    verified.unchecked += nodes.done.len() as u64;
+                    let alone = NodesDone { done: vec![done.clone()], patch: Patch::default() };
+                    self.machine.absorb(&Event::Node(alone))?;
                 }
+                self.last = header.head();
+                return Ok(None);
             }
             Event::Edit(edited) => self.channels.apply(&edited.patch)?,
             _ => {}
         }
         self.machine.absorb(event)?;
+        self.last = header.head();
         Ok(None)
+    }
+
+    /// Says what today's graph could not have decided, whatever the state was.
+    fn possible(&self, done: &NodeDone) -> Option<String> {
+        let plan = self.graph.plan();
+        let Some(index) = plan.find(done.node.as_str()) else {
+            return Some("the graph has no such node any more".into());
+        };
+        let leads = |to: &NodeName| {
+            plan.node(index).outgoing.iter().any(|&edge| plan.node(plan.edge(edge).to).name == *to)
+        };
+        let stranger = done.fired.iter().find(|fired| !fired.back && !leads(&fired.to))?;
+        Some(format!("it led to {}, and no edge leads there any more", stranger.to))
     }
 
     /// Says which channel was written in a way that its reducer of today would not.
@@ -161,8 +192,8 @@ impl<S: State> Replay<'_, S> {
         let Some(index) = plan.find(done.node.as_str()) else {
             return Ok(Some("the graph has no such node any more".into()));
         };
-        let channels = self.graph.migrated(&self.channels, self.version)?;
-        let state = match S::from_channels(channels, self.graph.schema()) {
+        let channels = self.graph.migrated(&self.channels, self.version);
+        let state = match channels.and_then(|channels| S::from_channels(channels, self.graph.schema())) {
             Ok(state) => state,
             Err(error) => return Ok(Some(format!("the state after it cannot be read: {error}"))),
         };

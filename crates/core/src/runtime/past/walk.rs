@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::engine::fold::{Folded, fold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
-use crate::id::{RunKey, Seq};
+use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::Body;
 use crate::record::{Record, RecordHeader, codec};
 use crate::runtime::load::missing;
@@ -70,6 +70,12 @@ pub(crate) async fn segment_records(
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+/// Tells whether a stretch that begins with this record goes on where the one before it ended. It does not if the run was pruned
+/// between the two reads: what was read before is then gone, and the stretch begins with a base of its own.
+pub(crate) fn goes_on(before: Option<HeadRef>, first: &RecordHeader) -> bool {
+    before.is_none_or(|last| first.seq == last.seq.next() && first.prev == Some(last.id))
 }
 
 /// Reads and decodes the stretch that ends with a record.

@@ -132,7 +132,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         inputs: [].into(),
         activation: (0, Visit::new(1)),
         memos: Arc::default(),
-        waits: Waits::default(),
+        waits: std::sync::Arc::new(Waits::default()),
     }));
     let mut state = Context::new();
     state.set("n", 1)?;

@@ -1,0 +1,58 @@
+//! The messages of a run that nobody has taken.
+
+use serde::de::DeserializeOwned;
+
+use crate::clock::Timestamp;
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A message that was sent to a run and that no node has taken yet: see [`Runtime::inbox`](super::Runtime::inbox).
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message {
+    /// How many messages were sent to the run before it: what it is known by in events and records.
+    pub number: u64,
+    /// What was sent, as JSON text.
+    pub body: String,
+    /// Who sent it, if they said so.
+    pub by: Option<String>,
+    /// When it was sent, by the sender's clock.
+    pub at: Timestamp,
+}
+
+impl Message {
+    /// Reads what was sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is not of this type.
+    pub fn read<M: DeserializeOwned>(&self) -> Result<M> {
+        serde_json::from_str(&self.body).map_err(|source| {
+            let message = format!("message {} is not of type {}", self.number, std::any::type_name::<M>());
+            Error::new(ErrorKind::Invalid, message).with_source(source)
+        })
+    }
+}
+
+impl std::fmt::Debug for Message {
+    /// Never shows what is said.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message")
+            .field("number", &self.number)
+            .field("bytes", &self.body.len())
+            .field("by", &self.by)
+            .field("at", &self.at)
+            .finish()
+    }
+}
+
+/// Returns the messages that wait, the oldest first.
+pub(crate) fn inbox(machine: &Machine) -> Vec<Message> {
+    let message = |message: &crate::record::pause::Message| Message {
+        number: message.number,
+        body: message.body.get().to_owned(),
+        by: message.by.clone(),
+        at: message.at,
+    };
+    machine.inbox.iter().map(message).collect()
+}

@@ -1,0 +1,164 @@
+//! A second process says something at every write of the first: nothing that was said is lost, and no work is done twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferrata_core::ErrorKind;
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Op, Patch};
+use ferrata_core::store::{Fault, FaultPlan};
+
+use super::graphs::{self, Case};
+use super::pausing;
+use super::world::World;
+
+/// What the second process says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    Answers,
+    Message,
+    Pause,
+    Edit,
+}
+
+/// How it meets the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meeting {
+    /// Just before a write of the first, which finds another head.
+    Before,
+    /// Just after a write whose reply is then lost: the first tries again, and finds another head with its record below.
+    AfterLost,
+}
+
+impl Said {
+    /// Says it. Returns how much of it was acknowledged.
+    async fn say(self, world: &World, other: &Runtime) -> u32 {
+        let run = World::key();
+        match self {
+            Self::Answers => {
+                let mut said = 0;
+                let questions = other.questions(&run).await.unwrap();
+                for question in questions.iter().filter(|question| question.deadline.is_none()) {
+                    other.respond(&run, &question.id, world.answer(question)).by("bob").await.unwrap();
+                    said += 1;
+                }
+                said
+            }
+            Self::Message => match world.send_next(other).await {
+                Err(error) if error.kind() == ErrorKind::WrongStatus => 0,
+                sent => u32::from(sent.unwrap()),
+            },
+            Self::Pause => match other.pause(&run, "tea").by("bob").await {
+                Err(error) if error.kind() == ErrorKind::WrongStatus => 0,
+                paused => paused.map(|()| 1).unwrap(),
+            },
+            Self::Edit => {
+                let patch = Patch::from_ops(&[Op::Append("edits".into(), vec!["by bob".into()])]).unwrap();
+                match other.edit(world.graph(), &run, patch).by("bob").await {
+                    Err(error) if error.kind() == ErrorKind::WrongStatus => 0,
+                    edited => edited.map(|()| 1).unwrap(),
+                }
+            }
+        }
+    }
+}
+
+/// Lets the second process speak once at every write of the first. Returns how often it had something to say.
+async fn meet(case: &Case, policy: CheckpointPolicy, said: Said, meeting: Meeting) -> u32 {
+    let calm = World::new(case, policy, "calm");
+    let mut wanted = calm.live(&[]).await;
+    let mut spoken = 0;
+    for at in 1..calm.operations() {
+        let label = format!("{} {:?}: {said:?} {meeting:?} {at}", case.name, policy.frequency);
+        let world = Arc::new(World::new(case, policy, &label).patient().shared().shared());
+        let (store, runtime) = world.process(FaultPlan::new()).await;
+        let (_, other) = world.process(FaultPlan::new()).await;
+        let heard = Arc::new(AtomicU32::new(0));
+        let hook = {
+            let (world, heard) = (Arc::clone(&world), Arc::clone(&heard));
+            async move {
+                heard.store(said.say(&world, &other).await, Ordering::SeqCst);
+            }
+        };
+        match meeting {
+            Meeting::Before => store.before(at, hook),
+            Meeting::AfterLost => {
+                store.plan(at, Fault::After);
+                store.after(at, hook);
+            }
+        }
+        let state = world.go_on(&runtime).await.unwrap_or_else(|error| panic!("{label}: {error:?}"));
+        let mut state = world.close(state).await;
+        world.check();
+        let messages = world.check_said();
+        if messages.len() > 1 {
+            // Two who send at once have no order but that of the log, in which the messages must have been taken.
+            let mut taken: Vec<_> = messages.into_iter().filter(serde_json::Value::is_string).collect();
+            taken.push("nobody".into());
+            assert_eq!(state["said"], serde_json::Value::from(taken), "{label}");
+            state["said"] = wanted["said"].clone();
+        }
+        let heard = heard.load(Ordering::SeqCst);
+        spoken += u32::from(heard > 0);
+        let edits = take_by(&mut state, "by bob");
+        assert_eq!(edits, if said == Said::Edit { heard as usize } else { 0 }, "{label}");
+        take_by(&mut wanted, "by bob");
+        assert_eq!(state, wanted, "{label}");
+    }
+    spoken
+}
+
+/// Takes the marks of the second process's edits out of a state; an empty channel and none are alike then.
+fn take_by(state: &mut serde_json::Value, who: &str) -> usize {
+    let Some(edits) = state.get_mut("edits").and_then(serde_json::Value::as_array_mut) else { return 0 };
+    let before = edits.len();
+    edits.retain(|edit| edit != who);
+    let taken = before - edits.len();
+    if edits.is_empty()
+        && let Some(channels) = state.as_object_mut()
+    {
+        channels.remove("edits");
+    }
+    taken
+}
+
+async fn all(said: Said) {
+    let nth = CheckpointFrequency::EveryNth(3.try_into().unwrap());
+    let policies = [CheckpointPolicy::default(), CheckpointPolicy::default().with_frequency(nth)];
+    let mut spoken = 0;
+    for policy in policies {
+        for case in pausing::all().into_iter().chain([graphs::diamond(), graphs::fan_out(), graphs::flaky()])
+        {
+            // What is held back by the policy makes no difference to a reply that was lost.
+            let meetings: &[Meeting] = match policy.frequency {
+                CheckpointFrequency::EveryNode => &[Meeting::Before, Meeting::AfterLost],
+                _ => &[Meeting::Before],
+            };
+            for &meeting in meetings {
+                spoken += meet(&case, policy, said, meeting).await;
+            }
+        }
+    }
+    assert!(spoken > 20, "{said:?} was said {spoken} times");
+}
+
+#[tokio::test]
+async fn answers_of_another_process_are_taken_once() {
+    all(Said::Answers).await;
+}
+
+#[tokio::test]
+async fn messages_of_another_process_are_taken_once_and_in_order() {
+    all(Said::Message).await;
+}
+
+#[tokio::test]
+async fn a_pause_by_another_process_loses_nothing() {
+    all(Said::Pause).await;
+}
+
+#[tokio::test]
+async fn an_edit_by_another_process_is_made_once() {
+    all(Said::Edit).await;
+}

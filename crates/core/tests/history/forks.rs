@@ -1,0 +1,139 @@
+//! A fork goes on as the run itself would have gone on from there, and its source stays as it was.
+
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::{Position, Runtime};
+use ferrata_core::state::{Op, Patch};
+use ferrata_core::{ErrorKind, Seq};
+
+use super::chance::Chance;
+use super::lives::{Life, Log, end, key, last, records};
+use super::prunes::cut_at;
+use super::seeds;
+
+/// The run itself, taken up at a record by another process, is what a fork is held against.
+#[tokio::test]
+async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
+    let mut forks = 0;
+    for seed in seeds(60) {
+        let life = Life::of(seed);
+        let mut chance = Chance::new(seed ^ 3);
+        let store = life.live().await;
+        let (run, graph) = (key("r"), life.graph());
+        let log = Log::of(&store, &run).await;
+        let to = last(&store, &run).await;
+        let runtime = life.process(&store, 3).await;
+        for nth in 0..6 {
+            let at = chance.below(usize::try_from(to + 1).unwrap()) as u64;
+            let label = format!("seed {seed}, forked at {at} of {to}");
+            let edits = [None, Some(Patch::from_ops(&[Op::Set("n".into(), nth.into())]).unwrap())];
+            let edit = edits[chance.below(2)].clone();
+            let mut request = runtime.fork(&graph, &run, Seq::new(at)).id(format!("f{nth}"));
+            if let Some(edit) = &edit {
+                request = request.edit(edit.clone());
+            }
+            let fork = request.checkpoints(life.policy).await;
+
+            let world = log.as_of(at).await;
+            let other = life.process(&world, 4).await;
+            let status = other.head(&run).await.unwrap().unwrap().status;
+            if status == RunStatus::Completed {
+                assert_eq!(fork.unwrap_err().kind(), ErrorKind::Invalid, "{label}");
+                continue;
+            }
+            let fork = fork.unwrap_or_else(|error| panic!("{label}: {error}"));
+            let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
+            if status == RunStatus::Failed {
+                other.retry(&run).await.unwrap();
+            }
+            if let Some(edit) = edit {
+                other.edit(&graph, &run, edit).await.unwrap();
+            }
+            let handle = other.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
+            let itself = end(life.go_on(&[&other], &graph, handle, false).await);
+            assert_eq!(forked, itself, "{label}");
+            forks += 1;
+        }
+        assert_eq!(records(&store, &run).await, log.records, "seed {seed}: the source");
+    }
+    assert!(forks > 100, "only {forks} forks");
+}
+
+/// Nothing is shared: a fork lives on when its source is cut small or removed, and the other way round.
+#[tokio::test]
+async fn pruning_or_purging_a_source_does_not_touch_its_forks() {
+    for seed in seeds(20) {
+        let life = Life::of(seed).finely();
+        let store = life.live().await;
+        let (run, graph) = (key("r"), life.graph());
+        let runtime = life.process(&store, 5).await;
+        let to = last(&store, &run).await;
+        let fork = runtime.fork(&graph, &run, Seq::new(to / 2)).id("f").await.unwrap();
+        cut_at(&store, &run, to).await;
+        assert!(runtime.purge(&run).await.unwrap().records > 0);
+        let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
+        let line = runtime.lineage(&key("f")).await.unwrap();
+        assert_eq!((line[0].run.clone(), line[0].status), (run.clone(), None), "seed {seed}");
+        let again = runtime.fork(&graph, &key("f"), Seq::new(0)).id("g").await.unwrap();
+        let handle = end(life.go_on(&[&runtime], &graph, again, false).await);
+        assert_eq!(handle, forked, "seed {seed}");
+    }
+}
+
+/// What was in the frontier is in the fork's, question for question, and with nothing of the old life in it.
+#[tokio::test]
+async fn a_fork_begins_with_the_same_state_and_frontier() {
+    for seed in seeds(30) {
+        let life = Life::of(seed);
+        let store = life.live().await;
+        let (run, graph) = (key("r"), life.graph());
+        let runtime = life.process(&store, 6).await;
+        for at in 0..last(&store, &run).await {
+            let id = format!("f{at}");
+            runtime.fork(&graph, &run, Seq::new(at)).id(&id).await.unwrap();
+            let (before, after) = (
+                runtime.checkpoint(&run, Seq::new(at)).await.unwrap(),
+                runtime.checkpoint(&key(&id), Seq::new(0)).await.unwrap(),
+            );
+            let label = format!("seed {seed}, forked at {at}");
+            assert_eq!(after.kind, RecordKind::Base, "{label}");
+            assert_eq!(after.state, before.state, "{label}");
+            assert_eq!(after.visited, before.visited, "{label}");
+            assert_eq!(after.waiting, before.waiting, "{label}");
+            assert_eq!(after.unread, before.unread, "{label}");
+            let nodes = |of: &ferrata_core::runtime::Checkpoint| {
+                let mut nodes: Vec<_> = of
+                    .next
+                    .iter()
+                    .map(|p| (p.node.clone(), p.visit, p.item.clone(), p.steps.clone()))
+                    .collect();
+                nodes.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+                nodes
+            };
+            assert_eq!(nodes(&after), nodes(&before), "{label}");
+            assert!(after.next.iter().all(|pending| pending.failed == 0 && !pending.stopped), "{label}");
+            assert_eq!((after.questions.len(), after.epoch.get()), (0, 1), "{label}");
+            assert_eq!(after.parent.map(|parent| (parent.run, parent.at.seq.get())), Some((run.clone(), at)));
+        }
+        // Those that were left are nobody's any more.
+        runtime.shutdown(std::time::Duration::from_secs(5)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_fork_at_a_place_that_is_not_there_says_so() {
+    let life = Life::of(1).finely();
+    let store = life.live().await;
+    let (run, graph) = (key("r"), life.graph());
+    let runtime: Runtime = life.process(&store, 7).await;
+    let to = last(&store, &run).await;
+    cut_at(&store, &run, to - 1).await;
+    for at in [Position::Seq(Seq::new(to + 1)), Position::Seq(Seq::new(0)), "nowhere@1".parse().unwrap()] {
+        let error = runtime.fork(&graph, &run, at.clone()).id("f").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{at}: {error}");
+    }
+    assert!(store_is_without(&runtime, "f").await);
+}
+
+async fn store_is_without(runtime: &Runtime, id: &str) -> bool {
+    runtime.head(&key(id)).await.unwrap().is_none()
+}

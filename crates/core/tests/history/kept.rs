@@ -1,0 +1,458 @@
+//! What a prune must keep, what a policy says, and what looking at a pruned, failed or cancelled run tells.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::Answer;
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::{Checkpoint, Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::state::{Context, Draft, Reducer};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Order, Page, RunAppend};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
+
+use super::lives::{Life, key, last, records};
+use super::prunes::cut_at;
+use super::seeds;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+struct World {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
+    }
+
+    async fn process(&self) -> Runtime {
+        let builder = Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _);
+        builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap()
+    }
+
+    /// Leaves of the run `r` nothing but its last record.
+    async fn cut_to_the_last(&self) {
+        cut_at(&self.store, &key("r"), last(&self.store, &key("r")).await).await;
+    }
+}
+
+async fn noted(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    Ok(Context::update().append("path", [cx.node().to_string()]).into())
+}
+
+fn chain(nodes: usize) -> Graph<Context> {
+    let mut builder = Graph::<Context>::builder("chain").channel("path", Reducer::Append).entry("n0");
+    for at in 0..nodes {
+        builder = builder.node(format!("n{at}"), noted);
+        if at > 0 {
+            builder = builder.edge(format!("n{}", at - 1), format!("n{at}"));
+        }
+    }
+    builder.build().unwrap()
+}
+
+/// Everything that waits at once: a question behind a step, a message that was set aside for later, and a timer.
+fn waiting() -> Graph<Context> {
+    Graph::<Context>::builder("waits")
+        .channel("path", Reducer::Append)
+        .node("split", noted)
+        .node("asks", async |cx, mut s| {
+            let stamp: i64 = cx.step("stamp", async || Ok::<_, std::io::Error>(17)).await?;
+            let answer: i64 = cx.ask("q", "How much?").await?;
+            s.set("asked", stamp + answer)?;
+            Ok(s)
+        })
+        .node("sleeps", async |cx, mut s| {
+            cx.sleep(HOUR).await?;
+            s.set("slept", true)?;
+            Ok(s)
+        })
+        .node("takes", async |cx, mut s| {
+            let (one, two): (String, String) = (cx.receive().await?, cx.receive().await?);
+            s.set("took", format!("{one} {two}"))?;
+            Ok(s)
+        })
+        .node("join", noted)
+        .entry("split")
+        .edge("split", ["asks", "sleeps"])
+        .edge(["asks", "sleeps"], "takes")
+        .edge("takes", "join")
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn questions_messages_timers_and_steps_outlive_a_prune() {
+    let world = World::new();
+    let graph = waiting();
+    let one = world.process().await;
+    let run = one.start(&graph, Context::new()).id("r").await.unwrap();
+    while one.questions(&key("r")).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let asked = one.questions(&key("r")).await.unwrap();
+    one.send(&key("r"), "hello").await.unwrap();
+    one.send(&key("r"), "again").await.unwrap();
+    one.shutdown(Duration::ZERO).await.unwrap();
+    drop(run);
+    let before = one.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!((before.unread, before.questions.len(), before.next.len()), (2, 1, 2));
+    world.cut_to_the_last().await;
+    let other = world.process().await;
+    let after = other.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!((&after.questions, after.unread, &after.next), (&before.questions, 2, &before.next));
+    assert_eq!(after.next.iter().find(|next| next.node.as_str() == "asks").unwrap().steps, ["stamp"]);
+    assert_eq!(other.questions(&key("r")).await.unwrap(), asked);
+    assert!(after.input.is_none() && before.input.is_some());
+
+    other.respond(&key("r"), "asks", Answer::accept(3).unwrap()).await.unwrap();
+    world.cut_to_the_last().await;
+    let run = other.resume(&graph, "r").await.unwrap();
+    let state = loop {
+        world.clock.advance(HOUR);
+        match run.wait().await.unwrap() {
+            Outcome::Completed(state) => break state,
+            Outcome::Sleeping { .. } => {}
+            outcome => panic!("{outcome:?}"),
+        }
+    };
+    assert_eq!(state.get::<i64>("asked").unwrap(), Some(20));
+    assert_eq!(state.get::<String>("took").unwrap().as_deref(), Some("hello again"));
+    assert_eq!(state.get::<bool>("slept").unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn retry_counters_and_a_failed_runs_frontier_outlive_a_prune() {
+    let world = World::new();
+    let broken = Arc::new(AtomicBool::new(true));
+    let switch = Arc::clone(&broken);
+    let graph = Graph::<Context>::builder("fails")
+        .channel("path", Reducer::Append)
+        .node("first", noted)
+        .node("fails", move |_cx: NodeContext, s: Draft<Context>| {
+            let broken = switch.load(Ordering::Relaxed);
+            async move { if broken { Err("broken".into()) } else { Ok(s) } }
+        })
+        .retry(RetryPolicy::none().with_attempts(3).with_delay(HOUR))
+        .node("last", noted)
+        .entry("first")
+        .edge("first", "fails")
+        .edge("fails", "last")
+        .build()
+        .unwrap();
+    let run = key("r");
+    // Each attempt is another process's, and all that is kept is the record of the one before.
+    for failed in 1..=2 {
+        let runtime = world.process().await;
+        let handle = match failed {
+            1 => runtime.start(&graph, Context::new()).id("r").await.unwrap(),
+            _ => runtime.resume(&graph, "r").await.unwrap(),
+        };
+        while runtime.checkpoint(&run, Position::Latest).await.unwrap().next.iter().all(|p| p.failed < failed)
+        {
+            tokio::task::yield_now().await;
+        }
+        runtime.shutdown(Duration::ZERO).await.unwrap();
+        drop(handle);
+        let before = runtime.checkpoint(&run, Position::Latest).await.unwrap();
+        world.cut_to_the_last().await;
+        let waits = runtime.checkpoint(&run, Position::Latest).await.unwrap();
+        assert_eq!((waits.next[0].failed, waits.next[0].stopped), (failed, false));
+        assert!(waits.next[0].retry_at > Some(world.clock.now()));
+        assert_eq!(waits.next, before.next);
+        world.clock.advance(HOUR);
+    }
+    let runtime = world.process().await;
+    let Outcome::Failed { failure, .. } = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap()
+    else {
+        panic!("the third attempt is the last one")
+    };
+    world.cut_to_the_last().await;
+    let failed = runtime.checkpoint(&run, Position::Latest).await.unwrap();
+    assert_eq!((failed.status, failed.failure.as_ref()), (RunStatus::Failed, Some(&failure)));
+    let next = &failed.next[0];
+    assert_eq!((next.node.as_str(), next.stopped, next.failed), ("fails", true, 3));
+    let text = runtime.post_mortem(&run).await.unwrap();
+    assert!(text.contains("`fails@1` stopped the run, 3 attempts failed"), "{text}");
+    broken.store(false, Ordering::Relaxed);
+    runtime.retry(&run).await.unwrap();
+    world.cut_to_the_last().await;
+    let state = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap().completed().unwrap();
+    assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap(), ["first", "last"]);
+}
+
+#[tokio::test]
+async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words() {
+    let world = World::new();
+    let graph = waiting();
+    let runtime = world.process().await;
+    runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    runtime.cancel(&key("r"), "enough").await.unwrap();
+    while runtime.head(&key("r")).await.unwrap().unwrap().status != RunStatus::Cancelled {
+        tokio::task::yield_now().await;
+    }
+    let before = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!((before.status, before.cancelled.as_deref()), (RunStatus::Cancelled, Some("enough")));
+    world.cut_to_the_last().await;
+    let after = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!((after.status, after.cancelled.as_deref()), (RunStatus::Cancelled, Some("enough")));
+    let error = runtime.fork(&graph, &key("r"), Position::Latest).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound), "{error}");
+    assert!(error.to_string().contains("start_at"), "the remedy is named: {error}");
+    runtime.fork(&graph, &key("r"), Position::Latest).id("f").start_at("join").await.unwrap();
+}
+
+/// A coarse frequency writes several activations as one record, which is the place of each of them.
+#[tokio::test]
+async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
+    for nth in [2, 3, 100] {
+        let world = World::new();
+        let (runtime, graph) = (world.process().await, chain(7));
+        let nth = CheckpointFrequency::EveryNth(nth.try_into().unwrap());
+        let request = runtime.start(&graph, Context::new()).id("r");
+        let policy = CheckpointPolicy::default().with_frequency(nth);
+        request.checkpoints(policy).await.unwrap().wait().await.unwrap();
+        let now = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+        assert_eq!(now.history.len(), 7, "{nth:?}");
+        for (at, past) in now.history.iter().enumerate() {
+            assert_eq!(past.node.as_str(), format!("n{at}"), "{nth:?}");
+            let position: Position = format!("n{at}@1").parse().unwrap();
+            let there = runtime.checkpoint(&key("r"), position.clone()).await.unwrap();
+            assert_eq!(Some(there.index), past.index, "{nth:?}: {position}");
+            assert!(there.history.len() > at, "{nth:?}: {position}");
+            let state = runtime.state_at(&graph, &key("r"), position).await.unwrap();
+            assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap().len(), there.history.len());
+            // What ended with it in one record stands in its checkpoint, too.
+            assert_eq!(there.history.last().unwrap().index, past.index);
+        }
+        let nowhere = runtime.checkpoint(&key("r"), "n0@2".parse::<Position>().unwrap()).await.unwrap_err();
+        assert_eq!(nowhere.kind(), ErrorKind::NotFound);
+    }
+}
+
+/// Every checkpoint of every life is what its JSON says, and every post mortem is told.
+#[tokio::test]
+async fn a_checkpoint_of_any_run_is_json_and_back() {
+    let mut kinds = std::collections::BTreeSet::new();
+    let mut statuses = std::collections::BTreeSet::new();
+    for seed in seeds(60) {
+        let store = Life::of(seed).live().await;
+        let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+        for seq in 0..=last(&store, &key("r")).await {
+            let there = runtime.checkpoint(&key("r"), Seq::new(seq)).await.unwrap();
+            let text = serde_json::to_string(&there).unwrap();
+            assert_eq!(serde_json::from_str::<Checkpoint>(&text).unwrap(), there, "seed {seed} at {seq}");
+            kinds.insert(format!("{:?}", there.kind));
+            statuses.insert(there.status.to_string());
+        }
+        let told = runtime.post_mortem(&key("r")).await.unwrap();
+        assert!(told.starts_with("# Run default/r: "), "seed {seed}");
+    }
+    // The lives have everything in them, or the laws would hold of little.
+    let all = ["Attempt", "Claim", "Edit", "Intent", "Node", "Signal", "Start", "Status", "Step"];
+    for kind in all {
+        assert!(kinds.contains(kind), "no life has a record of kind {kind}: {kinds:?}");
+    }
+    assert!(statuses.len() >= 5, "{statuses:?}");
+}
+
+#[tokio::test]
+async fn records_are_kept_by_age_by_size_and_by_status() {
+    let world = World::new();
+    let (runtime, graph) = (world.process().await, chain(8));
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let run = key("r");
+    world.clock.advance(HOUR);
+    for _ in 0..3 {
+        runtime.pin(&run, Seq::new(0)).await.unwrap();
+        runtime.unpin(&run, Seq::new(0)).await.unwrap();
+    }
+    let page = Page::first(100).with_order(Order::OldestFirst);
+    let all = runtime.history(&run, page).await.unwrap().items;
+    let first = async || runtime.head(&run).await.unwrap().unwrap().first.get();
+    let apply = async |policy: RetentionPolicy| runtime.apply_retention(&run, &policy).await.unwrap();
+
+    // Other statuses are left alone; no limit keeps everything.
+    let failed = RetentionPolicy::keep_all().keep_last(1).only([RunStatus::Failed, RunStatus::Cancelled]);
+    assert_eq!((apply(failed).await, apply(RetentionPolicy::keep_all()).await), ((0, 0), (0, 0)));
+    // What any limit keeps is kept.
+    let old = RetentionPolicy::keep_all().keep_for(Duration::from_secs(60));
+    assert_eq!(apply(old.clone().keep_last(100)).await, (0, 0));
+    assert_eq!(apply(old.clone().keep_bytes(1 << 20)).await, (0, 0));
+    // Those of the last minute: the pins.
+    let (dropped, bytes) = apply(old.only([RunStatus::Completed])).await;
+    let young = all.iter().filter(|header| header.at.unix_ms() > 1_000_000 + 60_000).count();
+    assert_eq!((dropped, first().await), ((all.len() - young) as u64, (all.len() - young) as u64));
+    let given: u64 = all.iter().filter(|h| h.seq.get() < dropped).map(|h| u64::from(h.body_len)).sum();
+    assert_eq!(bytes, given);
+    // The last ones that fit.
+    let sizes: Vec<u64> = all.iter().rev().take(3).map(|header| u64::from(header.body_len)).collect();
+    apply(RetentionPolicy::keep_all().keep_bytes(sizes[0] + sizes[1])).await;
+    let newest = all.last().unwrap().seq.get();
+    assert_eq!(first().await, newest - 1);
+    // The last one is kept however large it is.
+    apply(RetentionPolicy::keep_all().keep_bytes(0)).await;
+    assert_eq!(first().await, newest);
+    assert_eq!(apply(RetentionPolicy::keep_all().keep_last(0)).await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_dry_sweep_says_what_the_sweep_does() {
+    let world = World::new();
+    let runtime = world.process().await;
+    for at in 0..5 {
+        let run = runtime.start(&chain(4 + at), Context::new()).id(format!("r{at}")).await.unwrap();
+        run.wait().await.unwrap();
+    }
+    let policy = RetentionPolicy::keep_all().keep_last(6).purge_after(RunStatus::Completed, HOUR);
+    let sweep = async |dry| {
+        let report = runtime.sweep(&policy, SweepLimits::default(), dry).await.unwrap();
+        assert!(report.failed.is_empty() && report.next.is_none());
+        (report.runs, report.pruned, report.purged, report.records, report.bytes)
+    };
+    let (said, done) = (sweep(true).await, sweep(false).await);
+    assert_eq!(said, done);
+    assert!(done.1 > 0 && done.2 == 0, "{done:?}");
+    assert_eq!(sweep(false).await, (5, 0, 0, 0, 0));
+    world.clock.advance(HOUR);
+    let (said, done) = (sweep(true).await, sweep(false).await);
+    assert_eq!(said, done);
+    assert_eq!((done.1, done.2), (0, 5));
+    assert_eq!(sweep(false).await, (0, 0, 0, 0, 0));
+}
+
+/// A sweep used to remove a whole run although one of its records was pinned.
+#[tokio::test]
+async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
+    let world = World::new();
+    let (runtime, graph, run) = (world.process().await, chain(9), key("r"));
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    runtime.pin(&run, Seq::new(4)).by("ann").await.unwrap();
+    runtime.pin(&run, Seq::new(6)).await.unwrap();
+    let twice = runtime.pin(&run, Seq::new(4)).await.unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::AlreadyExists);
+    let pinned = runtime.checkpoint(&run, Seq::new(4)).await.unwrap().state;
+    let policy = RetentionPolicy::keep_all().keep_last(1).purge_after(RunStatus::Completed, Duration::ZERO);
+    let sweep = async || runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
+    let report = sweep().await;
+    assert_eq!((report.purged, report.pruned, report.records), (0, 1, 4));
+    // The pins are in the base, too.
+    for _ in 0..2 {
+        assert_eq!(sweep().await.records, 0);
+        assert_eq!(runtime.checkpoint(&run, Seq::new(4)).await.unwrap().state, pinned);
+    }
+    runtime.unpin(&run, Seq::new(4)).await.unwrap();
+    assert_eq!(sweep().await.records, 2);
+    runtime.unpin(&run, Seq::new(6)).await.unwrap();
+    assert_eq!(sweep().await.purged, 1);
+    assert!(runtime.head(&run).await.unwrap().is_none());
+    assert_eq!(runtime.pin(&run, Seq::new(0)).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
+    let world = World::new();
+    let (runtime, graph, run) = (world.process().await, chain(5), key("r"));
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let old = records(&world.store, &run).await;
+    let bytes: u64 = old.iter().map(|record| record.body.len() as u64).sum();
+    let purged = runtime.purge(&run).await.unwrap();
+    assert_eq!((purged.records, purged.bytes), (old.len() as u64, bytes));
+    let nothing = runtime.purge(&run).await.unwrap();
+    assert_eq!((nothing.records, nothing.bytes), (0, 0));
+    for error in [
+        runtime.state_at(&graph, &run, Position::Latest).await.unwrap_err(),
+        runtime.export(&run).await.unwrap_err(),
+        runtime.lineage(&run).await.unwrap_err(),
+        runtime.apply_retention(&run, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap_err(),
+        runtime.verify(&graph, &run).await.unwrap_err(),
+        runtime.post_mortem(&run).await.unwrap_err(),
+        runtime.fork(&graph, &run, Position::Latest).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    let new = records(&world.store, &run).await;
+    assert_eq!(new.len(), old.len());
+    // What the old life would have written next, and its last record once more.
+    let (head, before) = (old.last().unwrap(), &old[old.len() - 2]);
+    let mut next = head.clone();
+    (next.header.seq, next.header.prev) = (head.header.seq.next(), Some(head.header.id));
+    for (expected, record) in [(head.header.head(), next), (before.header.head(), head.clone())] {
+        let append =
+            RunAppend { run: run.clone(), expected: Some(expected), records: vec![record], facts: None };
+        let error = world.store.append(vec![append]).await.pop().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    }
+    assert_eq!(records(&world.store, &run).await, new);
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_here_is_not_purged() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let run = runtime.start(&waiting(), Context::new()).id("r").await.unwrap();
+    let error = runtime.purge(&key("r")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongStatus, "{error}");
+    drop(run);
+    assert!(runtime.head(&key("r")).await.unwrap().is_some());
+}
+
+/// An id that is used again by a fork of its own fork: the line bites its tail.
+#[tokio::test]
+async fn a_line_of_forks_that_is_a_circle_ends() {
+    let world = World::new();
+    let (runtime, graph) = (world.process().await, chain(4));
+    runtime.start(&graph, Context::new()).id("a").await.unwrap().wait().await.unwrap();
+    let mut from = "a";
+    for id in ["b", "c"] {
+        runtime.fork(&graph, &key(from), Seq::new(0)).id(id).await.unwrap().wait().await.unwrap();
+        from = id;
+    }
+    let ids = async |of: &str| {
+        let line = runtime.lineage(&key(of)).await?;
+        Ok::<_, ferrata_core::Error>(line.iter().map(|one| one.run.run.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(ids("c").await.unwrap(), ["a", "b", "c"]);
+    runtime.purge(&key("a")).await.unwrap();
+    assert_eq!(ids("c").await.unwrap(), ["a", "b", "c"], "a is remembered by its forks");
+    runtime.fork(&graph, &key("c"), Seq::new(0)).id("a").await.unwrap().wait().await.unwrap();
+    let error = ids("c").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("its own ancestor"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_kept_of_an_open_run_is_told_at_every_place() {
+    let world = World::new();
+    let graph = waiting();
+    let runtime = world.process().await;
+    runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    while runtime.questions(&key("r")).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown(Duration::ZERO).await.unwrap();
+    let to = last(&world.store, &key("r")).await;
+    let asked = async |seq| {
+        let there = runtime.checkpoint(&key("r"), Seq::new(seq)).await.unwrap();
+        (there.kind, there.questions.len())
+    };
+    let open: Vec<_> = {
+        let mut open = Vec::new();
+        for seq in 0..=to {
+            open.push(asked(seq).await);
+        }
+        open
+    };
+    // None is open before it was asked.
+    assert_eq!(open[0], (RecordKind::Start, 0));
+    assert_eq!(open.last().unwrap().1, 1);
+    assert!(open.windows(2).all(|pair| pair[0].1 <= pair[1].1), "{open:?}");
+    assert!(world.clock.now().unix_ms() < 1_000_000 + 3_600_000);
+}

@@ -1,0 +1,39 @@
+//! What must hold of a run's past, whatever the run: laws over random lives, kills, races, and what a prune must keep.
+//!
+//! The seeds are fixed; a failure names its own. `HISTORY_SEEDS=from..to` tries others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chance;
+mod copies;
+mod diffs;
+mod forks;
+mod kept;
+mod kills;
+mod lives;
+mod migrations;
+mod pages;
+mod prunes;
+mod races;
+mod verified;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+
+/// The seeds of the laws: enough for every deed beside every policy, few enough for every build.
+pub(crate) fn seeds(upto: u64) -> Range<u64> {
+    let Ok(text) = std::env::var("HISTORY_SEEDS") else { return 0..upto };
+    let (from, to) = text.split_once("..").expect("HISTORY_SEEDS=from..to");
+    from.parse().unwrap()..to.parse().unwrap()
+}
+
+#[tokio::test]
+async fn killed_at_any_write_it_is_finished_by_the_next_process() {
+    kills::at_every_write(|| {
+        let store = MemoryStore::new();
+        move || Arc::new(store.clone()) as Arc<dyn CheckpointStore>
+    })
+    .await;
+}

@@ -1,0 +1,173 @@
+//! State of another version: brought forward by steps, or refused in words with the run left as it was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{Graph, GraphBuilder};
+use ferrata_core::runtime::{Outcome, Position, Runtime};
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Error, ErrorKind, Seq, Timestamp};
+
+use super::lives::{key, records};
+
+fn of(version: u32) -> GraphBuilder<Context> {
+    Graph::<Context>::builder("w").state_version(version)
+}
+
+fn built(builder: GraphBuilder<Context>) -> Graph<Context> {
+    builder
+        .node("first", async |_cx, mut s| {
+            s.set("n", 1)?;
+            Ok(s)
+        })
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .node("last", async |_cx, _s| Ok(()))
+        .entry("first")
+        .edge("first", "ok")
+        .edge("ok", "last")
+        .build()
+        .unwrap()
+}
+
+/// A run of version 2 that has been answered and waits for whoever goes on with it.
+async fn answered(store: &MemoryStore) -> Runtime {
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    runtime.start(&built(of(2)), Context::new()).id("r").await.unwrap().wait().await.unwrap();
+    runtime.respond(&key("r"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    runtime
+}
+
+/// Everything that would need the state in another form refuses alike, and leaves the run as it was.
+async fn refused(graph: &Graph<Context>, says: &str) {
+    let store = MemoryStore::new();
+    let runtime = answered(&store).await;
+    let before = records(&store, &key("r")).await;
+    let edit = Patch::from_ops(&[Op::Set("n".into(), 2.into())]).unwrap();
+    let errors: [Error; 4] = [
+        runtime.resume(graph, "r").await.unwrap_err(),
+        runtime.state_at(graph, &key("r"), Position::Latest).await.unwrap_err(),
+        runtime.fork(graph, &key("r"), Position::Latest).id("f").await.unwrap_err(),
+        runtime.edit(graph, &key("r"), edit).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::GraphChanged, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert_eq!(error.run(), Some(&key("r")), "{error}");
+    }
+    // A difference is what a verification is for.
+    let divergence = runtime.verify(graph, &key("r")).await.unwrap().divergence.unwrap();
+    assert!(divergence.what.contains(says), "{divergence}");
+    assert_eq!(records(&store, &key("r")).await, before, "{says}: no claim, no base");
+    assert!(runtime.head(&key("f")).await.unwrap().is_none());
+    // Without the graph everything is told.
+    let told = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!(told.state["n"], 1);
+    // The graph that it was started with goes on.
+    let outcome = runtime.resume(&built(of(2)), "r").await.unwrap().wait().await.unwrap();
+    assert!(matches!(outcome, Outcome::Completed(_)), "{says}");
+}
+
+#[tokio::test]
+async fn a_step_that_is_missing_leaves_the_run_alone() {
+    refused(&built(of(4).migrate(2, |_| Ok(()))), "add `.migrate(3, ..)`").await;
+}
+
+#[tokio::test]
+async fn a_step_that_fails_leaves_the_run_alone() {
+    let graph = built(of(3).migrate(2, |_| Err("n is no name".into())));
+    refused(&graph, "the step from state version 2 failed: n is no name").await;
+}
+
+/// A panic in a step used to end the task that asked, and with it what else that task was at.
+#[tokio::test]
+async fn a_step_that_panics_leaves_the_run_and_the_process_alone() {
+    let graph = built(of(3).migrate(2, |channels| {
+        channels.insert("n".into(), "half done".into());
+        panic!("no such thing as {}", channels.len())
+    }));
+    refused(&graph, "the step from state version 2 panicked: no such thing as 1").await;
+}
+
+#[tokio::test]
+async fn a_downgrade_is_refused() {
+    refused(&built(of(1)), "this program knows up to 1").await;
+}
+
+#[tokio::test]
+async fn the_original_stays_until_the_new_form_is_written_whole() {
+    let store = MemoryStore::new();
+    let runtime = answered(&store).await;
+    let old = records(&store, &key("r")).await;
+    let graph = built(
+        of(4)
+            .migrate(2, |channels| {
+                let n = channels.remove("n").unwrap_or_default();
+                channels.insert("m".into(), n);
+                Ok(())
+            })
+            .migrate(3, |channels| {
+                let n = channels.remove("m").unwrap_or_default();
+                channels.insert("k".into(), n);
+                Ok(())
+            }),
+    );
+    // A look changes nothing.
+    let state = runtime.state_at(&graph, &key("r"), Position::Latest).await.unwrap();
+    assert_eq!((state.get::<i64>("k").unwrap(), state.get::<i64>("n").unwrap()), (Some(1), None));
+    assert_eq!(records(&store, &key("r")).await, old);
+    let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+    assert_eq!(outcome.completed().unwrap().get::<i64>("k").unwrap(), Some(1));
+    let new = records(&store, &key("r")).await;
+    assert_eq!(new[..old.len()], old, "the old records are as they were");
+    assert!(new[old.len()].header.base, "the claim holds the new form");
+    // Old and new places are read by either form as far as it knows them.
+    let before = runtime.state_at(&built(of(2)), &key("r"), Seq::new(1)).await.unwrap();
+    assert_eq!(before.get::<i64>("n").unwrap(), Some(1));
+    assert!(runtime.verify(&graph, &key("r")).await.unwrap().divergence.is_none());
+}
+
+/// The process that knows the workflow takes up its own, and leaves those of others as they are.
+#[tokio::test]
+async fn a_run_of_an_unknown_workflow_or_an_unknown_version_is_left_alone() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+    let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+    let process =
+        async || Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let one = process().await;
+    let unknown = Graph::<Context>::builder("unknown")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    one.start(&unknown, Context::new()).id("unknown").await.unwrap().wait().await.unwrap();
+    one.start(&built(of(2)), Context::new()).id("newer").await.unwrap().wait().await.unwrap();
+    one.start(&built(of(1)), Context::new()).id("known").await.unwrap().wait().await.unwrap();
+    let other = process().await;
+    for id in ["unknown", "newer", "known"] {
+        other.respond(&key(id), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    }
+    let before = (records(&store, &key("unknown")).await, records(&store, &key("newer")).await);
+    other.serve(&built(of(1))).unwrap();
+    // The known one is taken up, after which the others have been looked at as well, twice at least.
+    for turn in 0.. {
+        assert!(turn < 100_000);
+        let known = other.head(&key("known")).await.unwrap().unwrap();
+        if known.status.is_finished() && other.stalled().iter().any(|stalled| stalled.tries > 1) {
+            break;
+        }
+        clock.advance(Duration::from_millis(50));
+        tokio::task::yield_now().await;
+    }
+    let stalled = other.stalled();
+    assert_eq!(stalled.len(), 1, "{stalled:?}");
+    assert_eq!((&stalled[0].run, stalled[0].error.kind()), (&key("newer"), ErrorKind::GraphChanged));
+    let after = (records(&store, &key("unknown")).await, records(&store, &key("newer")).await);
+    assert_eq!(after, before, "no attempt was burned");
+    assert!(store.head(&key("newer")).await.unwrap().unwrap().owner.is_none());
+    let wrong = other.resume(&built(of(1)), "unknown").await.unwrap_err();
+    assert!(wrong.to_string().contains("unknown"), "{wrong}");
+    assert_eq!(records(&store, &key("unknown")).await, before.0);
+}

@@ -1,0 +1,238 @@
+//! Looking costs what is looked at: the history of a long run is read a page at a time, and no body for a list.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Graph;
+use ferrata_core::record::{Record, RecordHeader, RecordKind};
+use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::state::Context;
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, MemoryStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Seq};
+
+use super::lives::key;
+
+/// How often each method of a store was called, and how many records came out of it.
+#[derive(Debug, Default)]
+struct Counts {
+    load: AtomicU64,
+    loaded: AtomicU64,
+    history: AtomicU64,
+    listed: AtomicU64,
+    head: AtomicU64,
+    runs: AtomicU64,
+    prune: AtomicU64,
+    purge: AtomicU64,
+    append: AtomicU64,
+    largest_page: Mutex<usize>,
+}
+
+impl Counts {
+    /// Calls since the last time: load, history, head, append, prune.
+    fn taken(&self) -> [u64; 5] {
+        let all = [&self.load, &self.history, &self.head, &self.append, &self.prune];
+        let taken = all.map(|count| count.swap(0, Relaxed));
+        for rest in [&self.loaded, &self.listed, &self.runs, &self.purge] {
+            rest.store(0, Relaxed);
+        }
+        taken
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Counting {
+    inner: MemoryStore,
+    counts: Arc<Counts>,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for Counting {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.counts.append.fetch_add(1, Relaxed);
+        self.inner.append(batch).await
+    }
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.counts.load.fetch_add(1, Relaxed);
+        let loaded = self.inner.load(run, at).await?;
+        self.counts.loaded.fetch_add(loaded.as_ref().map_or(0, Vec::len) as u64, Relaxed);
+        Ok(loaded)
+    }
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.counts.history.fetch_add(1, Relaxed);
+        let found = self.inner.history(run, page).await?;
+        self.counts.listed.fetch_add(found.items.len() as u64, Relaxed);
+        let mut largest = self.counts.largest_page.lock().unwrap();
+        *largest = found.items.len().max(*largest);
+        Ok(found)
+    }
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.counts.head.fetch_add(1, Relaxed);
+        self.inner.head(run).await
+    }
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.counts.runs.fetch_add(1, Relaxed);
+        self.inner.runs(query, page).await
+    }
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.counts.prune.fetch_add(1, Relaxed);
+        self.inner.prune(run, cut).await
+    }
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        self.counts.purge.fetch_add(1, Relaxed);
+        self.inner.purge(run).await
+    }
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
+
+/// Goes round so many times, which writes a record each.
+fn rounds(of: u64) -> Graph<Context> {
+    Graph::<Context>::builder("rounds")
+        .max_steps(of + 10)
+        .node("round", async |cx, _s| Ok(Context::update().set("n", cx.visit().get())))
+        .max_visits(u32::try_from(of + 10).unwrap())
+        .node("out", async |_cx, _s| Ok(()))
+        .entry("round")
+        .route(
+            "round",
+            ["round", "out"],
+            move |_s, cx| {
+                if u64::from(cx.visit().get()) < of { "round" } else { "out" }
+            },
+        )
+        .build()
+        .unwrap()
+}
+
+async fn long(records: u64) -> (Arc<Counts>, Runtime) {
+    let store = Counting { inner: MemoryStore::new(), counts: Arc::default() };
+    let counts = Arc::clone(&store.counts);
+    let runtime = Runtime::builder(store).build().await.unwrap();
+    let run = runtime.start(&rounds(records), Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+    counts.taken();
+    (counts, runtime)
+}
+
+#[tokio::test]
+async fn the_history_of_ten_thousand_checkpoints_is_read_a_page_at_a_time() {
+    let (counts, runtime) = long(10_000).await;
+    let run = key("r");
+    for order in [Order::OldestFirst, Order::NewestFirst] {
+        let (mut page, mut seen, mut pages) = (Page::first(500).with_order(order), Vec::new(), 0);
+        loop {
+            let found = runtime.history(&run, page).await.unwrap();
+            // One call of the store, whatever page it is, and none that reads bodies.
+            assert_eq!(counts.taken(), [0, 1, 0, 0, 0]);
+            assert!(found.items.len() <= 500);
+            pages += 1;
+            seen.extend(found.items.iter().map(|header| header.seq.get()));
+            match found.next {
+                Some(next) => page = Page::first(500).with_order(order).with_cursor(next),
+                None => break,
+            }
+        }
+        if order == Order::NewestFirst {
+            seen.reverse();
+        }
+        assert_eq!(seen, (0..=10_001).collect::<Vec<_>>());
+        assert_eq!(pages, 21);
+    }
+}
+
+/// What one place costs does not depend on how long the run is, unless its activation must be searched for.
+#[tokio::test]
+async fn a_place_in_a_long_log_costs_what_one_in_a_short_log_costs() {
+    let mut costs = Vec::new();
+    for records in [500, 4_000] {
+        let (counts, runtime) = long(records).await;
+        let (run, graph) = (key("r"), rounds(records));
+        let mut cost = Vec::new();
+        runtime.state_at(&graph, &run, Position::Latest).await.unwrap();
+        cost.push(counts.taken());
+        runtime.state_at(&graph, &run, Seq::new(records / 2)).await.unwrap();
+        cost.push(counts.taken());
+        runtime.diff(&run, Seq::new(1), Seq::new(records)).await.unwrap();
+        cost.push(counts.taken());
+        runtime.lineage(&run).await.unwrap();
+        cost.push(counts.taken());
+        // The last records are looked at first.
+        runtime
+            .state_at(&graph, &run, format!("round@{records}").parse::<Position>().unwrap())
+            .await
+            .unwrap();
+        cost.push(counts.taken());
+        costs.push(cost);
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(
+        costs[0],
+        [[1, 0, 0, 0, 0], [1, 0, 0, 0, 0], [2, 0, 0, 0, 0], [0, 0, 1, 0, 0], [1, 1, 0, 0, 0]]
+    );
+}
+
+/// A long log is read a stretch at a time, each once.
+#[tokio::test]
+async fn reading_a_whole_log_reads_each_record_once() {
+    let (counts, runtime) = long(3_000).await;
+    let (run, graph) = (key("r"), rounds(3_000));
+    let text = runtime.export(&run).await.unwrap();
+    assert_eq!(counts.loaded.load(Relaxed), 3_002);
+    assert_eq!(counts.history.load(Relaxed), 4);
+    assert_eq!(text.lines().count(), 3_003);
+    counts.taken();
+    runtime.verify(&graph, &run).await.unwrap();
+    assert_eq!(counts.loaded.load(Relaxed), 3_002);
+    assert!(*counts.largest_page.lock().unwrap() <= Page::MAX as usize);
+    let kinds = runtime.history(&run, Page::first(3)).await.unwrap().items;
+    assert_eq!(kinds.iter().filter(|header| header.kind == RecordKind::Node).count(), 3);
+}
+
+/// With so many records kept, dropping the older ones costs each record a share of one look, not a look.
+#[tokio::test]
+async fn retention_as_a_run_goes_costs_a_constant_share_of_each_record() {
+    for keep in [16, 64] {
+        let store = Counting { inner: MemoryStore::new(), counts: Arc::default() };
+        let counts = Arc::clone(&store.counts);
+        let policy = RetentionPolicy::keep_all().keep_last(keep);
+        let runtime = Runtime::builder(store).retention(policy.clone()).build().await.unwrap();
+        let run = runtime.start(&rounds(2_000), Context::new()).id("r").await.unwrap();
+        run.wait().await.unwrap();
+        let prunes = counts.prune.load(Relaxed);
+        let looks = 2_002 / u64::from(keep);
+        assert!(prunes <= looks, "{prunes} prunes, {looks} at most");
+        assert!(prunes >= looks / 4, "{prunes} prunes of {looks}");
+        // A look reads the headers that are kept, and those dropped since the last one.
+        assert!(counts.listed.load(Relaxed) <= looks * 1_000);
+        assert!(counts.load.load(Relaxed) <= 2 * looks + 2, "{:?} loads", counts.load);
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_that_has_nothing_to_do_reads_no_bodies() {
+    let (counts, runtime) = long(50).await;
+    let policy = RetentionPolicy::keep_all().keep_last(100);
+    let report = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
+    assert_eq!((report.runs, report.pruned), (1, 0));
+    assert_eq!(counts.taken(), [0, 1, 1, 0, 0]);
+    let young = RetentionPolicy::keep_all()
+        .purge_after(ferrata_core::record::RunStatus::Completed, Duration::from_secs(60));
+    runtime.sweep(&young, SweepLimits::default(), false).await.unwrap();
+    assert_eq!(counts.taken()[0], 0);
+}

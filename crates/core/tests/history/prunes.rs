@@ -1,0 +1,108 @@
+//! Pruning changes nothing that is kept: for every cut and every record behind it, the fold is the same.
+
+use ferrata_core::runtime::{Checkpoint, RetentionPolicy, Runtime};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::{RunKey, Seq};
+
+use super::chance::Chance;
+use super::lives::{Life, Log, end, key, last};
+use super::seeds;
+
+/// Drops all before a record.
+pub(crate) async fn cut_at(store: &MemoryStore, run: &RunKey, seq: u64) {
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let keep = last(store, run).await - seq + 1;
+    let policy = RetentionPolicy::keep_all().keep_last(u32::try_from(keep).unwrap());
+    runtime.apply_retention(run, &policy).await.unwrap();
+    assert_eq!(store.head(run).await.unwrap().unwrap().first, Seq::new(seq));
+}
+
+/// The whole run as of a record, as the base that a prune writes there: state and machine to the last byte.
+async fn fold(store: &MemoryStore, run: &RunKey, seq: u64) -> Vec<u8> {
+    cut_at(store, run, seq).await;
+    let base = store.load(run, At::Seq(Seq::new(seq))).await.unwrap().unwrap();
+    assert_eq!(base.len(), 1);
+    base[0].body.to_vec()
+}
+
+/// A checkpoint without what the records before a cut alone can tell.
+fn after_cut(mut checkpoint: Checkpoint, cut: u64) -> serde_json::Value {
+    checkpoint.input = None;
+    checkpoint.gates.clear();
+    for past in &mut checkpoint.history {
+        // The cut itself is a record and tells of its own.
+        if past.index.is_none_or(|index| index.get() < cut) {
+            (past.attempts, past.took_ms, past.at, past.index) = (None, None, None, None);
+            (past.notes, past.failure) = (None, None);
+            past.led_to.clear();
+        }
+        past.effect = None;
+    }
+    checkpoint.diagnostics.clear();
+    checkpoint.results.clear();
+    serde_json::to_value(&checkpoint).unwrap()
+}
+
+#[tokio::test]
+async fn folding_after_a_prune_equals_folding_before() {
+    for seed in seeds(30) {
+        let life = Life::of(seed);
+        let mut chance = Chance::new(seed);
+        let store = life.live().await;
+        let run = key("r");
+        let end = last(&store, &run).await;
+        let log = Log::of(&store, &run).await;
+        let whole = Runtime::builder(store.clone()).build().await.unwrap();
+        let (mut told, mut folds) = (Vec::new(), Vec::new());
+        for seq in 0..=end {
+            told.push(whole.checkpoint(&run, Seq::new(seq)).await.unwrap());
+            folds.push(fold(&log.as_of(end).await, &run, seq).await);
+        }
+        for cut in 0..=end {
+            let small = log.as_of(end).await;
+            cut_at(&small, &run, cut).await;
+            let runtime = Runtime::builder(small.clone()).build().await.unwrap();
+            let seq = cut + chance.below(usize::try_from(end - cut + 1).unwrap()) as u64;
+            for seq in [seq, cut] {
+                let label = format!("seed {seed}, cut at {cut} of {end}, folded at {seq}");
+                let place = usize::try_from(seq).unwrap();
+                let after = runtime.checkpoint(&run, Seq::new(seq)).await.unwrap();
+                assert_eq!(after_cut(after, cut), after_cut(told[place].clone(), cut), "{label}");
+            }
+            // This one takes the log along.
+            assert!(
+                fold(&small, &run, seq).await == folds[usize::try_from(seq).unwrap()],
+                "seed {seed}, cut at {cut} of {end}, then at {seq}"
+            );
+        }
+    }
+}
+
+/// Wherever a run is cut while it goes on, it comes to the same end.
+#[tokio::test]
+async fn a_run_goes_on_from_any_cut_to_the_same_end() {
+    for seed in seeds(40) {
+        let life = Life::of(seed);
+        let mut chance = Chance::new(seed ^ 7);
+        let store = life.live().await;
+        let run = key("r");
+        let graph = life.graph();
+        let to = last(&store, &run).await;
+        let log = Log::of(&store, &run).await;
+        for _ in 0..6 {
+            let at = chance.below(usize::try_from(to).unwrap()) as u64;
+            let mut ends = Vec::new();
+            for cut in [None, Some(chance.below(usize::try_from(at + 1).unwrap()) as u64)] {
+                let world = log.as_of(at).await;
+                if let Some(cut) = cut {
+                    cut_at(&world, &run, cut).await;
+                }
+                let runtime = life.process(&world, 2).await;
+                let handle = runtime.resume(&graph, "r").take_over().checkpoints(life.policy).await;
+                let handle = handle.unwrap_or_else(|error| panic!("seed {seed}, {at}, {cut:?}: {error}"));
+                ends.push(end(life.go_on(&[&runtime], &graph, handle, false).await));
+            }
+            assert_eq!(ends[0], ends[1], "seed {seed}: as of {at}");
+        }
+    }
+}

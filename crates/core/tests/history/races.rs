@@ -1,0 +1,380 @@
+//! Retention beside whatever else goes on: nothing is lost, nothing is dropped twice, and no reader sees a hole.
+//!
+//! Tasks take turns by chance, drawn from a seed, at every call of the store.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Graph;
+use ferrata_core::record::{Record, RecordHeader, RunStatus};
+use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, SweepLimits, SweepReport};
+use ferrata_core::state::{Context, Reducer};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, MemoryStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey, Seq};
+
+use super::chance::Chance;
+use super::lives::{key, records};
+use super::seeds;
+
+/// A store at which callers wait for others, by chance, before and after each call.
+#[derive(Clone, Debug)]
+struct Jittery {
+    inner: MemoryStore,
+    chance: Arc<Mutex<Chance>>,
+}
+
+impl Jittery {
+    fn new(seed: u64) -> Self {
+        Self { inner: MemoryStore::new(), chance: Arc::new(Mutex::new(Chance::new(seed))) }
+    }
+
+    async fn turn(&self) {
+        let turns = self.chance.lock().unwrap().below(6);
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn around<T>(&self, call: impl Future<Output = T>) -> T {
+        self.turn().await;
+        let result = call.await;
+        self.turn().await;
+        result
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for Jittery {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.around(self.inner.append(batch)).await
+    }
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.around(self.inner.load(run, at)).await
+    }
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.around(self.inner.history(run, page)).await
+    }
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.around(self.inner.head(run)).await
+    }
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.around(self.inner.runs(query, page)).await
+    }
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.around(self.inner.prune(run, cut)).await
+    }
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        self.around(self.inner.purge(run)).await
+    }
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
+
+/// Goes round so many times and notes each; its log has several bases.
+fn rounds(of: u32) -> Graph<Context> {
+    Graph::<Context>::builder("rounds")
+        .channel("seen", Reducer::Append)
+        .max_steps(10_000)
+        .node("round", async |cx, _s| {
+            let text = "x".repeat(600);
+            Ok(Context::update().append("seen", [cx.visit().get()]).set("text", text))
+        })
+        .max_visits(10_000)
+        .node("out", async |_cx, _s| Ok(()))
+        .entry("round")
+        .route("round", ["round", "out"], move |_s, cx| if cx.visit().get() < of { "round" } else { "out" })
+        .build()
+        .unwrap()
+}
+
+async fn process(store: &Jittery) -> Runtime {
+    Runtime::builder(store.clone()).build().await.unwrap()
+}
+
+fn keep(last: u32) -> RetentionPolicy {
+    RetentionPolicy::keep_all().keep_last(last)
+}
+
+/// Sweeps until a whole sweep finds nothing to do after `over` says that nobody writes any more.
+async fn sweep_on(runtime: &Runtime, policy: RetentionPolicy, over: &Mutex<bool>) -> (u64, u64) {
+    let (mut records, mut purged) = (0, 0);
+    loop {
+        let last = *over.lock().unwrap();
+        let report = sweep(runtime, &policy).await;
+        records += report.records;
+        purged += report.purged;
+        if last {
+            return (records, purged);
+        }
+    }
+}
+
+async fn sweep(runtime: &Runtime, policy: &RetentionPolicy) -> SweepReport {
+    let report = runtime.sweep(policy, SweepLimits::default(), false).await.unwrap();
+    assert!(report.failed.is_empty(), "{:?}", report.failed);
+    report
+}
+
+/// What is kept of a run is whole, and every state of it is as the rounds made it.
+async fn check_whole(store: &Jittery, label: &str) {
+    let run = key("r");
+    let head = store.inner.head(&run).await.unwrap().unwrap();
+    let kept = records(&store.inner, &run).await;
+    assert_eq!(kept[0].header.seq, head.first, "{label}");
+    assert!(kept[0].header.base, "{label}");
+    for pair in kept.windows(2) {
+        assert_eq!(pair[1].header.prev, Some(pair[0].header.id), "{label}: a hole");
+    }
+    let runtime = Runtime::builder(store.inner.clone()).build().await.unwrap();
+    for record in &kept {
+        let seen = runtime.checkpoint(&run, record.header.seq).await.unwrap();
+        let rounds = u64::from(seen.visited.get("round").copied().unwrap_or_default());
+        let done = seen.history.iter().filter(|past| past.node.as_str() == "round").count();
+        assert!(done as u64 == rounds || done as u64 + 1 == rounds, "{label}");
+        let noted = seen.state["seen"].as_array().map_or(0, Vec::len);
+        assert_eq!(noted, done, "{label}: at {}", record.header.seq);
+    }
+}
+
+/// The one drops as it goes, others sweep the same store and one cuts at one place again and again.
+#[tokio::test]
+async fn a_run_that_goes_on_loses_nothing_to_those_who_keep_it_small() {
+    for seed in seeds(60) {
+        let label = format!("seed {seed}");
+        let store = Jittery::new(seed);
+        let graph = rounds(60);
+        let small = seed % 2 == 0;
+        let builder = Runtime::builder(store.clone());
+        let builder = if small { builder.retention(keep(16)) } else { builder };
+        let driving = builder.build().await.unwrap();
+        let (one, two, three) = (process(&store).await, process(&store).await, process(&store).await);
+        let run = driving.start(&graph, Context::new()).id("r").await.unwrap();
+        let over = Mutex::new(false);
+        let (end, first, second, third) = tokio::join!(
+            async {
+                let end = run.wait().await.unwrap();
+                *over.lock().unwrap() = true;
+                end
+            },
+            sweep_on(&one, keep(5), &over),
+            sweep_on(&two, keep(9), &over),
+            async {
+                let mut dropped = 0;
+                while !*over.lock().unwrap() {
+                    dropped += three.apply_retention(&key("r"), &keep(2)).await.unwrap().0;
+                }
+                dropped
+            },
+        );
+        let Outcome::Completed(state) = end else { panic!("{label}: {end:?}") };
+        let seen: Vec<u32> = state.get("seen").unwrap().unwrap();
+        assert_eq!(seen, (1..=60).collect::<Vec<_>>(), "{label}");
+        check_whole(&store, &label).await;
+        let head = store.inner.head(&key("r")).await.unwrap().unwrap();
+        // Each record that is gone was counted by one of those who dropped it.
+        let dropped = first.0 + second.0 + third;
+        let gone = head.first.get();
+        assert!(gone > 0, "{label}");
+        if small {
+            assert!(dropped <= gone, "{label}: {dropped} of {gone}");
+        } else {
+            assert_eq!(dropped, gone, "{label}");
+        }
+    }
+}
+
+/// A fork needs the place that it branches off only until its first record is written, whole.
+#[tokio::test]
+async fn a_fork_is_made_whole_or_not_at_all_while_its_source_goes() {
+    let (mut made, mut refused) = (0, 0);
+    for seed in seeds(80) {
+        let label = format!("seed {seed}");
+        let store = Jittery::new(seed);
+        let graph = rounds(30);
+        let (one, two) = (process(&store).await, process(&store).await);
+        one.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+        let mut chance = Chance::new(seed ^ 11);
+        let at = 2 + chance.below(28) as u64;
+        let wait = chance.below(5);
+        let purges = seed % 3 == 0;
+        let (forked, ()) =
+            tokio::join!(async { two.fork(&graph, &key("r"), Seq::new(at)).id("f").await }, async {
+                for _ in 0..wait {
+                    tokio::task::yield_now().await;
+                }
+                match purges {
+                    true => assert!(one.purge(&key("r")).await.unwrap().records > 0),
+                    false => assert!(one.apply_retention(&key("r"), &keep(3)).await.unwrap().0 > 0),
+                }
+            },);
+        match forked {
+            Ok(fork) => {
+                let state = fork.wait().await.unwrap().completed().unwrap();
+                let seen: Vec<u32> = state.get("seen").unwrap().unwrap();
+                assert_eq!(seen, (1..=30).collect::<Vec<_>>(), "{label}");
+                made += 1;
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{label}: {error}");
+                assert!(store.inner.head(&key("f")).await.unwrap().is_none(), "{label}: half a fork");
+                refused += 1;
+            }
+        }
+    }
+    assert!(made >= 10 && refused >= 10, "made {made}, refused {refused}");
+}
+
+/// Two sweeps and somebody who purges by hand: each run is removed and counted once.
+#[tokio::test]
+async fn what_several_remove_at_once_is_removed_and_counted_once() {
+    for seed in seeds(40) {
+        let label = format!("seed {seed}");
+        let store = Jittery::new(seed);
+        let graph = rounds(3);
+        let (one, two) = (process(&store).await, process(&store).await);
+        let mut written = 0;
+        for id in 0..12 {
+            let run = one.start(&graph, Context::new()).id(format!("r{id}")).await.unwrap();
+            run.wait().await.unwrap();
+            written += one.head(run.run()).await.unwrap().unwrap().seq.get() + 1;
+        }
+        let policy = RetentionPolicy::keep_all().purge_after(RunStatus::Completed, Duration::ZERO);
+        let (first, second, by_hand) = tokio::join!(sweep(&one, &policy), sweep(&two, &policy), async {
+            let mut purged = (0, 0);
+            for id in [11, 5, 0] {
+                let gone = two.purge(&key(&format!("r{id}"))).await.unwrap();
+                purged = (purged.0 + u64::from(gone.records > 0), purged.1 + gone.records);
+            }
+            purged
+        });
+        assert_eq!(first.purged + second.purged + by_hand.0, 12, "{label}");
+        assert_eq!(first.records + second.records + by_hand.1, written, "{label}");
+        let left = store.inner.runs(&RunQuery::default(), Page::first(100)).await.unwrap().items;
+        assert!(left.is_empty(), "{label}");
+    }
+}
+
+/// Whoever reads a whole log while it is cut reads what is kept, and not two ends with a hole between them. An export used to
+/// join them, and its import numbered the hole away; a verification used to find a difference that was none.
+#[tokio::test]
+async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
+    let mut cut_short = 0;
+    for seed in seeds(80) {
+        let label = format!("seed {seed}");
+        let store = Jittery::new(seed);
+        let graph = rounds(120);
+        let (one, two) = (process(&store).await, process(&store).await);
+        one.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+        let run = key("r");
+        let bases = one.history(&run, Page::first(1_000)).await.unwrap().items;
+        assert!(bases.iter().filter(|header| header.base).count() > 2, "{label}");
+        let mut chance = Chance::new(seed ^ 13);
+        let (wait, cuts) =
+            (chance.below(4), [110 - chance.below(20), 80 - chance.below(20), 50 - chance.below(20), 10]);
+        let (text, verified, told, ()) = tokio::join!(
+            two.export(&run),
+            two.verify(&graph, &run),
+            two.checkpoint(&run, ferrata_core::runtime::Position::Latest),
+            async {
+                for cut in cuts {
+                    for _ in 0..wait {
+                        tokio::task::yield_now().await;
+                    }
+                    one.apply_retention(&run, &keep(u32::try_from(cut).unwrap())).await.unwrap();
+                }
+            },
+        );
+        let (text, verified) = (text.unwrap(), verified.unwrap());
+        assert!(verified.divergence.is_none(), "{label}: {}", verified.divergence.unwrap());
+        assert_eq!(told.unwrap().history.len(), 121, "{label}");
+        let lines: Vec<serde_json::Value> =
+            text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect();
+        for pair in lines.windows(2) {
+            assert_eq!(pair[1]["h"]["prev"], pair[0]["h"]["id"], "{label}: a hole in the export");
+        }
+        cut_short += u32::from(lines[0]["h"]["seq"] != 0);
+        one.import(&text, Some(key("copy"))).await.unwrap();
+        let copy = one.state_at(&graph, &key("copy"), Seq::new(lines.len() as u64 - 1)).await.unwrap();
+        assert_eq!(copy.get::<Vec<u32>>("seen").unwrap().unwrap().len(), 120, "{label}");
+    }
+    assert!(cut_short >= 10, "only {cut_short} exports were cut short");
+}
+
+/// A writer of the old life is refused in the new one, whoever purged and whenever.
+#[tokio::test]
+async fn a_purged_id_that_is_used_again_refuses_the_writers_of_its_old_life() {
+    for seed in seeds(40) {
+        let label = format!("seed {seed}");
+        let store = Jittery::new(seed);
+        let graph = rounds(40);
+        let (one, two) = (process(&store).await, process(&store).await);
+        let old = one.start(&graph, Context::new()).id("r").await.unwrap();
+        let mut input = Context::new();
+        input.set("new", true).unwrap();
+        let (lost, new) = tokio::join!(old.wait(), async {
+            for _ in 0..Chance::new(seed).below(200) {
+                tokio::task::yield_now().await;
+            }
+            // The process that drives it is another one: there it is not refused.
+            two.purge(&key("r")).await.unwrap();
+            // Nobody else makes it anew.
+            two.start(&graph, input).id("r").await.unwrap().wait().await.unwrap()
+        });
+        let Outcome::Completed(state) = new else { panic!("{label}: {new:?}") };
+        assert_eq!(state.get::<bool>("new").unwrap(), Some(true), "{label}");
+        assert_eq!(state.get::<Vec<u32>>("seen").unwrap().unwrap(), (1..=40).collect::<Vec<_>>(), "{label}");
+        if let Err(error) = &lost {
+            let refused = [ErrorKind::NotFound, ErrorKind::Fenced, ErrorKind::Conflict];
+            assert!(refused.contains(&error.kind()), "{label}: {error}");
+        }
+        check_whole(&store, &label).await;
+    }
+}
+
+#[tokio::test]
+async fn the_history_that_is_listed_while_it_is_cut_has_no_hole() {
+    for seed in seeds(40) {
+        let store = Jittery::new(seed);
+        let graph = rounds(80);
+        let (one, two) = (process(&store).await, process(&store).await);
+        one.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+        let run = key("r");
+        let (listed, ()) = tokio::join!(
+            async {
+                let (mut page, mut seen) = (Page::first(7).with_order(Order::NewestFirst), Vec::new());
+                loop {
+                    let found = two.history(&run, page).await.unwrap();
+                    seen.extend(found.items.iter().map(|header| header.seq.get()));
+                    match found.next {
+                        Some(next) => page = Page::first(7).with_order(Order::NewestFirst).with_cursor(next),
+                        None => return seen,
+                    }
+                }
+            },
+            async {
+                for cut in [60, 30, 10] {
+                    one.apply_retention(&run, &keep(cut)).await.unwrap();
+                }
+            },
+        );
+        for pair in listed.windows(2) {
+            assert_eq!(pair[0], pair[1] + 1, "seed {seed}");
+        }
+        assert!(listed.len() >= 10, "seed {seed}");
+    }
+}

@@ -1,0 +1,81 @@
+//! What the random sequences came past: a model test that never gets somewhere proves nothing about it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use ferrata_core::ErrorKind;
+
+use crate::oracle::Stand;
+
+static SEEN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+
+fn count(what: String) {
+    *SEEN.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+}
+
+/// An operation succeeded.
+pub(crate) fn done(operation: &str) {
+    count(operation.to_owned());
+}
+
+/// An error came back, as the oracle said.
+pub(crate) fn met(kind: ErrorKind) {
+    count(format!("error {kind}"));
+}
+
+/// A handle told how the run stands.
+pub(crate) fn stood(stand: &Stand) {
+    let name = format!("{stand:?}");
+    count(format!("outcome {}", name.split(['(', '{']).next().unwrap_or_default()));
+}
+
+/// What must have happened at least once.
+const WANTED: [&str; 41] = [
+    "start",
+    "start again",
+    "resume",
+    "resume by taking over",
+    "respond: accept",
+    "respond: reject",
+    "respond: cancel",
+    "respond: resolve by retry",
+    "respond: resolve by supply",
+    "respond: resolve by skip",
+    "respond: resolve by fail",
+    "send",
+    "cancel",
+    "pause",
+    "unpause",
+    "retry",
+    "edit",
+    "advance",
+    "crash",
+    "shutdown",
+    "head",
+    "questions",
+    "inbox",
+    "outcome Completed",
+    "outcome Failed",
+    "outcome Interrupted",
+    "outcome AwaitingInput",
+    "outcome Paused",
+    "outcome Sleeping",
+    "outcome Cancelled",
+    "outcome Released",
+    "outcome Error",
+    "error NOT_FOUND",
+    "error ALREADY_EXISTS",
+    "error CONFLICT",
+    "error FENCED",
+    "error INVALID",
+    "error TOO_LARGE",
+    "error GRAPH_CHANGED",
+    "error WRONG_STATUS",
+    "error CLOSED",
+];
+
+/// Tells what of all that never happened, and how often the rest did.
+pub(crate) fn missing() -> (Vec<&'static str>, BTreeMap<String, u64>) {
+    let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (WANTED.into_iter().filter(|what| !seen.contains_key(*what)).collect(), seen)
+}

@@ -1,0 +1,300 @@
+//! The graphs that the runs go through: every way of waiting, failing and going back, each in a small graph of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::{Ask, AskError};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
+use ferrata_core::node::Conversation;
+use ferrata_core::state::{Context, Reducer};
+use tokio::sync::watch;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What nodes find in the world outside: it outlives every process.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    /// How often a step was done.
+    pub(crate) steps: Arc<AtomicU32>,
+    /// Whether the flaky node fails.
+    pub(crate) rain: Arc<AtomicBool>,
+    /// Whether the payment goes through; until then its node is busy.
+    pub(crate) bank: watch::Sender<bool>,
+}
+
+impl Outside {
+    pub(crate) fn new() -> Self {
+        Self { steps: Arc::default(), rain: Arc::new(AtomicBool::new(true)), bank: watch::channel(false).0 }
+    }
+
+    fn count(&self) -> u32 {
+        self.steps.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// A gate with deadline and default, then one with a deadline alone, whose failure an edge takes.
+    Approval,
+    /// Three questions of two nodes at once.
+    Parallel,
+    /// A conversation with every way out, then a message that is not waited for for ever.
+    Talk,
+    /// A short and a long sleep, and a step.
+    Journey,
+    /// A step in a node that fails when it rains, twice with another attempt to follow.
+    Flaky,
+    /// Declared interrupts before and behind.
+    Guarded,
+    /// A route that goes back on purpose.
+    Replan,
+    /// A payment that must not be made twice.
+    Payment,
+    /// A question, a sleeper and a listener beside each other.
+    Mixed,
+}
+
+impl Family {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Approval,
+        Self::Parallel,
+        Self::Talk,
+        Self::Journey,
+        Self::Flaky,
+        Self::Guarded,
+        Self::Replan,
+        Self::Payment,
+        Self::Mixed,
+    ];
+
+    /// Builds the graph, with the code of its nodes in this revision.
+    pub(crate) fn graph(self, revision: &str) -> Graph<Context> {
+        match self {
+            Self::Approval => approval(revision),
+            Self::Parallel => parallel(revision),
+            Self::Talk => talk(revision),
+            Self::Journey => journey(revision),
+            Self::Flaky => flaky(revision),
+            Self::Guarded => guarded(revision),
+            Self::Replan => replan(revision),
+            Self::Payment => payment(revision),
+            Self::Mixed => mixed(revision),
+        }
+    }
+}
+
+fn approval(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("approval")
+        .gate(
+            "approve",
+            |_s: &Context| Ask::<u32>::new("How much?").deadline(DAY).or_default(3),
+            |s, amount| s.set("amount", amount),
+        )
+        .revision(revision)
+        .gate(
+            "sign",
+            |_s: &Context| Ask::<bool>::new("Sign?").deadline(2 * HOUR),
+            |s, yes| s.set("signed", yes),
+        )
+        .revision(revision)
+        .node("pay", async |_cx, mut s| {
+            let n: i64 = s.get("n")?.unwrap_or_default();
+            s.set("n", 2 * n)?;
+            Ok(s)
+        })
+        .revision(revision)
+        .node("refuse", async |_cx, _s| Ok(Context::update().set("refused", true)))
+        .revision(revision)
+        .entry("approve")
+        .edge("approve", "sign")
+        .edge("sign", "pay")
+        .edge("sign", "refuse")
+        .on_failure()
+        .build()
+        .unwrap()
+}
+
+/// Takes a value where nobody answered in time. In graphs with branches, what fails the run is said by somebody, and not by the
+/// time: of several things that are due at once, the documentation does not say which a branch hears of first.
+fn unless_late<A>(answer: Result<A, AskError>, late: A) -> Result<A, AskError> {
+    match answer {
+        Err(AskError::Expired { .. }) => Ok(late),
+        answer => answer,
+    }
+}
+
+fn parallel(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("parallel")
+        .node("fork", async |_cx, _s| Ok(()))
+        .revision(revision)
+        .node("left", async |cx, _s| {
+            let colour = Ask::<String>::new("Which?").choices(["red", "green"]).deadline(10 * MINUTE);
+            let (one, two) = tokio::join!(cx.ask::<_, bool>("one", 1), cx.ask_with("two", colour));
+            Ok(Context::update().set("one", one?).set("two", unless_late(two, "none".to_owned())?))
+        })
+        .revision(revision)
+        .node("right", async |cx, _s| Ok(Context::update().set("third", cx.ask::<_, u32>("third", 3).await?)))
+        .revision(revision)
+        .node("both", async |_cx, _s| Ok(Context::update().set("done", true)))
+        .revision(revision)
+        .entry("fork")
+        .edge("fork", ["left", "right"])
+        .edge(["left", "right"], "both")
+        .build()
+        .unwrap()
+}
+
+fn talk(revision: &str) -> Graph<Context> {
+    let policy = Conversation::<Context>::new()
+        .turns(3)
+        .idle(10 * MINUTE)
+        .exit_on("/quit")
+        .until(|s| s.contains_key("solved"));
+    Graph::<Context>::builder("talk")
+        .channel("said", Reducer::Append)
+        .conversation("talk", ["after"], policy, async |_cx, _s, text: String| {
+            let update = Context::update().append("said", [text.clone()]);
+            Ok(if text == "solved" { update.set("solved", true) } else { update })
+        })
+        .revision(revision)
+        .node("after", async |cx, _s| {
+            let stars: Option<u32> = cx.receive_within(DAY).await?;
+            Ok(Context::update().set("stars", stars.unwrap_or_default()))
+        })
+        .revision(revision)
+        .entry("talk")
+        .build()
+        .unwrap()
+}
+
+fn journey(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("journey")
+        .node("nap", async |cx, _s| {
+            cx.sleep(Duration::from_secs(30)).await?;
+            cx.sleep(3 * DAY).await?;
+            let outside = cx.resource::<Outside>();
+            let ticket: u32 = cx.step("ticket", async || Ok::<_, std::fmt::Error>(outside.count())).await?;
+            Ok(Context::update().set("ticket", ticket))
+        })
+        .revision(revision)
+        .node("home", async |_cx, _s| Ok(Context::update().set("home", true)))
+        .revision(revision)
+        .entry("nap")
+        .edge("nap", "home")
+        .build()
+        .unwrap()
+}
+
+fn flaky(revision: &str) -> Graph<Context> {
+    let twice = RetryPolicy::none()
+        .with_attempts(3)
+        .with_delay(Duration::from_secs(20))
+        .with_factor(30.0)
+        .with_cap(HOUR)
+        .with_jitter(0.0);
+    Graph::<Context>::builder("flaky")
+        .node("walk", async |cx, _s| {
+            let outside = cx.resource::<Outside>();
+            let hat: u32 = cx.step("hat", async || Ok::<_, std::fmt::Error>(outside.count())).await?;
+            if outside.rain.load(Ordering::SeqCst) {
+                return Err("it rains".into());
+            }
+            Ok(Context::update().set("hat", hat))
+        })
+        .retry(twice)
+        .revision(revision)
+        .node("home", async |_cx, _s| Ok(Context::update().set("home", true)))
+        .revision(revision)
+        .entry("walk")
+        .edge("walk", "home")
+        .build()
+        .unwrap()
+}
+
+fn guarded(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("guarded")
+        .node("build", async |_cx, _s| Ok(Context::update().set("built", true)))
+        .interrupt_before()
+        .interrupt_after()
+        .revision(revision)
+        .node("ship", async |_cx, _s| Ok(Context::update().set("shipped", true)))
+        .interrupt_before()
+        .revision(revision)
+        .entry("build")
+        .edge("build", "ship")
+        .build()
+        .unwrap()
+}
+
+fn replan(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("replan")
+        .node("plan", async |cx, _s| Ok(Context::update().set("plan", cx.visit().get())))
+        .max_replans(1)
+        .revision(revision)
+        .node("draft", async |cx, _s| {
+            Ok(Context::update().set("good", cx.ask::<_, bool>("good", "Good?").await?))
+        })
+        .revision(revision)
+        .node("print", async |_cx, _s| Ok(Context::update().set("printed", true)))
+        .revision(revision)
+        .entry("plan")
+        .edge("plan", "draft")
+        .route("draft", ["plan", "print"], |s, _cx| match s.get::<bool>("good") {
+            Ok(Some(true)) => Route::to("print"),
+            _ => Route::revisit("plan", "not good"),
+        })
+        .build()
+        .unwrap()
+}
+
+fn payment(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("payment")
+        .node("prepare", async |_cx, _s| Ok(Context::update().set("prepared", true)))
+        .revision(revision)
+        .node("pay", async |cx, _s| {
+            let mut bank = cx.resource::<Outside>().bank.subscribe();
+            bank.wait_for(|open| *open).await?;
+            Ok(Context::update().set("paid", 1))
+        })
+        .effect(Effect::External)
+        .revision(revision)
+        .node("thank", async |_cx, _s| Ok(Context::update().set("thanked", true)))
+        .revision(revision)
+        .entry("prepare")
+        .edge("prepare", "pay")
+        .edge("pay", "thank")
+        .build()
+        .unwrap()
+}
+
+fn mixed(revision: &str) -> Graph<Context> {
+    Graph::<Context>::builder("mixed")
+        .node("fork", async |_cx, _s| Ok(()))
+        .revision(revision)
+        .node("ask", async |cx, _s| {
+            let amount = cx.ask_with("amount", Ask::<u32>::new("How much?").deadline(HOUR)).await;
+            Ok(Context::update().set("amount", unless_late(amount, 0)?))
+        })
+        .revision(revision)
+        .node("hear", async |cx, _s| {
+            let text: String = cx.receive().await?;
+            Ok(Context::update().set("heard", text))
+        })
+        .revision(revision)
+        .node("nap", async |cx, _s| {
+            cx.sleep(Duration::from_secs(30)).await?;
+            cx.sleep(2 * DAY).await?;
+            Ok(Context::update().set("rested", true))
+        })
+        .revision(revision)
+        .node("end", async |_cx, _s| Ok(Context::update().set("end", true)))
+        .revision(revision)
+        .entry("fork")
+        .edge("fork", ["ask", "hear", "nap"])
+        .edge(["ask", "hear", "nap"], "end")
+        .build()
+        .unwrap()
+}

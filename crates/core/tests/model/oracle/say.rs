@@ -1,0 +1,359 @@
+//! What is said to a run, and what becomes of it: nothing, with an error, or all of it.
+
+use ferrata_core::ErrorKind;
+use ferrata_core::record::{FailureKind, RunStatus};
+use serde_json::{Map, Value};
+
+use super::plan::{Got, Need};
+use super::{Activation, Before, Closed, Handle, Oracle, Process, Progress, Resolved, Run};
+use crate::graphs::Family;
+use crate::operations::{Answering, Choice, Outcome, Resolving};
+
+type Said = Result<(), ErrorKind>;
+
+/// A question, found by what somebody called it.
+enum Found {
+    Doubt(usize),
+    Before(usize),
+    Asked(usize, &'static str),
+    Behind(usize),
+}
+
+impl Oracle {
+    /// Starts the run, or finds it again.
+    pub(crate) fn start(&mut self, slot: usize, family: Family, input: i64) -> Said {
+        if self.processes[slot].shut {
+            return Err(ErrorKind::Closed);
+        }
+        let Some(run) = &self.run else {
+            let mut run = Run::new(family, input);
+            run.owner = Some(self.processes[slot].generation);
+            run.driver = Some(slot);
+            run.activate(family.entry(), None);
+            self.processes[slot].handle = Some(Handle::Drives(1));
+            self.run = Some(run);
+            self.go_on();
+            return Ok(());
+        };
+        if (run.family, run.input) != (family, input) {
+            return Err(ErrorKind::AlreadyExists);
+        }
+        let elsewhere =
+            run.owner.is_some_and(|owner| owner != self.processes[slot].generation && self.is_alive(owner));
+        if run.status != RunStatus::InProgress || elsewhere {
+            self.processes[slot].handle = Some(Handle::Watches);
+            return Ok(());
+        }
+        let choice = Choice { take_over: false, revision: "1", allow: false, family };
+        match self.resume(slot, &choice) {
+            Err(ErrorKind::Conflict | ErrorKind::WrongStatus) => {
+                self.processes[slot].handle = Some(Handle::Watches);
+                Ok(())
+            }
+            said => said,
+        }
+    }
+
+    pub(crate) fn resume(&mut self, slot: usize, choice: &Choice) -> Said {
+        let Process { generation, shut, .. } = self.processes[slot];
+        let run = self.run.as_ref().ok_or(ErrorKind::NotFound)?;
+        if run.status.is_finished() {
+            return Err(ErrorKind::WrongStatus);
+        }
+        if run.owner.is_some_and(|owner| owner != generation && self.is_alive(owner)) && !choice.take_over {
+            return Err(ErrorKind::Conflict);
+        }
+        if run.family != choice.family {
+            return Err(ErrorKind::Invalid);
+        }
+        let due = run.wake.is_some_and(|wake| wake <= self.now);
+        let asleep = run.owner.is_none() && run.wake.is_some();
+        if (run.status != RunStatus::InProgress || asleep) && !due {
+            self.processes[slot].handle = Some(Handle::Watches);
+            return Ok(());
+        }
+        if shut {
+            return Err(ErrorKind::Closed);
+        }
+        if run.driver == Some(slot) {
+            return Err(ErrorKind::Conflict);
+        }
+        if run.revision != choice.revision && !choice.allow {
+            return Err(ErrorKind::GraphChanged);
+        }
+        let run = self.run.as_mut().unwrap();
+        run.fence();
+        run.epoch += 1;
+        (run.owner, run.driver, run.revision) = (Some(generation), Some(slot), choice.revision);
+        for act in run.acts.iter_mut().filter(|act| act.begun && act.resolved.is_none()) {
+            act.doubt = true;
+        }
+        run.wake_up();
+        if let Some(node) = run.refused.take() {
+            run.activate(node, None);
+        }
+        self.processes[slot].handle = Some(Handle::Drives(run.epoch));
+        self.go_on();
+        Ok(())
+    }
+
+    /// Answers a question; says who answered it if somebody did before.
+    pub(crate) fn respond(&mut self, id: &str, answer: &Answering, by: Option<&str>) -> Outcome {
+        let now = self.now;
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if run.status.is_finished() {
+            return Err(ErrorKind::WrongStatus.into());
+        }
+        let (found, full) = run.find(id)?;
+        let resolves = matches!(answer, Answering::Resolve(_));
+        if resolves != matches!(found, Found::Doubt(_)) {
+            return Err(ErrorKind::Invalid.into());
+        }
+        if let Found::Asked(at, name) = found {
+            let wait = run.acts[at].question(name);
+            let Progress::Open(until) = &wait.progress else { unreachable!("it is open") };
+            if until.is_some_and(|until| until <= now) {
+                return Err(ErrorKind::WrongStatus.into());
+            }
+            if let (Need::Ask { fits, .. }, Answering::Accept(value)) = (&wait.need, answer)
+                && !fits.takes(value)
+            {
+                return Err(ErrorKind::Invalid.into());
+            }
+        }
+        run.closed.insert(full.clone(), Closed::By(by.map(str::to_owned)));
+        run.take(&found, answer);
+        if let Answering::Cancel(reason) = answer {
+            run.cancel = Some(format!("the question `{full}` was cancelled: {reason}"));
+        }
+        run.wake_up();
+        if run.owner.is_none() && run.cancel.is_some() {
+            run.stop();
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, body: &Value, by: Option<&str>) -> Said {
+        let now = self.now;
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if run.status.is_finished() {
+            return Err(ErrorKind::WrongStatus);
+        }
+        run.inbox.push((run.sent, body.clone(), by.map(str::to_owned), now));
+        run.sent += 1;
+        if run.receiving {
+            run.wake_up();
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    pub(crate) fn cancel(&mut self, reason: &str) -> Said {
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if run.status.is_finished() || run.cancel.is_some() {
+            return Err(ErrorKind::WrongStatus);
+        }
+        run.cancel = Some(reason.to_owned());
+        if run.owner.is_none() {
+            run.stop();
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    pub(crate) fn pause(&mut self, reason: &str) -> Said {
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if run.status.is_finished() || run.paused.is_some() {
+            return Err(ErrorKind::WrongStatus);
+        }
+        run.paused = Some(reason.to_owned());
+        if run.owner.is_none() {
+            (run.status, run.wake) = (RunStatus::Interrupted, None);
+        }
+        self.go_on();
+        Ok(())
+    }
+
+    pub(crate) fn unpause(&mut self) -> Said {
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        let ended = matches!(run.status, RunStatus::Completed | RunStatus::Cancelled);
+        if ended || run.paused.is_none() {
+            return Err(ErrorKind::WrongStatus);
+        }
+        run.paused = None;
+        run.wake_up();
+        self.go_on();
+        Ok(())
+    }
+
+    pub(crate) fn retry(&mut self) -> Said {
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if run.status != RunStatus::Failed {
+            return Err(ErrorKind::WrongStatus);
+        }
+        (run.status, run.failure) = (RunStatus::InProgress, None);
+        for mut act in std::mem::take(&mut run.stopped) {
+            act.forget();
+            run.acts.push(act);
+        }
+        let family = run.family;
+        run.acts.sort_by_key(|act| (family.place(act.node), act.visit));
+        Ok(())
+    }
+
+    /// Sets a channel.
+    pub(crate) fn edit(&mut self, channel: &str, value: &Value, fits: bool) -> Said {
+        let run = self.run.as_mut().ok_or(ErrorKind::NotFound)?;
+        if matches!(run.status, RunStatus::Completed | RunStatus::Cancelled) {
+            return Err(ErrorKind::WrongStatus);
+        }
+        if !fits {
+            return Err(ErrorKind::Invalid);
+        }
+        run.state.insert(channel.to_owned(), value.clone());
+        Ok(())
+    }
+}
+
+impl Run {
+    fn new(family: Family, input: i64) -> Self {
+        Self {
+            family,
+            input,
+            revision: "1",
+            status: RunStatus::InProgress,
+            failure: None,
+            paused: None,
+            cancel: None,
+            state: Map::from_iter([("n".to_owned(), input.into())]),
+            owner: None,
+            driver: None,
+            epoch: 1,
+            wake: None,
+            receiving: false,
+            acts: Vec::new(),
+            stopped: Vec::new(),
+            tokens: std::collections::BTreeMap::new(),
+            refused: None,
+            visits: std::collections::BTreeMap::new(),
+            replans: 0,
+            holds: Vec::new(),
+            inbox: Vec::new(),
+            sent: 0,
+            closed: std::collections::BTreeMap::new(),
+            grace: None,
+            ends: std::collections::BTreeMap::new(),
+        }
+    }
+
+    /// It can go on, unless it is paused or has ended.
+    fn wake_up(&mut self) {
+        if !self.status.is_finished() && self.paused.is_none() {
+            (self.status, self.wake, self.receiving) = (RunStatus::InProgress, None, false);
+        }
+    }
+
+    /// Finds an open question by its id, or by the beginning of it if that means only one.
+    fn find(&self, id: &str) -> Result<(Found, String), crate::operations::Refused> {
+        let open: Vec<String> = self.questions().into_iter().map(|(id, ..)| id).collect();
+        let begins = |full: &&String| {
+            full.strip_prefix(id).is_some_and(|rest| rest.starts_with('@') || rest.starts_with(':'))
+        };
+        let named: Vec<&String> = open.iter().filter(begins).collect();
+        let full = match (open.iter().find(|full| *full == id), &*named) {
+            (Some(full), _) => full,
+            (None, [only]) => only,
+            (None, [_, ..]) => return Err(ErrorKind::Invalid.into()),
+            (None, []) => {
+                return Err(match self.closed.get(id) {
+                    Some(Closed::By(by)) => crate::operations::Refused::answered(by.as_deref()),
+                    Some(Closed::Expired) => ErrorKind::WrongStatus.into(),
+                    None => ErrorKind::NotFound.into(),
+                });
+            }
+        };
+        let (activation, name) = full.split_once(':').unwrap_or((full, ""));
+        let is = |node: &str, visit: u32| format!("{node}@{visit}") == activation;
+        if name == "after" {
+            let at = self.holds.iter().position(|(node, visit)| is(node, *visit)).unwrap();
+            return Ok((Found::Behind(at), full.clone()));
+        }
+        let at = self.acts.iter().position(|act| is(act.node, act.visit)).unwrap();
+        let found = match name {
+            "" => Found::Doubt(at),
+            "before" => Found::Before(at),
+            _ => Found::Asked(at, self.acts[at].name(name)),
+        };
+        Ok((found, full.clone()))
+    }
+
+    /// Takes an answer that fits.
+    fn take(&mut self, found: &Found, answer: &Answering) {
+        match *found {
+            Found::Doubt(at) => {
+                let act = &mut self.acts[at];
+                (act.doubt, act.begun) = (false, false);
+                act.resolved = match answer {
+                    Answering::Resolve(Resolving::Supply) => Some(Resolved::Supply),
+                    Answering::Resolve(Resolving::Skip) => Some(Resolved::Skip),
+                    Answering::Resolve(Resolving::Fail) => Some(Resolved::Fail),
+                    _ => None,
+                };
+            }
+            Found::Before(at) => {
+                self.acts[at].before = match answer {
+                    Answering::Reject(_) => Before::Rejected,
+                    _ => Before::Agreed,
+                };
+            }
+            Found::Asked(at, name) => {
+                self.acts[at].question_mut(name).progress = Progress::Got(match answer {
+                    Answering::Accept(value) => Got::Value(value.clone()),
+                    _ => Got::Rejected,
+                });
+            }
+            Found::Behind(at) => {
+                self.holds.remove(at);
+                if matches!(answer, Answering::Reject(_)) {
+                    (self.status, self.failure) = (RunStatus::Failed, Some(FailureKind::Rejected));
+                    (self.wake, self.receiving) = (None, false);
+                }
+            }
+        }
+    }
+}
+
+impl Activation {
+    /// What an operator who has it tried again forgets: attempts, and answers that were no values.
+    fn forget(&mut self) {
+        (self.failed, self.retry_at, self.begun) = (0, None, false);
+        // What must not be repeated is repeated by somebody's word alone.
+        self.doubt = self.resolved.take().is_some();
+        if self.before == Before::Rejected {
+            self.before = Before::Unasked;
+        }
+        for wait in self.groups.iter_mut().flatten() {
+            if let Progress::Got(Got::Rejected | Got::Expired) = wait.progress {
+                wait.progress = Progress::Unset;
+            }
+        }
+    }
+
+    fn question(&self, called: &str) -> &super::Wait {
+        let is = |wait: &&super::Wait| matches!(wait.need, Need::Ask { name, .. } if name == called);
+        self.groups.iter().flatten().find(is).unwrap()
+    }
+
+    fn question_mut(&mut self, called: &str) -> &mut super::Wait {
+        let is = |wait: &&mut super::Wait| matches!(wait.need, Need::Ask { name, .. } if name == called);
+        self.groups.iter_mut().flatten().find(is).unwrap()
+    }
+
+    fn name(&self, called: &str) -> &'static str {
+        match self.question(called).need {
+            Need::Ask { name, .. } => name,
+            _ => unreachable!("only questions are looked for"),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What is raced on: small graphs that ask, listen, do steps, sleep, fail and lead elsewhere after an edit.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use ferrata_core::ExecutorId;
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::{Effect, Graph, GraphBuilder};
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
+use ferrata_core::state::{Context, Draft, Reducer};
+use ferrata_core::store::MemoryStore;
+
+use super::dice::Dice;
+use super::rules::Log;
+
+/// What nodes were seen to do, outside of the store.
+pub(crate) struct Witness {
+    pub(crate) store: MemoryStore,
+    pub(crate) dice: Arc<Dice>,
+    /// How often the shaky node has yet to fail.
+    pub(crate) failures: Mutex<u64>,
+    /// How often each activation began.
+    pub(crate) began: Mutex<BTreeMap<String, u32>>,
+    pub(crate) broken: Mutex<Vec<String>>,
+}
+
+/// A process, as its nodes see it.
+pub(crate) struct Seat {
+    pub(crate) witness: Arc<Witness>,
+    /// Which executor it is.
+    pub(crate) executor: OnceLock<ExecutorId>,
+}
+
+impl Witness {
+    async fn log(&self, cx: &NodeContext) -> Log {
+        Log::read(&self.store, cx.run()).await
+    }
+
+    fn broken(&self, what: String) {
+        self.broken.lock().unwrap().push(what);
+    }
+}
+
+fn at(cx: &NodeContext) -> String {
+    format!("{}@{}", cx.node(), cx.visit())
+}
+
+fn witness(cx: &NodeContext) -> Arc<Witness> {
+    Arc::clone(&cx.resource::<Arc<Seat>>().witness)
+}
+
+/// Whether the run was taken from this process, which goes on until its next write.
+fn is_taken_away(cx: &NodeContext, log: &Log) -> bool {
+    log.holder != cx.resource::<Arc<Seat>>().executor.get().copied()
+}
+
+/// Says that a node begins, and gives way as work would.
+async fn begin(cx: &NodeContext) {
+    let seen = witness(cx);
+    let log = seen.log(cx).await;
+    if log.done.contains(&at(cx)) && !is_taken_away(cx, &log) {
+        seen.broken(format!("{} is recorded and ran again", at(cx)));
+    }
+    *seen.began.lock().unwrap().entry(at(cx)).or_default() += 1;
+    seen.dice.give_way(12).await;
+}
+
+async fn step(cx: &NodeContext, name: &str) -> Result<(), NodeError> {
+    let (seen, note) = (witness(cx), format!("{}:{name}", at(cx)));
+    cx.step(name, async || {
+        let log = seen.log(cx).await;
+        if log.noted.contains(&note) && !is_taken_away(cx, &log) {
+            seen.broken(format!("the step {note} is recorded and was done again"));
+        }
+        seen.dice.give_way(6).await;
+        Ok::<_, NodeError>(())
+    })
+    .await?;
+    if !seen.log(cx).await.noted.contains(&note) {
+        seen.broken(format!("the step {note} came back before it was on record"));
+    }
+    Ok(())
+}
+
+async fn ask(cx: &NodeContext, name: &str) -> Result<String, NodeError> {
+    let answer: u64 = cx.ask(name, name).await?;
+    let (seen, id) = (witness(cx), format!("{}:{name}", at(cx)));
+    let recorded = seen.log(cx).await.answers.get(&id).cloned();
+    if recorded.as_deref() != Some(&*answer.to_string()) {
+        seen.broken(format!("{id} was answered with {answer}, on record is {recorded:?}"));
+    }
+    Ok(format!("{id}={answer}"))
+}
+
+fn done(cx: &NodeContext, got: Vec<String>) -> ferrata_core::state::Update<Context> {
+    Context::update().append("trace", [at(cx)]).append("got", got).into()
+}
+
+async fn work(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    Ok(done(&cx, Vec::new()))
+}
+
+async fn asks(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    step(&cx, "first").await?;
+    let (one, two) = tokio::join!(ask(&cx, "one"), ask(&cx, "two"));
+    let got = vec![one?, two?];
+    step(&cx, "last").await?;
+    Ok(done(&cx, got))
+}
+
+async fn hears(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    let one: String = cx.receive().await?;
+    witness(&cx).dice.give_way(8).await;
+    let two: String = cx.receive().await?;
+    Ok(Context::update().append("trace", [at(&cx)]).append("said", [one, two]).into())
+}
+
+async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    cx.sleep(Duration::from_secs(2)).await?;
+    cx.sleep(Duration::from_secs(3_600)).await?;
+    Ok(done(&cx, Vec::new()))
+}
+
+async fn shaky(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx).await;
+    let seen = witness(&cx);
+    let mut failures = seen.failures.lock().unwrap();
+    if *failures > 0 {
+        *failures -= 1;
+        return Err(NodeError::new("not now").fatal());
+    }
+    drop(failures);
+    Ok(done(&cx, Vec::new()))
+}
+
+fn builder(name: &str) -> GraphBuilder<Context> {
+    ["trace", "got", "said", "edits"]
+        .into_iter()
+        .fold(Graph::<Context>::builder(name), |graph, channel| graph.channel(channel, Reducer::Append))
+}
+
+pub(crate) fn all() -> Vec<Graph<Context>> {
+    vec![beside(), row(), detour(), short()]
+}
+
+/// Everything at once.
+fn beside() -> Graph<Context> {
+    let graph = builder("beside")
+        .node("split", work)
+        .effect(Effect::Pure)
+        .node("asks", asks)
+        .node("hears", hears)
+        .effect(Effect::Pure)
+        .node("naps", naps)
+        .node("shaky", shaky)
+        .node("end", work)
+        .entry("split")
+        .edge("split", ["asks", "hears", "naps", "shaky"])
+        .edge(["asks", "hears", "naps", "shaky"], "end");
+    graph.build().unwrap()
+}
+
+/// One after the other, with a declared pause around a node.
+fn row() -> Graph<Context> {
+    let graph = builder("row")
+        .node("hears", hears)
+        .gate("ok", |_s: &Context| Ask::<u64>::new("Go on?"), |_s, _n| ())
+        .node("shaky", shaky)
+        .interrupt_before()
+        .interrupt_after()
+        .node("end", work)
+        .effect(Effect::Pure)
+        .entry("hears")
+        .edge("hears", "ok")
+        .edge("ok", "shaky")
+        .edge("shaky", "end");
+    graph.build().unwrap()
+}
+
+/// Quick nodes ahead of their records, led elsewhere by what an edit changes.
+fn detour() -> Graph<Context> {
+    let side = |s: &Context| s.get::<u64>("side").ok().flatten().unwrap_or_default() % 2;
+    let graph = builder("detour")
+        .node("head", work)
+        .effect(Effect::Pure)
+        .node("left", work)
+        .effect(Effect::Pure)
+        .node("right", work)
+        .effect(Effect::Pure)
+        .node("both", async |cx, s| {
+            // What it says of the side it came from must be true of its inputs.
+            begin(&cx).await;
+            let from: Vec<_> =
+                cx.inputs().iter().map(|input| format!("{}<{}", at(&cx), input.from)).collect();
+            drop(s);
+            witness(&cx).dice.give_way(12).await;
+            Ok(done(&cx, from))
+        })
+        .effect(Effect::Pure)
+        .node("asks", asks)
+        .node("end", work)
+        .entry("head")
+        .route("head", ["left", "right"], move |s: &Context, _| if side(s) == 0 { "left" } else { "right" })
+        .edge(["left", "right"], "both")
+        .route("both", ["head", "asks"], |_s, cx| if cx.visit().get() < 4 { "head" } else { "asks" })
+        .edge("asks", "end");
+    graph.build().unwrap()
+}
+
+/// So short that most who come are late.
+fn short() -> Graph<Context> {
+    let graph = builder("short").node("one", work).node("shaky", shaky).entry("one").edge("one", "shaky");
+    graph.build().unwrap()
+}

@@ -1,0 +1,77 @@
+//! Races: everything that can be done to a run, done at once by several hands in two processes, in an order drawn from a seed.
+//!
+//! `FERRATA_RACES` sets how many seeds are tried, `FERRATA_RACE_SEED` tries only one and shows what happened. Everything is in one
+//! thread and every call to the store gives way to others a drawn number of times, so a seed always gives the same log.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a race that fails shows its seed and its log")]
+
+mod dice;
+mod graphs;
+mod hands;
+mod rules;
+mod store;
+mod world;
+
+use self::world::{Race, Report, World};
+
+/// How many seeds each kind of race is tried with.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| {
+        std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{name}: {text}")))
+    };
+    match number("FERRATA_RACE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FERRATA_RACES").unwrap_or(1_000),
+    }
+}
+
+/// Runs one race to its end, in a runtime of its own.
+fn run(race: Race, seed: u64) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(World::race(race, seed))
+}
+
+fn races(race: Race) {
+    let mut all = Report::default();
+    for seed in seeds() {
+        let caught = std::panic::catch_unwind(|| run(race, seed));
+        match caught {
+            Ok(report) => all.add(&report),
+            Err(panic) => {
+                eprintln!(
+                    "replay with: FERRATA_RACE_SEED={seed} cargo test -p ferrata-core --test races {race:?}"
+                );
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    if seeds().count() >= 200 {
+        all.check_coverage(race);
+    }
+}
+
+/// Two processes, a store that answers.
+#[test]
+#[allow(non_snake_case, reason = "named as the race is, so that a seed is replayed by its name")]
+fn Calm() {
+    races(Race::Calm);
+}
+
+/// The same, and replies that are lost, and appends that fail.
+#[test]
+#[allow(non_snake_case, reason = "named as the race is, so that a seed is replayed by its name")]
+fn Lossy() {
+    races(Race::Lossy);
+}
+
+#[test]
+fn a_seed_always_gives_the_same_log() {
+    for race in [Race::Calm, Race::Lossy] {
+        for seed in 0..20 {
+            let (one, other) = (run(race, seed), run(race, seed));
+            assert_eq!(one.log, other.log, "{race:?} {seed}");
+            assert!(!one.log.is_empty());
+        }
+    }
+}

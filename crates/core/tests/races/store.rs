@@ -1,0 +1,88 @@
+//! A store whose every call gives way to others before and after, as one over a network does.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, FaultStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned,
+    Purged, RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
+
+use super::dice::Dice;
+
+/// How often a call gives way, at most, before it is done and again before its reply.
+const TURNS: u64 = 6;
+
+pub(crate) struct Yielding {
+    pub(crate) inner: FaultStore<MemoryStore>,
+    pub(crate) dice: Arc<Dice>,
+    /// Whether it tells of changes; otherwise the runtime polls.
+    pub(crate) tells: bool,
+}
+
+impl fmt::Debug for Yielding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Yielding").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl Yielding {
+    async fn slowly<T>(&self, done: impl Future<Output = T>) -> T {
+        self.dice.give_way(TURNS).await;
+        let done = done.await;
+        self.dice.give_way(TURNS).await;
+        done
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for Yielding {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.slowly(self.inner.append(batch)).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.slowly(self.inner.load(run, at)).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.slowly(self.inner.history(run, page)).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.slowly(self.inner.head(run)).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.slowly(self.inner.runs(query, page)).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.slowly(self.inner.prune(run, cut)).await
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        self.slowly(self.inner.purge(run)).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        if self.tells { self.inner.subscribe() } else { None }
+    }
+}

@@ -1,0 +1,190 @@
+//! What a branch knows and changes: the context as it was at the fork, and over it what the branch itself has set.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ferrata_core::RunKey;
+use ferrata_core::state::Context;
+use serde_json::{Map, Value as Json, json};
+use tokio::sync::Semaphore;
+
+use super::plan::Sent;
+use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::Node;
+use crate::value::Value;
+
+/// Returns the name of a branch: the fork, its visit and the node that the branch begins with, after those around it.
+pub(super) fn name(around: Option<&str>, fork: &str, visit: &str, first: &str) -> String {
+    match around {
+        Some(around) => format!("{around}/{fork}.{visit}.{first}"),
+        None => format!("{fork}.{visit}.{first}"),
+    }
+}
+
+/// Returns the branch around a branch.
+pub(super) fn around(branch: &str) -> Option<&str> {
+    branch.rsplit_once('/').map(|(around, _)| around)
+}
+
+/// Returns the node that a branch begins with.
+pub(super) fn first_node(branch: &str) -> &str {
+    branch.rsplit_once('.').map_or(branch, |(_, first)| first)
+}
+
+/// Returns the key under which the context holds what a branch has set.
+pub(super) fn channel(branch: &str) -> String {
+    format!("internal.branch.{branch}")
+}
+
+/// Returns the context as a branch sees it. What it took away is `null`, which reads as absent.
+pub(super) fn view(context: &Context, branch: Option<&str>) -> Context {
+    let mut view = context.clone();
+    let Some(branch) = branch else { return view };
+    let ends = branch.match_indices('/').map(|(at, _)| at).chain([branch.len()]);
+    for set in ends.filter_map(|end| context.get_value(&channel(&branch[..end]))?.as_object()) {
+        for (key, value) in set {
+            // A value that is in the context can be put into it.
+            let _ = view.set(key.clone(), value);
+        }
+    }
+    view
+}
+
+/// What came of the branches of one parallel node.
+#[derive(Debug)]
+pub(super) struct Results {
+    /// By branch, in the order of the fork's edges.
+    ended: Vec<Ended>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    branch: String,
+    status: Status,
+    reason: String,
+    set: Map<String, Json>,
+}
+
+impl Ended {
+    fn id(&self) -> &str {
+        first_node(&self.branch)
+    }
+
+    fn score(&self) -> f64 {
+        let number = |value: &Json| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+        self.set.get("score").and_then(number).filter(|score| score.is_finite()).unwrap_or(0.0)
+    }
+}
+
+impl Results {
+    /// Gathers what arrived at a fan-in. `order` names the nodes that the branches begin with.
+    pub(super) fn gather(context: &Context, arrived: Vec<Sent>, order: &[String]) -> Self {
+        let place = |branch: &str| order.iter().position(|first| first == first_node(branch));
+        let mut ended: Vec<Ended> = Vec::new();
+        for sent in arrived {
+            let Some(branch) = sent.branch else { continue };
+            let set =
+                context.get_value(&channel(&branch)).and_then(Json::as_object).cloned().unwrap_or_default();
+            ended.push(Ended { branch, status: sent.outcome, reason: sent.failure_reason, set });
+        }
+        ended.sort_by_key(|ended| place(&ended.branch));
+        Self { ended }
+    }
+
+    /// Returns what the branches came to together: nothing but failures fails, otherwise the fork's `join_policy` decides.
+    pub(super) fn outcome(&self, fork: &Node) -> StageOutcome {
+        let total = self.ended.len();
+        let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();
+        let succeeded = self.ended.iter().filter(|ended| ended.status.is_success()).count();
+        let tolerant = fork.attributes.text("error_policy") == "ignore";
+        let needed = match &*fork.attributes.text("join_policy") {
+            "first_success" => Some(1),
+            "quorum" => Some(total / 2 + 1),
+            "k_of_n" => {
+                let k = fork.attributes.get("k").and_then(Value::as_integer).unwrap_or(1);
+                Some(usize::try_from(k).unwrap_or(usize::MAX))
+            }
+            _ => None,
+        };
+        let status = match needed {
+            _ if failed == total => Status::Fail,
+            Some(needed) if succeeded < needed => Status::Fail,
+            None if failed > 0 && !tolerant => Status::PartialSuccess,
+            _ => Status::Success,
+        };
+        let mut outcome =
+            StageOutcome::new(status).with_notes(format!("{succeeded} of {total} branches succeeded"));
+        if status == Status::Fail {
+            let first = self.ended.iter().find(|ended| !ended.reason.is_empty());
+            let reason = first.map_or("", |ended| &ended.reason);
+            outcome.failure_reason = format!("{succeeded} of {total} branches succeeded: {reason}");
+        }
+        let shown = self.ended.iter().map(|ended| {
+            let set: Map<String, Json> =
+                ended.set.clone().into_iter().filter(|(key, _)| !key.starts_with("internal.")).collect();
+            json!({"id": ended.id(), "outcome": ended.status.as_str(), "failure_reason": ended.reason,
+                   "score": ended.score(), "context": set})
+        });
+        outcome = outcome.with("parallel.results", shown.collect::<Vec<_>>());
+        let rank = |ended: &&Ended| match ended.status {
+            Status::Success => 0,
+            Status::PartialSuccess => 1,
+            Status::Retry => 2,
+            Status::Skipped => 3,
+            Status::Fail => 4,
+        };
+        let best = self.ended.iter().min_by(|one, other| {
+            let scores = || other.score().total_cmp(&one.score());
+            rank(one).cmp(&rank(other)).then_with(scores).then_with(|| one.id().cmp(other.id()))
+        });
+        match best {
+            Some(best) => outcome
+                .with("parallel.fan_in.best_id", best.id())
+                .with("parallel.fan_in.best_outcome", best.status.as_str()),
+            None => outcome,
+        }
+    }
+
+    /// Returns the branches.
+    pub(super) fn branches(&self) -> impl Iterator<Item = &str> {
+        self.ended.iter().map(|ended| &*ended.branch)
+    }
+
+    /// Returns what branches set under keys with a prefix, as goal gates do: a later branch with a worse value counts.
+    pub(super) fn gates(&self, prefix: &str) -> HashMap<String, Json> {
+        let mut gates: HashMap<String, Json> = HashMap::new();
+        let good = |value: &Json| matches!(value.as_str(), Some("success" | "partial_success"));
+        for (key, value) in
+            self.ended.iter().flat_map(|ended| &ended.set).filter(|(key, _)| key.starts_with(prefix))
+        {
+            let known = gates.entry(key.clone()).or_insert_with(|| value.clone());
+            if good(known) && !good(value) {
+                known.clone_from(value);
+            }
+        }
+        gates
+    }
+}
+
+/// How many nodes of the branches of one fork may be at work at once, in this process.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    open: Mutex<HashMap<(RunKey, String), Weak<Semaphore>>>,
+}
+
+impl Limits {
+    /// Returns the limit of the branches beside a branch.
+    pub(super) fn of(&self, run: &RunKey, branch: &str, most: usize) -> Arc<Semaphore> {
+        let fork = branch.rsplit_once('.').map_or(branch, |(fork, _)| fork).to_owned();
+        // Nothing panics while it is held.
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (run.clone(), fork);
+        if let Some(known) = open.get(&key).and_then(Weak::upgrade) {
+            return known;
+        }
+        open.retain(|_, limit| limit.strong_count() > 0);
+        let limit = Arc::new(Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS)));
+        open.insert(key, Arc::downgrade(&limit));
+        limit
+    }
+}

@@ -1,0 +1,215 @@
+//! Putting the graph together: nodes with their policies, routes with their targets.
+
+use std::sync::Arc;
+
+use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
+use ferrata_core::state::Context;
+use ferrata_core::{Error, SystemClock};
+
+use super::branch::{Limits, view};
+use super::plan::{Gate, Jump, Next, Sent, Ways};
+use super::refuse::check_region;
+use super::region::{PARALLEL, Region, Regions};
+use super::settings::{effect, flag, invalid, max_visits, mirrored, retry, revision};
+use super::stage::{Limit, Role, StageNode};
+use crate::condition::Condition;
+use crate::handler::Registry;
+use crate::pipeline::{Attributes, Node, Pipeline};
+use crate::select::Candidate;
+use crate::value::Value;
+
+/// The type of nodes that decide on the outcome of the node before them.
+const CONDITIONAL: &str = "conditional";
+
+/// How many nodes of branches are at work at once unless a `parallel` node says otherwise.
+const MAX_PARALLEL: usize = 4;
+
+/// Makes the graph. Lint has found no error in the pipeline.
+pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
+    let (start, exit) = match (&*pipeline.starts(), &*pipeline.exits()) {
+        ([start], [exit]) => (*start, *exit),
+        _ => return Err(invalid("the pipeline has not exactly one start and one exit; lint says more")),
+    };
+    let shared = Arc::new(pipeline.clone());
+    let clock = Arc::new(SystemClock::new());
+    let mirror = Arc::new(mirrored(pipeline));
+    let restarts = pipeline.edges().iter().any(|edge| flag(edge.attributes.get("loop_restart")));
+    let types = resolve(pipeline, registry, (start, exit))?;
+    let mut outgoing = vec![Vec::new(); pipeline.nodes().len()];
+    for (at, edge) in pipeline.edges().iter().enumerate() {
+        if let Some(from) = pipeline.position(&edge.from) {
+            outgoing[from].push(at);
+        }
+    }
+    let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
+    let regions = Regions::find(pipeline, &names, exit)?;
+    let limits = Arc::new(Limits::default());
+    let mut builder = Graph::<Context>::builder(pipeline.name());
+    for (at, node) in pipeline.nodes().iter().enumerate() {
+        let (name, handler) = &types[at];
+        handler.check(node, pipeline)?;
+        let region = regions.around(at);
+        let mut ways = ways(pipeline, at, &outgoing[at], &types, at == exit)?;
+        ways.home = region.map(|region| pipeline.nodes()[region.fan_in].id().to_owned());
+        let ways = Arc::new(ways);
+        let policy = retry(pipeline, node)?;
+        let role = match at {
+            at if at == start => Role::Start { mirror: Arc::clone(&mirror), keep_input: restarts },
+            at if at == exit => Role::Exit,
+            at => match regions.meeting_at(at) {
+                Some(region) => fan_in(pipeline, region),
+                None => Role::Work,
+            },
+        };
+        let stage = StageNode {
+            handler: Arc::clone(handler),
+            node: Arc::new(node.clone()),
+            pipeline: Arc::clone(&shared),
+            ways: Arc::clone(&ways),
+            attempts: policy.attempts(),
+            timeout: if handler.times_itself() {
+                None
+            } else {
+                node.attributes.get("timeout").and_then(Value::as_duration)
+            },
+            role,
+            limit: region.filter(|_| !handler.times_itself()).map(|region| Limit {
+                most: max_parallel(&pipeline.nodes()[region.fork]),
+                open: Arc::clone(&limits),
+            }),
+            clock: Arc::<SystemClock>::clone(&clock),
+        };
+        let effect = effect(node, handler.effect())?;
+        if region.is_some() {
+            check_region(pipeline, at, &outgoing[at], effect == Effect::External)?;
+        }
+        builder = builder.add(node.id(), stage).effect(effect).retry(policy);
+        if region.is_some() && regions.meeting_at(at).is_none() {
+            // Branches that share a node run it once each.
+            builder = builder.join(Join::Any);
+        }
+        builder = builder.revision(revision(pipeline, node, name, &outgoing[at]));
+        if let Some(most) = max_visits(pipeline, node)? {
+            builder = builder.max_visits(most);
+        }
+        builder = route(builder, node.id(), ways);
+    }
+    builder.entry(pipeline.nodes()[start].id()).build().map_err(|error| {
+        invalid(format!("the graph of the pipeline cannot be made: {error}")).with_source(error)
+    })
+}
+
+type Resolved = Vec<(String, Arc<dyn crate::handler::Handler>)>;
+
+/// Finds the handler of each node. The start and the exit may be known by their names alone.
+fn resolve(pipeline: &Pipeline, registry: &Registry, ends: (usize, usize)) -> Result<Resolved, Error> {
+    let mut resolved = Vec::with_capacity(pipeline.nodes().len());
+    for (at, node) in pipeline.nodes().iter().enumerate() {
+        let named = |kind: &str| {
+            let mut node = Node::new(node.shared_id());
+            node.attributes.set("type", Value::string(kind));
+            registry.resolve(&node)
+        };
+        resolved.push(match at {
+            at if at == ends.0 => named("start")?,
+            at if at == ends.1 => named("exit")?,
+            _ => registry.resolve(node)?,
+        });
+    }
+    Ok(resolved)
+}
+
+fn route(builder: GraphBuilder<Context>, from: &str, ways: Arc<Ways>) -> GraphBuilder<Context> {
+    let targets = ways.targets();
+    if targets.is_empty() {
+        return builder;
+    }
+    builder.route(from, targets, move |context, cx| {
+        // Without an output somebody else has said that the work is done.
+        let sent = cx.output::<Sent>().ok().flatten().unwrap_or_else(Sent::success);
+        match ways.next(&sent, &view(context, sent.branch.as_deref())) {
+            Next::Fork => Route::all(ways.edges.iter().map(|edge| edge.to.clone())),
+            Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(to),
+            Next::End | Next::Fail | Next::Unmet { .. } => Route::none(),
+        }
+    })
+}
+
+/// Says where a node can lead.
+fn ways(
+    pipeline: &Pipeline,
+    at: usize,
+    outgoing: &[usize],
+    types: &Resolved,
+    exit: bool,
+) -> Result<Ways, Error> {
+    let node = &pipeline.nodes()[at];
+    let mut ways = Ways {
+        edges: Vec::with_capacity(outgoing.len()),
+        restarts: Vec::with_capacity(outgoing.len()),
+        to_conditional: Vec::with_capacity(outgoing.len()),
+        decides: types[at].0 == CONDITIONAL,
+        forks: types[at].0 == PARALLEL,
+        home: None,
+        retry_target: if exit { None } else { own_target(pipeline, node) },
+        named: named(pipeline, &node.attributes),
+        gates: Vec::new(),
+    };
+    for edge in outgoing.iter().map(|at| &pipeline.edges()[*at]) {
+        let to = pipeline.position(&edge.to);
+        ways.edges.push(Candidate {
+            to: edge.to.to_string(),
+            label: edge.label().into_owned(),
+            condition: Condition::parse(&edge.condition())?,
+            weight: edge.weight(),
+        });
+        ways.restarts.push(flag(edge.attributes.get("loop_restart")));
+        ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
+    }
+    if exit {
+        ways.named.extend(named(pipeline, &pipeline.attributes));
+        let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate());
+        let graph = || {
+            let named = |key: &str, why| existing(pipeline, &pipeline.attributes.text(key), why);
+            named("retry_target", Jump::OfGraph)
+                .or_else(|| named("fallback_retry_target", Jump::FallbackOfGraph))
+        };
+        ways.gates = gates
+            .map(|gate| Gate {
+                node: gate.id().to_owned(),
+                target: own_target(pipeline, gate).or_else(graph),
+            })
+            .collect();
+    }
+    Ok(ways)
+}
+
+/// Returns the nodes that there are of those that attributes name to jump to.
+fn named(pipeline: &Pipeline, attributes: &Attributes) -> Vec<String> {
+    let keys = ["retry_target", "fallback_retry_target"].iter();
+    keys.filter_map(|key| pipeline.node(&attributes.text(key))).map(|node| node.id().to_owned()).collect()
+}
+
+/// Returns the node that a node itself names to jump to.
+fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, Jump)> {
+    let named = |key: &str, why| existing(pipeline, &node.attributes.text(key), why);
+    named("retry_target", Jump::Own).or_else(|| named("fallback_retry_target", Jump::Fallback))
+}
+
+/// Returns a target if there is such a node; lint has warned of the others.
+fn existing(pipeline: &Pipeline, target: &str, why: Jump) -> Option<(String, Jump)> {
+    pipeline.node(target).map(|node| (node.id().to_owned(), why))
+}
+
+/// Says what a fan-in has to know of the branches that meet at it.
+fn fan_in(pipeline: &Pipeline, region: &Region) -> Role {
+    let fork = &pipeline.nodes()[region.fork];
+    let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());
+    let order = edges.map(|edge| edge.to.to_string()).collect();
+    Role::FanIn { fork: Arc::new(fork.clone()), order }
+}
+
+fn max_parallel(fork: &Node) -> usize {
+    let most = fork.attributes.get("max_parallel").and_then(Value::as_integer);
+    most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_PARALLEL)
+}

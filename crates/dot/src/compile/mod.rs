@@ -1,0 +1,81 @@
+//! A pipeline to a graph that runs durably: one node for each node, and one route that decides where it leads.
+
+mod branch;
+mod build;
+mod plan;
+mod refuse;
+mod region;
+mod settings;
+mod stage;
+mod text;
+
+use ferrata_core::Error;
+use ferrata_core::graph::Graph;
+use ferrata_core::state::Context;
+
+use crate::handler::Registry;
+use crate::lint::Linter;
+use crate::pipeline::Pipeline;
+
+/// Compiles pipelines.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::runtime::Runtime;
+/// use ferrata_core::state::Context;
+/// use ferrata_core::store::MemoryStore;
+/// use ferrata_dot::Pipeline;
+/// use ferrata_dot::compile::Compiler;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// let pipeline = Pipeline::parse(br#"
+///     digraph Greet {
+///         start [shape=Mdiamond]
+///         exit  [shape=Msquare]
+///         greet [shape=parallelogram, tool_command="echo hello"]
+///         start -> greet -> exit
+///     }
+/// "#)?;
+/// let graph = Compiler::default().compile(&pipeline)?;
+/// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+/// let run = runtime.start(&graph, Context::new()).id("r1").await?;
+/// let context = run.wait().await?.completed().expect("the pipeline completes");
+/// assert_eq!(context.get::<String>("tool.output")?.as_deref(), Some("hello\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Compiler {
+    registry: Registry,
+    linter: Linter,
+}
+
+impl Compiler {
+    /// Compiles with these handlers.
+    pub fn new(registry: Registry) -> Self {
+        Self { registry, linter: Linter::default() }
+    }
+
+    /// Judges pipelines by this linter before they are compiled; it comes to know the types of the registry.
+    #[must_use]
+    pub fn with_linter(mut self, linter: Linter) -> Self {
+        self.linter = linter;
+        self
+    }
+
+    /// Makes a graph of a pipeline. Transforms have to be applied before.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if lint finds an error, or a handler refuses its node;
+    /// - [`ErrorKind::Unsupported`](ferrata_core::ErrorKind::Unsupported) for a node, edge or attribute that does not run yet,
+    ///   naming it: nothing is silently left out.
+    pub fn compile(&self, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
+        let types = self.registry.types();
+        self.linter.check_with(pipeline, types)?;
+        refuse::unsupported(pipeline)?;
+        build::graph(pipeline, &self.registry)
+    }
+}

@@ -1,0 +1,213 @@
+//! Where a node leads after each outcome: a pure function of the node's edges, its outcome and the context after it.
+
+use ferrata_core::state::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::condition::Facts;
+use crate::outcome::{StageOutcome, Status};
+use crate::select::{Candidate, Choice, Reason, select};
+
+/// What the keys of goal gates begin with.
+pub(super) const GATES: &str = "internal.gate.";
+
+/// The key under which the context holds the last outcome of a goal gate that was visited.
+pub(super) fn gate_key(node: &str) -> String {
+    format!("{GATES}{node}")
+}
+
+/// Where one node can lead.
+#[derive(Debug)]
+pub(super) struct Ways {
+    pub(super) edges: Vec<Candidate>,
+    /// For each edge, whether it starts the run afresh.
+    pub(super) restarts: Vec<bool>,
+    /// For each edge, whether it leads to a conditional node.
+    pub(super) to_conditional: Vec<bool>,
+    /// Whether the node only decides where to go: then the outcome is that of the node before it, and a failure may follow
+    /// any edge.
+    pub(super) decides: bool,
+    /// Whether all of its edges are taken at once.
+    pub(super) forks: bool,
+    /// Where the branch meets the others that the node is in one with: it goes there instead of ending.
+    pub(super) home: Option<String>,
+    /// Where a failure jumps, the first that exists.
+    pub(super) retry_target: Option<(String, Jump)>,
+    /// Every node that is named to be jumped to, also where another one comes first: they are part of the graph.
+    pub(super) named: Vec<String>,
+    /// What the exit looks at.
+    pub(super) gates: Vec<Gate>,
+}
+
+/// A node whose goal has to be met before the run may end.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) node: String,
+    pub(super) target: Option<(String, Jump)>,
+}
+
+/// Which attribute names the node that is jumped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Jump {
+    Own,
+    Fallback,
+    OfGraph,
+    FallbackOfGraph,
+    Join,
+}
+
+impl Jump {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Own => "retry_target",
+            Self::Fallback => "fallback_retry_target",
+            Self::OfGraph => "graph.retry_target",
+            Self::FallbackOfGraph => "graph.fallback_retry_target",
+            Self::Join => "join",
+        }
+    }
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// An edge.
+    Edge { to: String, reason: Reason, restart: bool },
+    /// A node that no edge leads to.
+    Jump { to: String, why: Jump },
+    /// All edges: each begins a branch.
+    Fork,
+    /// Nothing: the run ends here, with success.
+    End,
+    /// The run fails.
+    Fail,
+    /// The run fails, because the goal of this gate is not met.
+    Unmet { gate: String },
+}
+
+/// What of an outcome routes look at; it travels as the node's output, so that a route can be asked again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Sent {
+    pub(super) outcome: Status,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) preferred_label: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) suggested_next_ids: Vec<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) failure_reason: String,
+    /// The branch that the node ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) branch: Option<String>,
+    /// Whether each node that this arrives at begins a branch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) fork: bool,
+    /// Where the run starts afresh: the context that chose this is gone by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) restart: Option<String>,
+}
+
+impl Sent {
+    pub(super) fn of(outcome: &StageOutcome, branch: Option<String>, fork: bool) -> Self {
+        Self {
+            outcome: outcome.status,
+            preferred_label: outcome.preferred_label.clone(),
+            suggested_next_ids: outcome.suggested_next_ids.clone(),
+            failure_reason: outcome.failure_reason.clone(),
+            branch,
+            fork,
+            restart: None,
+        }
+    }
+
+    /// What a node sends that somebody else has said to be done.
+    pub(super) fn success() -> Self {
+        Self::of(&StageOutcome::success(), None, false)
+    }
+
+    fn as_outcome(&self) -> StageOutcome {
+        let mut outcome = StageOutcome::new(self.outcome).prefer(&*self.preferred_label);
+        outcome.suggested_next_ids.clone_from(&self.suggested_next_ids);
+        outcome
+    }
+}
+
+impl Ways {
+    /// Says what follows an outcome.
+    ///
+    /// A failure follows an edge whose condition holds, else it jumps to the retry target, else it follows an edge to a
+    /// conditional node, which is there to decide on it; it never follows another edge without a condition.
+    pub(super) fn next(&self, sent: &Sent, context: &Context) -> Next {
+        match (self.after(sent, context), &self.home) {
+            (Next::End | Next::Fail, Some(home)) => Next::Jump { to: home.clone(), why: Jump::Join },
+            (next, _) => next,
+        }
+    }
+
+    fn after(&self, sent: &Sent, context: &Context) -> Next {
+        if let Some(to) = &sent.restart {
+            return Next::Edge { to: to.clone(), reason: Reason::Condition, restart: true };
+        }
+        if self.forks && sent.outcome != Status::Fail {
+            return Next::Fork;
+        }
+        if let Some(next) = self.unmet(context) {
+            return next;
+        }
+        let lookup = |key: &str| context.get_value(key).cloned();
+        let facts = Facts::new(sent.outcome.as_str(), &sent.preferred_label, &lookup);
+        let outcome = sent.as_outcome();
+        let choice = select(&self.edges, &outcome, &facts);
+        if sent.outcome != Status::Fail {
+            return choice.map_or(Next::End, |choice| self.edge(choice));
+        }
+        if self.decides {
+            return choice.map_or(Next::Fail, |choice| self.edge(choice));
+        }
+        if let Some(choice) = choice.filter(|choice| choice.reason == Reason::Condition) {
+            return self.edge(choice);
+        }
+        if let Some((to, why)) = &self.retry_target {
+            return Next::Jump { to: to.clone(), why: *why };
+        }
+        // Edges by their place, so that the choice among those that are left can be given back as one among all.
+        let kept: Vec<usize> = (0..self.edges.len()).filter(|&at| self.to_conditional[at]).collect();
+        let edges: Vec<Candidate> = kept.iter().map(|&at| self.edges[at].clone()).collect();
+        match select(&edges, &outcome, &facts) {
+            Some(Choice { edge, reason }) => self.edge(Choice { edge: kept[edge], reason }),
+            None => Next::Fail,
+        }
+    }
+
+    fn edge(&self, choice: Choice) -> Next {
+        let to = self.edges[choice.edge].to.clone();
+        Next::Edge { to, reason: choice.reason, restart: self.restarts[choice.edge] }
+    }
+
+    /// Finds the first gate that was visited and whose goal is not met.
+    fn unmet(&self, context: &Context) -> Option<Next> {
+        let unmet = |gate: &&Gate| {
+            let last = context.get_value(&gate_key(&gate.node)).and_then(|value| value.as_str());
+            last.is_some_and(|status| status != "success" && status != "partial_success")
+        };
+        let gate = self.gates.iter().find(unmet)?;
+        Some(match &gate.target {
+            Some((to, why)) => Next::Jump { to: to.clone(), why: *why },
+            None => Next::Unmet { gate: gate.node.clone() },
+        })
+    }
+
+    /// Returns every node that this one may lead to, each once.
+    pub(super) fn targets(&self) -> Vec<String> {
+        let edges = self.edges.iter().map(|edge| &edge.to);
+        let jumps = self.retry_target.iter().map(|(to, _)| to);
+        let gates = self.gates.iter().filter_map(|gate| gate.target.as_ref().map(|(to, _)| to));
+        let mut seen = std::collections::HashSet::new();
+        edges
+            .chain(jumps)
+            .chain(gates)
+            .chain(&self.named)
+            .chain(&self.home)
+            .filter(|to| seen.insert(*to))
+            .cloned()
+            .collect()
+    }
+}

@@ -1,0 +1,102 @@
+//! What attributes set for a node of the graph: attempts, visits, effect, and what its fingerprint is made of.
+
+use ferrata_core::graph::{Effect, RetryPolicy};
+use ferrata_core::{Error, ErrorKind};
+use serde_json::{Map, Value as Json};
+
+use super::text::digest;
+use crate::pipeline::{Node, Pipeline};
+use crate::value::Value;
+
+/// Works out how often a node is tried: `max_retries`, else what the graph says, else what the preset says, else once.
+pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Error> {
+    let preset = node.attributes.text("retry_policy");
+    let (policy, attempts) = match &*preset {
+        "" => (RetryPolicy::standard(), None),
+        "none" => (RetryPolicy::none(), Some(1)),
+        "standard" => (RetryPolicy::standard(), Some(RetryPolicy::standard().attempts())),
+        "aggressive" => (RetryPolicy::aggressive(), Some(RetryPolicy::aggressive().attempts())),
+        "linear" => (RetryPolicy::linear(), Some(RetryPolicy::linear().attempts())),
+        "patient" => (RetryPolicy::patient(), Some(RetryPolicy::patient().attempts())),
+        other => return Err(invalid(format!("node {}: there is no retry policy `{other}`", node.id()))),
+    };
+    let count = |value: Option<&Value>| value.and_then(Value::as_integer);
+    let of_graph = || {
+        let graph = &pipeline.attributes;
+        count(graph.get("default_max_retries")).or_else(|| count(graph.get("default_max_retry")))
+    };
+    let retries = match (count(node.attributes.get("max_retries")), attempts) {
+        (Some(own), _) => own,
+        (None, Some(attempts)) => i64::from(attempts) - 1,
+        (None, None) => of_graph().unwrap_or(0),
+    };
+    let attempts =
+        u32::try_from(retries).ok().and_then(|retries| retries.checked_add(1)).ok_or_else(|| {
+            invalid(format!("node {}: {retries} retries are out of range; use a smaller number", node.id()))
+        })?;
+    Ok(policy.with_attempts(attempts))
+}
+
+pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>, Error> {
+    let own = node.attributes.get("max_visits").and_then(Value::as_integer);
+    let graph = || pipeline.attributes.get("max_node_visits").and_then(Value::as_integer);
+    match own.or_else(graph).unwrap_or(0) {
+        0 => Ok(None),
+        most => u32::try_from(most).map(Some).map_err(|_| {
+            invalid(format!("node {}: {most} visits are out of range; use a smaller number", node.id()))
+        }),
+    }
+}
+
+/// Returns what repeating the node means: what it says itself by `effect`, else what its handler says.
+pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
+    Ok(match &*node.attributes.text("effect") {
+        "" => of_handler,
+        "pure" => Effect::Pure,
+        "read" => Effect::Read,
+        "write" => Effect::Write,
+        "external" => Effect::External,
+        other => {
+            let message = format!(
+                "node {}: there is no effect `{other}`; write `pure`, `read`, `write` or `external`",
+                node.id()
+            );
+            return Err(invalid(message));
+        }
+    })
+}
+
+/// Names what a node says, so that a run that is within it does not go on with another meaning unasked.
+pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &[usize]) -> String {
+    let mut parts = vec![kind.to_owned()];
+    parts.extend(node.attributes.iter().map(ToString::to_string));
+    for edge in outgoing.iter().map(|at| &pipeline.edges()[*at]) {
+        parts.push(edge.to.to_string());
+        parts.extend(edge.attributes.iter().map(ToString::to_string));
+    }
+    digest(&parts)
+}
+
+/// Returns what the context holds of the graph's attributes.
+pub(super) fn mirrored(pipeline: &Pipeline) -> Map<String, Json> {
+    let json = |value: &Value| match value {
+        Value::Integer(number) => Json::from(*number),
+        Value::Float(number) => Json::from(*number),
+        Value::Boolean(yes) => Json::from(*yes),
+        other => Json::from(other.text()),
+    };
+    let attributes = pipeline.attributes.iter();
+    let mut mirrored: Map<String, Json> = attributes
+        .map(|attribute| (format!("graph.{}", attribute.key.value), json(&attribute.value.value)))
+        .collect();
+    mirrored.entry("graph.goal").or_insert_with(|| Json::from(""));
+    mirrored
+}
+
+pub(super) fn flag(value: Option<&Value>) -> bool {
+    value.and_then(Value::as_bool).unwrap_or(false)
+}
+
+pub(super) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, message).with_operation("dot.compile")
+}

@@ -1,0 +1,149 @@
+//! The language of edge conditions: what an edge asks of the last outcome and the context.
+
+mod eval;
+mod parse;
+
+use std::fmt;
+
+use ferrata_core::{Error, ErrorKind};
+use regex_lite::Regex;
+
+pub use eval::Facts;
+
+/// How long a condition may be: longer ones are programs, which belong into a node.
+pub(crate) const MAX_LENGTH: usize = 4096;
+
+/// How deep parentheses and negations may nest; each nests the parser once more.
+pub(crate) const MAX_DEPTH: usize = 32;
+
+/// A condition, ready to be evaluated.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::condition::{Condition, Facts};
+/// use serde_json::json;
+///
+/// let condition = Condition::parse("outcome=success && context.tests_passed=true")?;
+/// let context = |key: &str| (key == "tests_passed").then(|| json!(true));
+/// assert!(condition.holds(&Facts::new("success", "", &context)));
+/// assert!(!condition.holds(&Facts::new("fail", "", &context)));
+/// # Ok::<(), ferrata_dot::condition::ConditionError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// `None` for the empty condition, which always holds.
+    root: Option<Expression>,
+    text: String,
+}
+
+impl Condition {
+    /// Reads a condition; an empty one always holds.
+    ///
+    /// # Errors
+    ///
+    /// [`ConditionError`] about the first mistake.
+    pub fn parse(text: &str) -> Result<Self, ConditionError> {
+        Ok(Self { root: parse::parse(text)?, text: text.trim().to_owned() })
+    }
+
+    /// Tells whether the condition holds. It always answers: what cannot be compared is not equal.
+    pub fn holds(&self, facts: &Facts<'_>) -> bool {
+        self.root.as_ref().is_none_or(|root| eval::holds(root, facts))
+    }
+
+    /// Tells whether it is the empty condition.
+    pub fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// Tells whether it asks only whether the outcome is `fail`: the edge for failures, as the specification writes it.
+    pub fn is_fail_edge(&self) -> bool {
+        matches!(&self.root, Some(Expression::Compare(key, Operator::Equal, Literal(value)))
+            if key == "outcome" && value == "fail")
+    }
+
+    /// Returns the condition as it was written, trimmed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A condition as a tree.
+#[derive(Clone, Debug)]
+pub(crate) enum Expression {
+    /// Any of them.
+    Any(Vec<Expression>),
+    /// All of them.
+    All(Vec<Expression>),
+    Not(Box<Expression>),
+    /// The key has a value that is neither empty nor `false` nor `0`.
+    Truthy(String),
+    Compare(String, Operator, Literal),
+    Matches(String, Regex),
+}
+
+/// What is compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Literal(pub(crate) String);
+
+/// How a key is compared with a literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Contains,
+}
+
+/// Why a text is no condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionError {
+    at: usize,
+    message: String,
+    suggestion: String,
+}
+
+impl ConditionError {
+    pub(crate) fn new(at: usize, message: impl Into<String>, suggestion: impl Into<String>) -> Self {
+        Self { at, message: message.into(), suggestion: suggestion.into() }
+    }
+
+    /// Returns the byte of the condition where the mistake is.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Returns what is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns what to write instead.
+    pub fn suggestion(&self) -> &str {
+        &self.suggestion
+    }
+}
+
+impl fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "condition, byte {}: {}; {}", self.at, self.message, self.suggestion)
+    }
+}
+
+impl std::error::Error for ConditionError {}
+
+impl From<ConditionError> for Error {
+    fn from(error: ConditionError) -> Self {
+        Self::new(ErrorKind::Invalid, error.to_string()).with_operation("dot.condition").with_source(error)
+    }
+}

@@ -1,0 +1,103 @@
+//! A node that gives a task to a backend: a model, an agent, any program.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use super::{Handler, HandlerError, Stage};
+use crate::outcome::StageOutcome;
+
+/// How many characters of an answer the context keeps as `last_response`.
+const LAST_RESPONSE: usize = 200;
+
+/// What a backend is asked to do.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Request<'a> {
+    /// The task: the node's `prompt`, or its label if it has none.
+    pub prompt: &'a str,
+    /// Where it runs.
+    pub stage: &'a Stage,
+}
+
+impl Request<'_> {
+    /// Returns the model, the provider or the effort that the node or the stylesheet chose: `llm_model`, `llm_provider`,
+    /// `reasoning_effort`; empty if nothing did, but an effort is `high` then.
+    pub fn setting(&self, name: &str) -> String {
+        let value = self.stage.node.attributes.text(name).into_owned();
+        let value =
+            if value.is_empty() { self.stage.pipeline.attributes.text(name).into_owned() } else { value };
+        if value.is_empty() && name == "reasoning_effort" { "high".to_owned() } else { value }
+    }
+}
+
+/// What a backend came to.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Text: the node has succeeded.
+    Text(String),
+    /// An outcome of its own.
+    Outcome(StageOutcome),
+}
+
+/// Does tasks.
+///
+/// # Cancel safety
+///
+/// As of [`Handler`].
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// Does a task.
+    ///
+    /// # Errors
+    ///
+    /// [`HandlerError`], which also says whether another attempt makes sense.
+    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError>;
+}
+
+/// A backend that does nothing and answers `[Simulated] Response for stage: ` and the node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Simulate;
+
+#[async_trait]
+impl Backend for Simulate {
+    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+        Ok(Answer::Text(format!("[Simulated] Response for stage: {}", request.stage.node.id())))
+    }
+}
+
+/// Gives the node's prompt to a backend.
+///
+/// An answer in text is success, and sets `last_stage` and the first 200 characters of it as `last_response`; the whole of it
+/// is `response.` and the node's id.
+#[derive(Debug)]
+pub struct Codergen<B> {
+    backend: B,
+}
+
+impl<B: Backend> Codergen<B> {
+    /// Gives tasks to this backend.
+    pub const fn new(backend: B) -> Self {
+        Self { backend }
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Handler for Codergen<B> {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let prompt = stage.node.attributes.text("prompt");
+        let prompt = if prompt.is_empty() { stage.node.label() } else { prompt };
+        match self.backend.run(Request { prompt: &prompt, stage }).await? {
+            Answer::Outcome(outcome) => Ok(outcome.with("last_stage", stage.node.id())),
+            Answer::Text(text) => {
+                let short: String = text.chars().take(LAST_RESPONSE).collect();
+                Ok(StageOutcome::success()
+                    .with_notes(format!("Stage completed: {}", stage.node.id()))
+                    .with("last_stage", stage.node.id())
+                    .with("last_response", short)
+                    .with(format!("response.{}", stage.node.id()), text))
+            }
+        }
+    }
+}

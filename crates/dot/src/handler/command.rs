@@ -1,0 +1,154 @@
+//! A backend that is any command: the task on its standard input, the answer on its standard output or in a file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferrata_core::{Clock, SystemClock};
+
+use super::codergen::{Answer, Backend, Request};
+use super::process::{Shell, run};
+use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
+use super::{HandlerError, Stage};
+use crate::outcome::StageOutcome;
+
+/// The files in which a command may leave its outcome, the first that is there counts.
+const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
+
+/// How large such a file may be.
+const MAX_STATUS: u64 = 1 << 20;
+
+/// Runs a command for each task.
+///
+/// - The prompt is on its standard input; `FERRATA_LLM_MODEL`, `FERRATA_LLM_PROVIDER` and `FERRATA_REASONING_EFFORT` are in
+///   its environment, and all that a [`Tool`](super::Tool) finds there.
+/// - With a [directory for its files](Self::with_stage_directory), it finds `FERRATA_STAGE_DIR`, a directory of the attempt's
+///   own with the prompt as `prompt.md`. If it leaves a `status.json` or `outcome.json` there, that is the outcome, whatever
+///   the exit status.
+/// - Otherwise what it prints is the answer, if it ends with status 0. Status 75 asks for a retry, another one fails. If it
+///   prints nothing, there is no status: a success if the node has `auto_status`, otherwise a failure.
+#[derive(Clone, Debug)]
+pub struct CommandBackend {
+    line: String,
+    directory: Option<PathBuf>,
+    stages: Option<PathBuf>,
+    keep: usize,
+    clock: Arc<dyn Clock>,
+}
+
+impl CommandBackend {
+    /// Runs this by `sh -c`.
+    pub fn new(line: impl Into<String>) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        Self { line: line.into(), directory: None, stages: None, keep: KEEP, clock }
+    }
+
+    /// Sets where the command runs; the process's own directory unless set.
+    #[must_use]
+    pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Sets where each attempt gets a directory: `{tenant}/{run}/{node}/{visit}.{attempt}` below this one.
+    #[must_use]
+    pub fn with_stage_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.stages = Some(directory.into());
+        self
+    }
+
+    /// Sets how many bytes of each output are kept; 64 KiB unless set.
+    #[must_use]
+    pub fn with_output_limit(mut self, bytes: usize) -> Self {
+        self.keep = bytes;
+        self
+    }
+
+    /// Makes the directory of an attempt, without what an attempt that was cut off left there. Some small files at once: less
+    /// than handing them to another thread costs.
+    fn prepare(&self, stage: &Stage, prompt: &str) -> std::io::Result<Option<PathBuf>> {
+        let Some(stages) = &self.stages else { return Ok(None) };
+        let cx = &stage.cx;
+        let attempt = format!("{}.{}", cx.visit(), cx.attempt());
+        let run = cx.run();
+        let path =
+            stages.join(run.tenant.as_str()).join(run.run.as_str()).join(cx.node().as_str()).join(attempt);
+        let path = std::path::absolute(path)?;
+        std::fs::create_dir_all(&path)?;
+        for name in STATUS_FILES {
+            match std::fs::remove_file(path.join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        std::fs::write(path.join("prompt.md"), prompt)?;
+        Ok(Some(path))
+    }
+}
+
+#[async_trait]
+impl Backend for CommandBackend {
+    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+        let stage = request.stage;
+        let files = self.prepare(stage, request.prompt).map_err(|error| {
+            HandlerError::transient(format!("the directory of the stage cannot be made: {error}"))
+        })?;
+        let mut environment = environment(stage);
+        for (name, setting) in [
+            ("FERRATA_LLM_MODEL", "llm_model"),
+            ("FERRATA_LLM_PROVIDER", "llm_provider"),
+            ("FERRATA_REASONING_EFFORT", "reasoning_effort"),
+        ] {
+            environment.push((name.into(), request.setting(setting).into()));
+        }
+        if let Some(files) = &files {
+            environment.push(("FERRATA_STAGE_DIR".into(), files.into()));
+        }
+        let shell = Shell {
+            line: self.line.clone(),
+            directory: directory(stage, self.directory.as_deref()),
+            environment,
+            input: request.prompt.as_bytes().to_vec(),
+            keep: self.keep,
+        };
+        let finished = run(shell, &*self.clock, stage.cx.cancelled())
+            .await
+            .map_err(|error| HandlerError::transient(format!("the backend cannot be started: {error}")))?;
+        if let Some(outcome) = files.as_deref().map(status_in).transpose()?.flatten() {
+            return Ok(Answer::Outcome(outcome));
+        }
+        let (how, code) = (finished.how(), finished.status.code());
+        let (output, errors) = (finished.output.text(), finished.errors.text());
+        let why = || match last_line(&errors) {
+            Some(line) => format!("the backend {how}: {line}"),
+            None => format!("the backend {how}"),
+        };
+        match code {
+            Some(0) if output.trim().is_empty() => {
+                Err(HandlerError::no_status("the backend left neither an answer nor a status"))
+            }
+            Some(0) => Ok(Answer::Text(output)),
+            Some(TEMPORARY) => Err(HandlerError::transient(why())),
+            _ => Ok(Answer::Outcome(StageOutcome::fail(why()))),
+        }
+    }
+}
+
+/// Reads the outcome that a command left.
+fn status_in(directory: &Path) -> Result<Option<StageOutcome>, HandlerError> {
+    for name in STATUS_FILES {
+        let path = directory.join(name);
+        let wrong = |what: &dyn std::fmt::Display| HandlerError::permanent(format!("{name}: {what}"));
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(wrong(&error)),
+            Ok(about) if about.len() > MAX_STATUS => {
+                return Err(wrong(&format_args!("has {} bytes; at most {MAX_STATUS} are read", about.len())));
+            }
+            Ok(_) => {}
+        }
+        let text = std::fs::read(&path).map_err(|error| wrong(&error))?;
+        return StageOutcome::from_json(&text).map(Some).map_err(|error| wrong(&error.message()));
+    }
+    Ok(None)
+}

@@ -1,0 +1,215 @@
+//! What does the work of a node: one handler for each type, and the registry that finds it.
+
+mod codergen;
+mod command;
+mod noop;
+mod process;
+mod tool;
+mod wait;
+mod wait_human;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Effect;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::state::Context;
+use ferrata_core::{Error, ErrorKind};
+
+pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
+pub use command::CommandBackend;
+pub use noop::Noop;
+pub use tool::Tool;
+pub use wait::Wait;
+pub use wait_human::WaitHuman;
+
+use crate::outcome::StageOutcome;
+use crate::pipeline::{DEFAULT_TYPE, Node, Pipeline, SHAPES};
+
+/// What a handler is given.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stage {
+    /// Where it runs: the run, the visit, the attempt, and whether it is cancelled.
+    pub cx: NodeContext,
+    /// The node with its attributes.
+    pub node: Arc<Node>,
+    /// The pipeline that it is part of.
+    pub pipeline: Arc<Pipeline>,
+    /// The context as it is; what a handler changes of it is in its outcome.
+    pub context: Arc<Context>,
+}
+
+/// Why a handler has no outcome.
+///
+/// A failure that the work itself came to is an outcome, [`StageOutcome::fail`]; this is what came in between.
+#[derive(Debug)]
+pub struct HandlerError {
+    kind: Kind,
+    message: String,
+    /// What the runtime said.
+    runtime: Option<NodeError>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Transient,
+    Permanent,
+    NoStatus,
+    Runtime,
+}
+
+impl HandlerError {
+    fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), runtime: None }
+    }
+
+    /// What the runtime said to a question or a wait: passed back to it as it is, and no outcome of the work.
+    pub fn of_runtime(error: impl Into<NodeError>) -> Self {
+        let error = error.into();
+        Self { runtime: Some(error), ..Self::new(Kind::Runtime, "the runtime has left the node") }
+    }
+
+    /// Returns what the runtime said, if it is about that.
+    pub(crate) fn into_runtime(self) -> Result<NodeError, Self> {
+        match self {
+            Self { runtime: Some(error), .. } => Ok(error),
+            other => Err(other),
+        }
+    }
+
+    /// What may be gone at the next attempt: a network that is away, a limit of rates, a server's own fault.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self::new(Kind::Transient, message)
+    }
+
+    /// What stays as it is: a wrong request, a missing right, a wrong configuration.
+    pub fn permanent(message: impl Into<String>) -> Self {
+        Self::new(Kind::Permanent, message)
+    }
+
+    /// The work ended and nobody said how: a success if the node has `auto_status`, otherwise a failure.
+    pub fn no_status(message: impl Into<String>) -> Self {
+        Self::new(Kind::NoStatus, message)
+    }
+
+    /// Tells whether another attempt makes sense.
+    pub fn is_transient(&self) -> bool {
+        self.kind == Kind::Transient
+    }
+
+    /// Tells whether it is about a status that nobody gave.
+    pub fn is_no_status(&self) -> bool {
+        self.kind == Kind::NoStatus
+    }
+}
+
+impl fmt::Display for HandlerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for HandlerError {}
+
+/// Does the work of the nodes of a type. One handler serves all of them, also at the same time.
+///
+/// # Cancel safety
+///
+/// The future may be dropped at any await: when the run is cancelled, when the node's `timeout` has passed, when another
+/// process took the run over. After a crash a node that was at work runs again, unless its effect is `External`.
+#[async_trait]
+pub trait Handler: fmt::Debug + Send + Sync + 'static {
+    /// Does the work once.
+    ///
+    /// # Errors
+    ///
+    /// [`HandlerError`] for what is no outcome of the work. A panic is caught and fails the node.
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError>;
+
+    /// What repeating the work would mean, unless the node says otherwise by its `effect`.
+    fn effect(&self) -> Effect {
+        Effect::Write
+    }
+
+    /// Tells whether it looks at the node's `timeout` itself. Otherwise an attempt that takes longer is ended.
+    ///
+    /// A handler that asks or sleeps has to: while it waits the run may be let go of, and the work begins anew.
+    fn times_itself(&self) -> bool {
+        false
+    }
+
+    /// Refuses a node that it could not run, before any run starts.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] that says what is missing.
+    fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
+        let _ = (node, pipeline);
+        Ok(())
+    }
+}
+
+/// The handlers by the names of their types.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::handler::{CommandBackend, Codergen, Registry};
+///
+/// let registry = Registry::default().with("codergen", Codergen::new(CommandBackend::new("cat")));
+/// assert!(registry.types().any(|name| name == "tool"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Registry {
+    handlers: BTreeMap<String, Arc<dyn Handler>>,
+}
+
+impl Registry {
+    /// Adds a handler; one that was there for the type is replaced.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
+        self.handlers.insert(name.into(), Arc::new(handler));
+        self
+    }
+
+    /// Returns the types that there are handlers for.
+    pub fn types(&self) -> impl Iterator<Item = &str> {
+        self.handlers.keys().map(String::as_str)
+    }
+
+    /// Finds the handler of a node and its type: by the explicit type if there is a handler for it, else by the shape.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if the dialect knows the type and no handler was registered for it: taking another one in
+    /// its place, as for a type that nobody knows, would pretend.
+    pub fn resolve(&self, node: &Node) -> Result<(String, Arc<dyn Handler>), Error> {
+        let of_dialect = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
+        let known = |name: &str| self.handlers.contains_key(name) || of_dialect(name);
+        let name = node.handler_type(known).into_owned();
+        match self.handlers.get(&name) {
+            Some(handler) => Ok((name, Arc::clone(handler))),
+            None => {
+                let message = format!(
+                    "node {}: nodes of type `{name}` do not run yet; register a handler for the type, or take the node out",
+                    node.id()
+                );
+                Err(Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile"))
+            }
+        }
+    }
+}
+
+impl Default for Registry {
+    /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` with a backend that only [simulates](Simulate).
+    fn default() -> Self {
+        let empty = Self { handlers: BTreeMap::new() };
+        let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
+        let noops = noops.with("parallel", Noop).with("parallel.fan_in", Noop);
+        let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);
+        waits.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate))
+    }
+}

@@ -1,0 +1,22 @@
+//! Nodes that only lead somewhere: start, exit, conditional, parallel and fan-in.
+
+use async_trait::async_trait;
+use ferrata_core::graph::Effect;
+
+use super::{Handler, HandlerError, Stage};
+use crate::outcome::StageOutcome;
+
+/// Does nothing, with success.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Noop;
+
+#[async_trait]
+impl Handler for Noop {
+    async fn run(&self, _stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        Ok(StageOutcome::success())
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Pure
+    }
+}

@@ -1,0 +1,229 @@
+//! A shell command as a process group: fed, read with a bound, and never left behind.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use ferrata_core::Clock;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+/// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
+/// left the group can hold the pipe.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What to run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shell {
+    /// What `sh -c` is given.
+    pub(super) line: String,
+    pub(super) directory: Option<PathBuf>,
+    pub(super) environment: Vec<(OsString, OsString)>,
+    pub(super) input: Vec<u8>,
+    /// How many bytes of each output are kept.
+    pub(super) keep: usize,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) status: ExitStatus,
+    pub(super) output: Captured,
+    pub(super) errors: Captured,
+}
+
+impl Finished {
+    /// Says how the process ended, for people.
+    pub(super) fn how(&self) -> String {
+        if let Some(code) = self.status.code() {
+            return format!("ended with status {code}");
+        }
+        #[cfg(unix)]
+        if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&self.status) {
+            return format!("was ended by signal {signal}");
+        }
+        "ended without a status".to_owned()
+    }
+}
+
+/// Output of which the beginning and the end are kept.
+#[derive(Debug, Default)]
+pub(super) struct Captured {
+    keep: usize,
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    left_out: u64,
+}
+
+impl Captured {
+    fn new(keep: usize) -> Self {
+        Self { keep, ..Self::default() }
+    }
+
+    fn push(&mut self, mut bytes: &[u8]) {
+        let room = (self.keep / 2).saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..room]);
+        bytes = &bytes[room..];
+        self.tail.extend_from_slice(bytes);
+        let most = self.keep - self.keep / 2;
+        // Cut only now and then: each cut moves what remains.
+        if self.tail.len() > 2 * most + 4096 {
+            self.cut(most);
+        }
+    }
+
+    fn cut(&mut self, most: usize) {
+        let over = self.tail.len().saturating_sub(most);
+        self.tail.drain(..over);
+        self.left_out += over as u64;
+    }
+
+    /// Returns the text; what is no UTF-8 becomes `U+FFFD`, and a line tells how much was left out.
+    pub(super) fn text(mut self) -> String {
+        self.cut(self.keep - self.keep / 2);
+        if self.left_out == 0 {
+            self.head.append(&mut self.tail);
+            return String::from_utf8_lossy(&self.head).into_owned();
+        }
+        format!(
+            "{}\n[.. {} bytes left out ..]\n{}",
+            String::from_utf8_lossy(&self.head),
+            self.left_out,
+            String::from_utf8_lossy(&self.tail)
+        )
+    }
+}
+
+/// The processes of a command; they are killed when this is dropped.
+struct Group {
+    #[cfg(unix)]
+    id: Option<rustix::process::Pid>,
+}
+
+impl Group {
+    #[cfg(unix)]
+    fn of(id: Option<u32>) -> Self {
+        let id = id.and_then(|id| i32::try_from(id).ok());
+        Self { id: id.and_then(rustix::process::Pid::from_raw) }
+    }
+
+    #[cfg(not(unix))]
+    fn of(_id: Option<u32>) -> Self {
+        Self {}
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        if let Some(id) = self.id {
+            // A group that is gone is what is wanted.
+            let _ = rustix::process::kill_process_group(id, signal);
+        }
+    }
+
+    /// Asks the processes to end.
+    fn end(&self) {
+        #[cfg(unix)]
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    fn kill(&mut self) {
+        #[cfg(unix)]
+        {
+            self.signal(rustix::process::Signal::KILL);
+            self.id = None;
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a command until it ends, and with it whatever it has started.
+///
+/// Once `cancelled` resolves, the group is asked to end. Dropping the future kills it.
+pub(super) async fn run(
+    shell: Shell,
+    clock: &dyn Clock,
+    cancelled: impl Future<Output = ()>,
+) -> std::io::Result<Finished> {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(&shell.line).envs(shell.environment);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    #[cfg(unix)]
+    command.process_group(0);
+    if let Some(directory) = &shell.directory {
+        command.current_dir(directory);
+    }
+    let mut child = command.spawn()?;
+    let mut group = Group::of(child.id());
+    let (mut output, mut errors) = (Captured::new(shell.keep), Captured::new(shell.keep));
+    let stdin = child.stdin.take();
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A command need not read what it is given.
+            let _ = stdin.write_all(&shell.input).await;
+        }
+    };
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let status = {
+        let mut pipes = pin!(async { tokio::join!(write, read(out, &mut output), read(err, &mut errors)) });
+        let mut cancelled = pin!(cancelled);
+        let (mut drained, mut asked) = (false, false);
+        let status = loop {
+            tokio::select! {
+                status = child.wait() => break status?,
+                _ = &mut pipes, if !drained => drained = true,
+                () = &mut cancelled, if !asked => {
+                    asked = true;
+                    group.end();
+                }
+            }
+        };
+        group.kill();
+        if !drained {
+            tokio::select! {
+                _ = &mut pipes => {}
+                () = clock.sleep(DRAIN) => {}
+            }
+        }
+        status
+    };
+    Ok(Finished { status, output, errors })
+}
+
+/// Reads all there is, so that the command never waits for room, and keeps a part.
+async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Captured) {
+    let Some(mut from) = from else { return };
+    let mut buffer = vec![0; 16 << 10];
+    // An end and an error are the same here: nothing more comes.
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        into.push(&buffer[..length]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(keep: usize, parts: &[&str]) -> String {
+        let mut captured = Captured::new(keep);
+        parts.iter().for_each(|part| captured.push(part.as_bytes()));
+        captured.text()
+    }
+
+    #[test]
+    fn output_keeps_its_beginning_and_its_end() {
+        assert_eq!(captured(10, &["abc", "", "defghij"]), "abcdefghij");
+        assert_eq!(captured(10, &["abcdefghijk"]), "abcde\n[.. 1 bytes left out ..]\nghijk");
+        let long = "x".repeat(100_000);
+        let text = captured(10, &["start", &long, &long, "the end"]);
+        assert_eq!(text, "start\n[.. 200002 bytes left out ..]\ne end");
+        assert_eq!(captured(0, &["abc"]), "\n[.. 3 bytes left out ..]\n");
+    }
+}

@@ -1,0 +1,136 @@
+//! A node that runs a shell command.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
+
+use super::process::{Shell, run};
+use super::{Handler, HandlerError, Stage};
+use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::{Node, Pipeline};
+
+/// How much of each output of a command is kept: enough to see what went wrong, and little enough to be part of the state.
+pub(super) const KEEP: usize = 64 << 10;
+
+/// The exit status by which a command asks to be tried again: `EX_TEMPFAIL` of `sysexits.h`.
+pub(super) const TEMPORARY: i32 = 75;
+
+/// Runs the shell command of `tool_command`, or `script`, by `sh -c`.
+///
+/// - Exit status 0 is success, 75 asks for a retry, anything else fails.
+/// - `tool.output` of the context is what it printed, `tool.errors` what it printed to standard error, `tool.exit_code` its
+///   exit status; of long outputs the beginning and the end.
+/// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
+///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
+/// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
+///   run is cancelled, is killed.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    directory: Option<PathBuf>,
+    keep: usize,
+    clock: Arc<dyn Clock>,
+}
+
+impl Tool {
+    /// Sets where commands run, and what a relative `working_dir` begins at; the process's own directory unless set.
+    #[must_use]
+    pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Sets how many bytes of each output are kept; 64 KiB unless set.
+    #[must_use]
+    pub fn with_output_limit(mut self, bytes: usize) -> Self {
+        self.keep = bytes;
+        self
+    }
+}
+
+impl Default for Tool {
+    fn default() -> Self {
+        Self { directory: None, keep: KEEP, clock: Arc::new(SystemClock::new()) }
+    }
+}
+
+/// Returns the command of a node.
+fn command_of(node: &Node) -> String {
+    let command = node.attributes.text("tool_command");
+    if command.is_empty() { node.attributes.text("script").into_owned() } else { command.into_owned() }
+}
+
+#[async_trait]
+impl Handler for Tool {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let shell = Shell {
+            line: command_of(&stage.node),
+            directory: directory(stage, self.directory.as_deref()),
+            environment: environment(stage),
+            input: Vec::new(),
+            keep: self.keep,
+        };
+        let finished = run(shell, &*self.clock, stage.cx.cancelled())
+            .await
+            .map_err(|error| HandlerError::transient(format!("the command cannot be started: {error}")))?;
+        let (how, code) = (finished.how(), finished.status.code());
+        let (output, errors) = (finished.output.text(), finished.errors.text());
+        let status = match code {
+            Some(0) => Status::Success,
+            Some(TEMPORARY) => Status::Retry,
+            _ => Status::Fail,
+        };
+        let mut outcome = StageOutcome::new(status).with_notes(format!("the command {how}"));
+        if status != Status::Success {
+            outcome.failure_reason = match last_line(&errors).or_else(|| last_line(&output)) {
+                Some(line) => format!("the command {how}: {line}"),
+                None => format!("the command {how}"),
+            };
+        }
+        Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))
+    }
+
+    fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
+        if command_of(node).trim().is_empty() {
+            let message = format!("node {}: a tool has no command; give it a `tool_command`", node.id());
+            return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
+        }
+        Ok(())
+    }
+}
+
+/// Returns where a command of a node runs.
+pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Option<PathBuf> {
+    let own = stage.node.attributes.text("working_dir");
+    match (base, &*own) {
+        (None, "") => None,
+        (Some(base), "") => Some(base.to_owned()),
+        (None, own) => Some(PathBuf::from(own)),
+        (Some(base), own) => Some(base.join(own)),
+    }
+}
+
+/// Returns what a command of a node finds in its environment besides that of this process.
+pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
+    let cx = &stage.cx;
+    let told = [
+        ("FERRATA_RUN", cx.run().run.to_string()),
+        ("FERRATA_NODE", cx.node().to_string()),
+        ("FERRATA_VISIT", cx.visit().to_string()),
+        ("FERRATA_ATTEMPT", cx.attempt().to_string()),
+        ("FERRATA_IDEMPOTENCY_KEY", cx.idempotency_key()),
+    ];
+    let own = stage.node.attributes.iter().filter_map(|attribute| {
+        let name = attribute.key.value.strip_prefix("env.")?;
+        Some((OsString::from(name), OsString::from(attribute.value.value.text().into_owned())))
+    });
+    told.into_iter().map(|(name, value)| (name.into(), value.into())).chain(own).collect()
+}
+
+/// Returns the last line that says something, shortened: a reason is read on one line.
+pub(super) fn last_line(text: &str) -> Option<String> {
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(crate::suggest::shortened(line, 200).into_owned())
+}

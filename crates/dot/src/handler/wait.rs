@@ -1,0 +1,45 @@
+//! A node that waits for a time.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Effect;
+use ferrata_core::{Error, ErrorKind};
+
+use super::{Handler, HandlerError, Stage};
+use crate::outcome::StageOutcome;
+use crate::pipeline::{Node, Pipeline};
+use crate::value::Value;
+
+/// Waits for the node's `duration`. The time survives a restart, and a long wait uses no memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wait;
+
+fn duration_of(node: &Node) -> Option<Duration> {
+    node.attributes.get("duration").and_then(Value::as_duration)
+}
+
+#[async_trait]
+impl Handler for Wait {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let duration = duration_of(&stage.node).unwrap_or_default();
+        stage.cx.sleep(duration).await.map_err(HandlerError::of_runtime)?;
+        Ok(StageOutcome::success().with_notes(format!("waited for {duration:?}")))
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Pure
+    }
+
+    fn times_itself(&self) -> bool {
+        true
+    }
+
+    fn check(&self, node: &Node, _pipeline: &Pipeline) -> Result<(), Error> {
+        if duration_of(node).is_some() {
+            return Ok(());
+        }
+        let message = format!("node {}: a wait has no duration; give it one, as `duration=15m`", node.id());
+        Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"))
+    }
+}

@@ -1,0 +1,138 @@
+//! A node that lets a person choose where to go on.
+
+use async_trait::async_trait;
+use ferrata_core::ask::{Ask, AskError};
+use ferrata_core::graph::Effect;
+use ferrata_core::{Error, ErrorKind};
+use serde_json::json;
+
+use super::{Handler, HandlerError, Stage};
+use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::{Node, Pipeline};
+use crate::select::accelerator;
+use crate::value::Value;
+
+/// Asks which of the node's edges without a condition the run is to take.
+///
+/// - The question is an object: `text` is the node's label, `stage` its id, `options` a list of `key`, `label` and `to`. The key is
+///   the label's accelerator (`[Y] Yes`, `Y) Yes`, `Y - Yes`), or its first letter.
+/// - An answer is a key in upper or lower case, a label with or without its accelerator, or the id of a target. Anything else is
+///   refused when it is given, so that a slip decides nothing.
+/// - `human.gate.selected` of the context is the key, `human.gate.label` the label; the outcome suggests the target.
+/// - After the node's `timeout` the edge that `human.default_choice` names is taken; without one the outcome is `retry`, so that
+///   it is asked again as often as the node may be retried. Whoever rejects the question makes the node fail.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitHuman;
+
+/// An edge to choose.
+struct Choice {
+    key: String,
+    label: String,
+    to: String,
+}
+
+impl Choice {
+    /// What an answer may be that means this choice, the label first.
+    fn answers(&self) -> [String; 5] {
+        let plain = accelerator(&self.label).map_or(&*self.label, |(_, rest)| rest).to_owned();
+        [self.label.clone(), plain, self.to.clone(), self.key.clone(), self.key.to_lowercase()]
+    }
+}
+
+/// Finds the choice that an answer means: labels go before ids, and those before keys.
+fn meant<'a>(choices: &'a [Choice], answer: &str) -> Option<&'a Choice> {
+    (0..5).find_map(|place| choices.iter().find(|choice| choice.answers()[place] == answer))
+}
+
+/// Returns what there is to choose at a node.
+fn choices(node: &Node, pipeline: &Pipeline) -> Vec<Choice> {
+    let edges =
+        pipeline.edges().iter().filter(|edge| *edge.from == *node.id() && edge.condition().is_empty());
+    let choice = |edge: &crate::pipeline::Edge| {
+        let label = edge.label();
+        let label = if label.trim().is_empty() { edge.to.to_string() } else { label.trim().to_owned() };
+        let key =
+            accelerator(&label).map_or_else(|| label.chars().take(1).collect(), |(key, _)| key.to_owned());
+        Choice { key: key.to_uppercase(), label, to: edge.to.to_string() }
+    };
+    edges.map(choice).collect()
+}
+
+#[async_trait]
+impl Handler for WaitHuman {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let choices = choices(&stage.node, &stage.pipeline);
+        if choices.is_empty() {
+            return Ok(StageOutcome::fail("there is no edge to choose"));
+        }
+        let options: Vec<_> = choices
+            .iter()
+            .map(|choice| json!({"key": choice.key, "label": choice.label, "to": choice.to}))
+            .collect();
+        let question = json!({"text": stage.node.label(), "stage": stage.node.id(), "options": options});
+        let mut answers: Vec<String> = Vec::new();
+        // Labels first, because whoever shows one list of answers shows its beginning.
+        for place in 0..5 {
+            for answer in choices.iter().map(|choice| choice.answers()[place].clone()) {
+                if !answers.contains(&answer) {
+                    answers.push(answer);
+                }
+            }
+        }
+        let mut ask = Ask::<String>::new(question).choices(answers);
+        if let Some(timeout) = stage.node.attributes.get("timeout").and_then(Value::as_duration) {
+            ask = ask.deadline(timeout);
+            let default = stage.node.attributes.text("human.default_choice");
+            if let Some(choice) = meant(&choices, &default) {
+                ask = ask.or_default(choice.label.clone());
+            }
+        }
+        // Each attempt is a question of its own: that nobody answered the one before is settled.
+        let name = match stage.cx.attempt() {
+            1 => "choice".to_owned(),
+            attempt => format!("choice.{attempt}"),
+        };
+        match stage.cx.ask_with(name, ask).await {
+            Ok(answer) => {
+                let Some(choice) = meant(&choices, &answer) else {
+                    let message = format!("the answer `{answer}` means none of the edges");
+                    return Err(HandlerError::permanent(message));
+                };
+                Ok(StageOutcome::success()
+                    .suggest(&*choice.to)
+                    .with("human.gate.selected", &*choice.key)
+                    .with("human.gate.label", &*choice.label)
+                    .with_notes(format!("chosen: {}", choice.label)))
+            }
+            Err(AskError::Expired { .. }) => {
+                let mut outcome = StageOutcome::new(Status::Retry);
+                outcome.failure_reason = "nobody answered in time".to_owned();
+                Ok(outcome)
+            }
+            Err(AskError::Rejected { comment, .. }) => {
+                Ok(StageOutcome::fail(format!("the question was rejected: {comment}")))
+            }
+            Err(error) => Err(HandlerError::of_runtime(error)),
+        }
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Human
+    }
+
+    fn times_itself(&self) -> bool {
+        true
+    }
+
+    fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
+        let default = node.attributes.text("human.default_choice");
+        if default.is_empty() || meant(&choices(node, pipeline), &default).is_some() {
+            return Ok(());
+        }
+        let message = format!(
+            "node {}: `human.default_choice` is `{default}`, which is none of its edges; name a target, a label or a key",
+            node.id()
+        );
+        Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"))
+    }
+}

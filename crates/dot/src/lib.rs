@@ -1,0 +1,48 @@
+//! Pipelines written as Graphviz DOT files: read, checked, and compiled to [Ferrata](ferrata_core) graphs.
+//!
+//! The dialect is that of the Attractor specification: a strict subset of DOT whose shapes stand for kinds of work, whose
+//! edges carry conditions, and whose attributes are typed. `docs/dot.md` describes it.
+//!
+//! ```
+//! use ferrata_dot::Pipeline;
+//! use ferrata_dot::lint::Linter;
+//! use ferrata_dot::transform::Transforms;
+//!
+//! let source = br#"
+//!     digraph Greet {
+//!         goal = "greet the world"
+//!         start [shape=Mdiamond]
+//!         exit  [shape=Msquare]
+//!         greet [prompt="Find a way to $goal"]
+//!         start -> greet -> exit
+//!     }
+//! "#;
+//! let mut pipeline = Pipeline::parse(source)?;
+//! Transforms::default().apply(&mut pipeline)?;
+//! assert_eq!(Linter::default().check(&pipeline)?, []);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Guarantees
+//!
+//! - Reading takes time and memory proportional to the source, whatever it holds, and never panics.
+//! - A [`Document`] that is printed and read again is the same document.
+//! - A mistake names its place, and wherever possible what to write instead.
+
+pub mod compile;
+pub mod condition;
+pub mod handler;
+pub mod lint;
+pub mod outcome;
+mod parse;
+pub mod pipeline;
+pub mod select;
+pub mod source;
+mod suggest;
+pub mod syntax;
+pub mod transform;
+pub mod value;
+
+pub use parse::{ParseError, ParseErrorKind};
+pub use pipeline::Pipeline;
+pub use syntax::Document;

@@ -1,0 +1,152 @@
+//! Judging a pipeline before it runs: the rules of the specification, some more, and rules of one's own.
+
+mod diagnostic;
+mod rules;
+mod view;
+
+use std::fmt;
+
+use ferrata_core::{Error, ErrorKind};
+
+pub use diagnostic::{Diagnostic, Severity};
+pub use view::View;
+
+use crate::pipeline::{Pipeline, SHAPES};
+
+/// A rule of one's own.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::Pipeline;
+/// use ferrata_dot::lint::{Diagnostic, LintRule, Linter, Severity, View};
+///
+/// struct NeedsTimeout;
+///
+/// impl LintRule for NeedsTimeout {
+///     fn check(&self, view: &View<'_>, found: &mut Vec<Diagnostic>) {
+///         for (at, node) in view.nodes() {
+///             if view.handler_type(at) == "tool" && node.attributes.get("timeout").is_none() {
+///                 let message = "a tool without a timeout may never end";
+///                 found.push(Diagnostic::new("needs_timeout", Severity::Warning, message).at_node(node));
+///             }
+///         }
+///     }
+/// }
+///
+/// let pipeline = Pipeline::parse(b"digraph G { a [shape = parallelogram] }")?;
+/// let found = Linter::default().with_rule(NeedsTimeout).lint(&pipeline);
+/// assert!(found.iter().any(|diagnostic| diagnostic.rule == "needs_timeout"));
+/// # Ok::<(), ferrata_dot::ParseError>(())
+/// ```
+pub trait LintRule: Send + Sync {
+    /// Adds what it finds.
+    fn check(&self, view: &View<'_>, found: &mut Vec<Diagnostic>);
+}
+
+/// Rules, and the types of handlers that they take as known.
+pub struct Linter {
+    types: Vec<String>,
+    own: Vec<Box<dyn LintRule>>,
+}
+
+impl Linter {
+    /// Adds a rule; it is checked after the built-in ones and those added before.
+    #[must_use]
+    pub fn with_rule(mut self, rule: impl LintRule + 'static) -> Self {
+        self.own.push(Box::new(rule));
+        self
+    }
+
+    /// Adds a type that there is a handler for.
+    #[must_use]
+    pub fn with_type(mut self, name: impl Into<String>) -> Self {
+        self.types.push(name.into());
+        self
+    }
+
+    /// Returns what all rules find: errors first, then by place in the source.
+    pub fn lint(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
+        self.lint_with(pipeline, &self.types)
+    }
+
+    fn lint_with(&self, pipeline: &Pipeline, types: &[String]) -> Vec<Diagnostic> {
+        let view = View::new(pipeline, types);
+        let mut found = Vec::new();
+        for rule in rules::BUILT_IN {
+            rule(&view, &mut found);
+        }
+        for rule in &self.own {
+            rule.check(&view, &mut found);
+        }
+        found.sort_by_key(|diagnostic| (diagnostic.severity, diagnostic.span.start));
+        found
+    }
+
+    /// Returns what all rules find, if none of it is an error.
+    ///
+    /// # Errors
+    ///
+    /// [`LintError`] with everything that was found, if there is an error among it.
+    pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Diagnostic>, LintError> {
+        self.check_with(pipeline, std::iter::empty())
+    }
+
+    /// Checks with some more types known.
+    pub(crate) fn check_with<'a>(
+        &self,
+        pipeline: &Pipeline,
+        more: impl Iterator<Item = &'a str>,
+    ) -> Result<Vec<Diagnostic>, LintError> {
+        let types: Vec<String> = self.types.iter().cloned().chain(more.map(str::to_owned)).collect();
+        let diagnostics = self.lint_with(pipeline, &types);
+        let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
+        if errors { Err(LintError { diagnostics }) } else { Ok(diagnostics) }
+    }
+}
+
+impl Default for Linter {
+    /// The built-in rules, and the types of the table of shapes.
+    fn default() -> Self {
+        Self { types: SHAPES.iter().map(|(_, name)| (*name).to_owned()).collect(), own: Vec::new() }
+    }
+}
+
+impl fmt::Debug for Linter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Linter").field("types", &self.types).field("own", &self.own.len()).finish()
+    }
+}
+
+/// A pipeline has mistakes that keep it from running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LintError {
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl LintError {
+    /// Returns everything that was found, errors first.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+}
+
+impl fmt::Display for LintError {
+    /// Shows the first error and how many there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors = self.diagnostics.iter().filter(|found| found.severity == Severity::Error);
+        match (self.diagnostics.first(), errors.count()) {
+            (Some(first), 1) => write!(f, "{first}"),
+            (Some(first), errors) => write!(f, "{first} (the first of {errors} errors)"),
+            (None, _) => f.write_str("nothing was found"),
+        }
+    }
+}
+
+impl std::error::Error for LintError {}
+
+impl From<LintError> for Error {
+    fn from(error: LintError) -> Self {
+        Self::new(ErrorKind::Invalid, error.to_string()).with_operation("dot.lint").with_source(error)
+    }
+}

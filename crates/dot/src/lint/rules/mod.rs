@@ -1,0 +1,42 @@
+//! The built-in rules, each a function of its own; their ids are those of the specification.
+
+mod attributes;
+mod routing;
+mod structure;
+
+use super::{Diagnostic, View};
+use crate::suggest::closest;
+
+/// How many diagnostics a name is suggested for: nobody reads more, and looking for one takes longer than all the rest.
+const SUGGESTIONS: usize = 100;
+
+/// Returns the name that was probably meant, unless much has been found already.
+fn near<'a>(
+    found: &[Diagnostic],
+    unknown: &str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    if found.len() < SUGGESTIONS { closest(unknown, names) } else { None }
+}
+
+/// Every built-in rule.
+pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 18] = [
+    structure::start_node,
+    structure::terminal_node,
+    structure::reachability,
+    structure::edge_target_exists,
+    structure::start_no_incoming,
+    structure::exit_no_outgoing,
+    structure::exit_reachable,
+    structure::unique_names,
+    routing::condition_syntax,
+    routing::retry_target_exists,
+    routing::goal_gate_has_retry,
+    attributes::stylesheet_syntax,
+    attributes::type_known,
+    attributes::fidelity_valid,
+    attributes::prompt_on_llm_nodes,
+    attributes::unused_variables,
+    attributes::high_retry_count,
+    attributes::attribute_type,
+];

@@ -1,0 +1,107 @@
+//! The attributes of a node, an edge or the graph: its own ones, and below them the defaults of its scope.
+
+use std::sync::Arc;
+
+use crate::source::{Span, Spanned};
+use crate::syntax::Attribute;
+use crate::value::Value;
+
+/// Attributes of one element, cheap to clone.
+///
+/// Keys are unique: of two with the same key the later one counts. What an element says itself is above what a transform
+/// says, and that is above the defaults of its scope.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attributes {
+    // Shared, because a chain of edges repeats one list, and a scope its defaults.
+    own: Arc<Vec<Attribute>>,
+    set: Vec<Attribute>,
+    defaults: Arc<Vec<Attribute>>,
+}
+
+impl Attributes {
+    /// Those of an element that says `own` in a scope with these defaults.
+    pub(super) fn new(own: Vec<Attribute>, defaults: Arc<Vec<Attribute>>) -> Self {
+        let again = |(at, attribute): (usize, &Attribute)| {
+            own[..at].iter().any(|before| before.key.value == attribute.key.value)
+        };
+        let own = if own.iter().enumerate().any(again) {
+            let mut unique = Vec::with_capacity(own.len());
+            own.into_iter().for_each(|attribute| put(&mut unique, attribute));
+            unique
+        } else {
+            own
+        };
+        Self { own: Arc::new(own), set: Vec::new(), defaults }
+    }
+
+    /// Takes in what a later declaration of the element says.
+    pub(super) fn declare(&mut self, attributes: Vec<Attribute>) {
+        if !attributes.is_empty() {
+            let own = Arc::make_mut(&mut self.own);
+            attributes.into_iter().for_each(|attribute| put(own, attribute));
+        }
+    }
+
+    /// How many attributes the element says itself.
+    pub(super) fn own_len(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Returns a value, wherever it comes from.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.find(key).map(|attribute| &attribute.value.value)
+    }
+
+    /// Returns an attribute with its place in the source.
+    pub fn find(&self, key: &str) -> Option<&Attribute> {
+        [&*self.own, &self.set, &*self.defaults]
+            .into_iter()
+            .find_map(|layer| layer.iter().find(|attribute| &*attribute.key.value == key))
+    }
+
+    /// Tells whether the element itself says this, and not its scope or a transform.
+    pub fn is_own(&self, key: &str) -> bool {
+        self.own.iter().any(|attribute| &*attribute.key.value == key)
+    }
+
+    /// Sets a value in the element's own name: it replaces what the source says.
+    pub fn set(&mut self, key: &str, value: Value) {
+        put(Arc::make_mut(&mut self.own), unplaced(key, value));
+    }
+
+    /// Sets a value that what the element says itself remains above, as the stylesheet does.
+    pub fn set_below(&mut self, key: &str, value: Value) {
+        put(&mut self.set, unplaced(key, value));
+    }
+
+    /// Returns all that counts, in the order of the source.
+    pub fn iter(&self) -> impl Iterator<Item = &Attribute> {
+        let set = self.set.iter().filter(|attribute| !self.is_own(&attribute.key.value));
+        let above = |key: &str| self.is_own(key) || self.set.iter().any(|set| &*set.key.value == key);
+        let defaults = self.defaults.iter().filter(move |attribute| !above(&attribute.key.value));
+        self.own.iter().chain(set).chain(defaults)
+    }
+
+    /// Returns the text of a value, empty if there is none.
+    pub fn text(&self, key: &str) -> std::borrow::Cow<'_, str> {
+        self.get(key).map(Value::text).unwrap_or_default()
+    }
+
+    /// Returns the place of a value in the source.
+    pub fn span_of(&self, key: &str) -> Option<Span> {
+        self.find(key).map(|attribute| attribute.value.span)
+    }
+}
+
+/// Adds an attribute, or replaces the one with its key.
+pub(super) fn put(attributes: &mut Vec<Attribute>, attribute: Attribute) {
+    match attributes.iter_mut().find(|old| old.key.value == attribute.key.value) {
+        Some(old) => *old = attribute,
+        None => attributes.push(attribute),
+    }
+}
+
+fn unplaced(key: &str, value: Value) -> Attribute {
+    let nowhere = Span::default();
+    Attribute { key: Spanned::new(Arc::from(key), nowhere), value: Spanned::new(value, nowhere) }
+}

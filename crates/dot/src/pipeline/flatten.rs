@@ -1,0 +1,182 @@
+//! Statements to nodes and edges: scopes of defaults, chains, and the classes that subgraphs give.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Pipeline;
+use super::attributes::{Attributes, put};
+use super::node::{Edge, MAX_CLASSES, Node};
+use crate::parse::{MAX_ATTRIBUTES, ParseError, ParseErrorKind as Kind};
+use crate::source::Span;
+use crate::syntax::{Attribute, Document, Statement, Subgraph};
+
+/// How many defaults scopes may copy from the scopes around them, in all. A small file could ask for any number.
+const MAX_COPIES: usize = 1 << 22;
+
+/// Flattens a document. `source` is what it was read from, for errors.
+pub(super) fn flatten(document: Document, source: &[u8]) -> Result<Pipeline, ParseError> {
+    let pipeline = Pipeline {
+        name: document.name.value,
+        attributes: Attributes::default(),
+        nodes: Vec::new(),
+        by_id: HashMap::new(),
+        edges: Vec::new(),
+    };
+    let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0 };
+    let mut scope = Scope::default();
+    flat.statements(document.statements, &mut scope, true)?;
+    flat.pipeline.attributes = Attributes::new(flat.graph, Arc::default());
+    Ok(flat.pipeline)
+}
+
+/// What applies to declarations from here to the end of the braces.
+#[derive(Clone, Default)]
+struct Scope {
+    nodes: Arc<Vec<Attribute>>,
+    edges: Arc<Vec<Attribute>>,
+    classes: Arc<[Arc<str>]>,
+}
+
+struct Flat<'a> {
+    source: &'a [u8],
+    pipeline: Pipeline,
+    graph: Vec<Attribute>,
+    copies: usize,
+}
+
+impl Flat<'_> {
+    /// Goes through the statements of one scope; the parser bounds how deep they nest.
+    fn statements(
+        &mut self,
+        statements: Vec<Statement>,
+        scope: &mut Scope,
+        top: bool,
+    ) -> Result<(), ParseError> {
+        for statement in statements {
+            match statement {
+                // A subgraph's own attributes are for drawing, but for its label, which has been read.
+                Statement::Graph(_) | Statement::Set(_) if !top => {}
+                Statement::Graph(attributes) => {
+                    for attribute in attributes {
+                        self.graph_attribute(&attribute)?;
+                    }
+                }
+                Statement::Set(attribute) => self.graph_attribute(&attribute)?,
+                Statement::NodeDefaults(attributes) => self.defaults(&mut scope.nodes, &attributes)?,
+                Statement::EdgeDefaults(attributes) => self.defaults(&mut scope.edges, &attributes)?,
+                Statement::Subgraph(subgraph) => {
+                    let mut inner = scope.clone();
+                    if let Some(class) = derived_class(&subgraph) {
+                        inner.classes = self.classes(&inner.classes, &[class], Span::default())?;
+                    }
+                    self.statements(subgraph.statements, &mut inner, false)?;
+                }
+                Statement::Node(node) => self.node(node.id, node.attributes, scope)?,
+                Statement::Edge(edge) => {
+                    let attributes = Attributes::new(edge.attributes, Arc::clone(&scope.edges));
+                    for pair in edge.path.windows(2) {
+                        self.pipeline.edges.push(Edge {
+                            from: Arc::clone(&pair[0].value),
+                            to: Arc::clone(&pair[1].value),
+                            attributes: attributes.clone(),
+                            span: pair[0].span.to(pair[1].span),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn graph_attribute(&mut self, attribute: &Attribute) -> Result<(), ParseError> {
+        put(&mut self.graph, attribute.clone());
+        self.bound(self.graph.len(), MAX_ATTRIBUTES, attribute.key.span, "attributes of the graph")
+    }
+
+    /// Adds defaults to those of a scope, which others may share.
+    fn defaults(
+        &mut self,
+        defaults: &mut Arc<Vec<Attribute>>,
+        added: &[Attribute],
+    ) -> Result<(), ParseError> {
+        if Arc::strong_count(defaults) > 1 {
+            self.copies += defaults.len();
+        }
+        let defaults = Arc::make_mut(defaults);
+        for attribute in added {
+            put(defaults, attribute.clone());
+            self.bound(defaults.len(), MAX_ATTRIBUTES, attribute.key.span, "defaults in one scope")?;
+            self.bound(self.copies, MAX_COPIES, attribute.key.span, "defaults repeated by scopes")?;
+        }
+        Ok(())
+    }
+
+    fn node(
+        &mut self,
+        id: crate::source::Spanned<Arc<str>>,
+        attributes: Vec<Attribute>,
+        scope: &Scope,
+    ) -> Result<(), ParseError> {
+        let at = self.pipeline.by_id.get(&id.value).copied();
+        let Some(at) = at else {
+            let attributes = Attributes::new(attributes, Arc::clone(&scope.nodes));
+            let derived = Arc::clone(&scope.classes);
+            self.pipeline.by_id.insert(Arc::clone(&id.value), self.pipeline.nodes.len());
+            self.pipeline.nodes.push(Node { id: id.value, attributes, derived, declared: vec![id.span] });
+            return Ok(());
+        };
+        let derived = self.classes(&self.pipeline.nodes[at].derived, &scope.classes, id.span)?;
+        let node = &mut self.pipeline.nodes[at];
+        node.attributes.declare(attributes);
+        node.derived = derived;
+        node.declared.push(id.span);
+        let own = node.attributes.own_len();
+        self.bound(own, 2 * MAX_ATTRIBUTES, id.span, "attributes of one node")
+    }
+
+    /// Joins classes, each once.
+    fn classes(
+        &self,
+        classes: &Arc<[Arc<str>]>,
+        added: &[Arc<str>],
+        span: Span,
+    ) -> Result<Arc<[Arc<str>]>, ParseError> {
+        let new = |class: &&Arc<str>| !classes.contains(class);
+        if !added.iter().any(|class| new(&class)) {
+            return Ok(Arc::clone(classes));
+        }
+        let joined: Arc<[_]> = classes.iter().chain(added.iter().filter(new)).cloned().collect();
+        self.bound(joined.len(), MAX_CLASSES, span, "classes of one node")?;
+        Ok(joined)
+    }
+
+    fn bound(&self, found: usize, most: usize, span: Span, what: &str) -> Result<(), ParseError> {
+        if found <= most {
+            return Ok(());
+        }
+        let message = format!("there are more than {most} {what}");
+        Err(ParseError::new(Kind::TooLarge, self.source, span, message, "one too many").suggest("use fewer"))
+    }
+}
+
+/// Returns the class that a subgraph's label gives to its nodes, wherever in the subgraph the label stands.
+fn derived_class(subgraph: &Subgraph) -> Option<Arc<str>> {
+    let label = |attribute: &Attribute| {
+        (&*attribute.key.value == "label").then(|| attribute.value.value.text().into_owned())
+    };
+    let label = subgraph.statements.iter().rev().find_map(|statement| match statement {
+        Statement::Set(attribute) => label(attribute),
+        Statement::Graph(attributes) => attributes.iter().rev().find_map(label),
+        _ => None,
+    })?;
+    let class = class_of(&label);
+    (!class.is_empty()).then(|| Arc::from(class))
+}
+
+/// Turns a label into a class: lower case, a hyphen for each space, and nothing else but letters, digits and hyphens.
+pub(super) fn class_of(label: &str) -> String {
+    let lower = label.chars().flat_map(char::to_lowercase);
+    let kept =
+        lower.map(|c| if c == ' ' { '-' } else { c }).filter(|c| c.is_ascii_alphanumeric() || *c == '-');
+    kept.collect()
+}

@@ -1,0 +1,146 @@
+//! A pipeline as it is meant: named nodes and edges with all that applies to them, whatever scopes they were written in.
+
+mod attributes;
+mod flatten;
+mod node;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ferrata_core::{Error, ErrorKind};
+
+pub use attributes::Attributes;
+pub use node::{DEFAULT_TYPE, Edge, Node, SHAPES};
+
+use crate::parse::ParseError;
+use crate::syntax::Document;
+
+/// A pipeline: what lint judges, transforms change, and a graph is compiled from.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::Pipeline;
+///
+/// let pipeline = Pipeline::parse(b"digraph G { node [timeout = 15m] a; b [timeout = 1h]; a -> b }")?;
+/// assert_eq!(pipeline.node("a").unwrap().attributes.text("timeout"), "15m");
+/// assert_eq!(pipeline.node("b").unwrap().attributes.text("timeout"), "1h");
+/// # Ok::<(), ferrata_dot::ParseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pipeline {
+    name: Arc<str>,
+    /// The attributes of the graph.
+    pub attributes: Attributes,
+    nodes: Vec<Node>,
+    by_id: HashMap<Arc<str>, usize>,
+    edges: Vec<Edge>,
+}
+
+impl Pipeline {
+    /// Reads a source; see [`Document::parse`].
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError`] about the first mistake. Whether the pipeline makes sense is up to [lint](crate::lint).
+    pub fn parse(source: &[u8]) -> Result<Self, ParseError> {
+        flatten::flatten(Document::parse(source)?, source)
+    }
+
+    /// Flattens a document.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseError`] if scopes, classes or attributes are beyond a bound. Its snippets are of the document as it prints.
+    pub fn from_document(document: &Document) -> Result<Self, ParseError> {
+        flatten::flatten(document.clone(), document.to_string().as_bytes())
+    }
+
+    /// Returns the name of the graph.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the nodes in the order of their declaration.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Returns the nodes to change; none can be added or removed this way.
+    pub fn nodes_mut(&mut self) -> &mut [Node] {
+        &mut self.nodes
+    }
+
+    /// Returns a node.
+    pub fn node(&self, id: &str) -> Option<&Node> {
+        self.by_id.get(id).map(|&at| &self.nodes[at])
+    }
+
+    /// Returns the place of a node in [`nodes`](Self::nodes).
+    pub fn position(&self, id: &str) -> Option<usize> {
+        self.by_id.get(id).copied()
+    }
+
+    /// Adds a node.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::AlreadyExists`] if there is a node with its id; [`ErrorKind::Invalid`] if the id is none.
+    pub fn add_node(&mut self, node: Node) -> Result<(), Error> {
+        let mut bytes = node.id.bytes();
+        let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+        if !first || !bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            let message = format!("`{}` is no id of a node; use letters, digits and `_`", node.id);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if self.by_id.contains_key(&node.id) {
+            let message = format!("there is a node `{}` already; choose another id", node.id);
+            return Err(Error::new(ErrorKind::AlreadyExists, message));
+        }
+        self.by_id.insert(node.shared_id(), self.nodes.len());
+        self.nodes.push(node);
+        Ok(())
+    }
+
+    /// Returns the edges in the order of their declaration.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// Returns the edges to change, to add to and to remove from.
+    pub fn edges_mut(&mut self) -> &mut Vec<Edge> {
+        &mut self.edges
+    }
+
+    /// Returns what the graph says that its nodes work towards; empty unless set.
+    pub fn goal(&self) -> std::borrow::Cow<'_, str> {
+        self.attributes.text("goal")
+    }
+
+    /// Returns the nodes where the pipeline starts, by their place: those of type `start`; if there are none, a node named
+    /// `start` or `Start`.
+    pub fn starts(&self) -> Vec<usize> {
+        self.terminals("start", &["start", "Start"])
+    }
+
+    /// Returns the nodes where the pipeline ends, by their place: those of type `exit`; if there are none, nodes named `exit`
+    /// or `end`.
+    pub fn exits(&self) -> Vec<usize> {
+        self.terminals("exit", &["exit", "end"])
+    }
+
+    fn terminals(&self, handler: &str, names: &[&str]) -> Vec<usize> {
+        // An explicit type that nobody knows does not hide a shape.
+        let known = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
+        let is = |node: &Node| {
+            let shape = node.shape();
+            (shape == "Mdiamond" || shape == "Msquare" || !node.explicit_type().is_empty())
+                && node.handler_type(known) == handler
+        };
+        let found: Vec<usize> = (0..self.nodes.len()).filter(|&at| is(&self.nodes[at])).collect();
+        if !found.is_empty() {
+            return found;
+        }
+        names.iter().filter_map(|name| self.position(name)).collect()
+    }
+}

@@ -1,0 +1,157 @@
+//! A node and an edge of a pipeline, and what their attributes mean.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::attributes::Attributes;
+use crate::source::Span;
+use crate::value::Value;
+
+/// The shapes of the specification and the type of handler that each stands for, those of Fabro after them.
+pub const SHAPES: [(&str, &str); 11] = [
+    ("Mdiamond", "start"),
+    ("Msquare", "exit"),
+    ("box", "codergen"),
+    ("hexagon", "wait.human"),
+    ("diamond", "conditional"),
+    ("component", "parallel"),
+    ("tripleoctagon", "parallel.fan_in"),
+    ("parallelogram", "tool"),
+    ("house", "stack.manager_loop"),
+    ("tab", "prompt"),
+    ("insulator", "wait"),
+];
+
+/// The type of handler of a node whose type and shape say none.
+pub const DEFAULT_TYPE: &str = "codergen";
+
+/// How many classes a node may have; more are not looked at.
+pub(super) const MAX_CLASSES: usize = 64;
+
+/// A declared node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub(super) id: Arc<str>,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// The classes of the subgraphs that it stands in.
+    pub(super) derived: Arc<[Arc<str>]>,
+    pub(super) declared: Vec<Span>,
+}
+
+impl Node {
+    /// A node without attributes, as a transform adds it.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self {
+            id: id.into(),
+            attributes: Attributes::default(),
+            derived: Arc::from([]),
+            declared: Vec::new(),
+        }
+    }
+
+    /// Returns the id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the id, shared.
+    pub(crate) fn shared_id(&self) -> Arc<str> {
+        Arc::clone(&self.id)
+    }
+
+    /// Returns where it is declared first; an empty span if a transform added it.
+    pub fn span(&self) -> Span {
+        self.declared.first().copied().unwrap_or_default()
+    }
+
+    /// Returns every place where it is declared.
+    pub fn declarations(&self) -> &[Span] {
+        &self.declared
+    }
+
+    /// Returns its label; its id unless set.
+    pub fn label(&self) -> Cow<'_, str> {
+        match self.attributes.get("label") {
+            Some(label) => label.text(),
+            None => Cow::Borrowed(&self.id),
+        }
+    }
+
+    /// Returns its shape; `box` unless set.
+    pub fn shape(&self) -> Cow<'_, str> {
+        self.attributes.get("shape").map_or(Cow::Borrowed("box"), Value::text)
+    }
+
+    /// Returns the explicit type, empty unless set.
+    pub fn explicit_type(&self) -> Cow<'_, str> {
+        self.attributes.text("type")
+    }
+
+    /// Returns the type of handler: the explicit one if `known` knows it, else that of the shape, else `codergen`.
+    pub fn handler_type(&self, known: impl Fn(&str) -> bool) -> Cow<'_, str> {
+        let explicit = self.explicit_type();
+        if !explicit.is_empty() && known(&explicit) {
+            return explicit;
+        }
+        let shape = self.shape();
+        let of_shape = SHAPES.iter().find(|(name, _)| *name == shape);
+        Cow::Borrowed(of_shape.map_or(DEFAULT_TYPE, |(_, handler)| handler))
+    }
+
+    /// Returns the classes: those of `class`, then those of the subgraphs that it stands in, each once.
+    pub fn classes(&self) -> Vec<String> {
+        let explicit = self.attributes.text("class");
+        let explicit = explicit.split(',').map(str::trim).filter(|class| !class.is_empty()).take(MAX_CLASSES);
+        let mut classes: Vec<String> = Vec::new();
+        for class in explicit.chain(self.derived.iter().map(|class| &**class)) {
+            if !classes.iter().any(|known| known == class) {
+                classes.push(class.to_owned());
+            }
+        }
+        classes
+    }
+
+    /// Tells whether it says `goal_gate=true`.
+    pub fn is_goal_gate(&self) -> bool {
+        self.attributes.get("goal_gate").and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+/// A declared edge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edge {
+    /// Where it begins; lint finds out whether there is such a node.
+    pub from: Arc<str>,
+    /// Where it leads.
+    pub to: Arc<str>,
+    /// Its attributes, shared with the rest of its chain.
+    pub attributes: Attributes,
+    /// The statement that declares it; an empty span if a transform added it.
+    pub span: Span,
+}
+
+impl Edge {
+    /// An edge without attributes, as a transform adds it.
+    pub fn new(from: impl Into<Arc<str>>, to: impl Into<Arc<str>>) -> Self {
+        Self { from: from.into(), to: to.into(), attributes: Attributes::default(), span: Span::default() }
+    }
+
+    /// Returns its label, empty unless set.
+    pub fn label(&self) -> Cow<'_, str> {
+        self.attributes.text("label")
+    }
+
+    /// Returns its condition, trimmed; empty unless set.
+    pub fn condition(&self) -> Cow<'_, str> {
+        match self.attributes.text("condition") {
+            Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+            Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
+        }
+    }
+
+    /// Returns its weight; 0 unless set.
+    pub fn weight(&self) -> i64 {
+        self.attributes.get("weight").and_then(Value::as_integer).unwrap_or(0)
+    }
+}

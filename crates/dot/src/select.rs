@@ -1,0 +1,149 @@
+//! Which edge a run takes after a node: five tiers, the first that yields an edge wins.
+
+use std::fmt;
+
+use crate::condition::{Condition, Facts};
+use crate::outcome::StageOutcome;
+
+/// An edge as the selection sees it.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Where it leads.
+    pub to: String,
+    /// Its label, empty if it has none.
+    pub label: String,
+    /// Its condition, the empty one if it has none.
+    pub condition: Condition,
+    /// Its weight.
+    pub weight: i64,
+}
+
+/// Why an edge was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Its condition holds; of several, the heaviest and then the first target by name.
+    Condition,
+    /// It has the label that the outcome prefers.
+    PreferredLabel,
+    /// It leads to a node that the outcome suggests.
+    SuggestedNextId,
+    /// It is the heaviest edge without a condition.
+    Weight,
+    /// It is one of the heaviest edges without a condition, and its target comes first by name.
+    Lexical,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Condition => "condition",
+            Self::PreferredLabel => "preferred_label",
+            Self::SuggestedNextId => "suggested_next_id",
+            Self::Weight => "weight",
+            Self::Lexical => "lexical",
+        })
+    }
+}
+
+/// The edge that was chosen, by its place among the candidates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which one.
+    pub edge: usize,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Chooses an edge:
+///
+/// 1. of the edges whose condition holds, the heaviest, then the first target by name;
+/// 2. the first edge without a condition whose label is the preferred one, both normalised by [`normal_label`];
+/// 3. the first edge without a condition to the first suggested node that has one;
+/// 4. of the edges without a condition, the heaviest;
+/// 5. of several as heavy, the first target by name.
+///
+/// `None` if there is no such edge. It depends on nothing but its arguments.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::condition::{Condition, Facts};
+/// use ferrata_dot::outcome::StageOutcome;
+/// use ferrata_dot::select::{Candidate, Reason, select};
+///
+/// let edge = |to: &str, label: &str| Candidate {
+///     to: to.into(), label: label.into(), condition: Condition::parse("").unwrap(), weight: 0,
+/// };
+/// let outcome = StageOutcome::success().prefer("no");
+/// let facts = Facts::new("success", "no", &|_| None);
+/// let choice = select(&[edge("ship", "[Y] Yes"), edge("fix", "[N] No")], &outcome, &facts).unwrap();
+/// assert_eq!((choice.edge, choice.reason), (1, Reason::PreferredLabel));
+/// ```
+pub fn select(edges: &[Candidate], outcome: &StageOutcome, facts: &Facts<'_>) -> Option<Choice> {
+    let conditional = |edge: &Candidate| !edge.condition.is_empty() && edge.condition.holds(facts);
+    if let Some((edge, _)) = best(edges, conditional) {
+        return Some(Choice { edge, reason: Reason::Condition });
+    }
+    let free = |edge: &Candidate| edge.condition.is_empty();
+    if !outcome.preferred_label.is_empty() {
+        let wanted = normal_label(&outcome.preferred_label);
+        let labelled = |edge: &Candidate| free(edge) && normal_label(&edge.label) == wanted;
+        if let Some(edge) = edges.iter().position(labelled) {
+            return Some(Choice { edge, reason: Reason::PreferredLabel });
+        }
+    }
+    for suggested in &outcome.suggested_next_ids {
+        if let Some(edge) = edges.iter().position(|edge| free(edge) && edge.to == *suggested) {
+            return Some(Choice { edge, reason: Reason::SuggestedNextId });
+        }
+    }
+    let (edge, tied) = best(edges, free)?;
+    Some(Choice { edge, reason: if tied { Reason::Lexical } else { Reason::Weight } })
+}
+
+/// Returns the heaviest edge, of several the first target by name, of several the first; and whether there were several.
+fn best(edges: &[Candidate], eligible: impl Fn(&Candidate) -> bool) -> Option<(usize, bool)> {
+    let mut best: Option<(usize, bool)> = None;
+    for (at, edge) in edges.iter().enumerate().filter(|(_, edge)| eligible(edge)) {
+        best = Some(match best {
+            None => (at, false),
+            Some((before, tied)) => match edge.weight.cmp(&edges[before].weight) {
+                std::cmp::Ordering::Greater => (at, false),
+                std::cmp::Ordering::Less => (before, tied),
+                std::cmp::Ordering::Equal if edge.to < edges[before].to => (at, true),
+                std::cmp::Ordering::Equal => (before, true),
+            },
+        });
+    }
+    best
+}
+
+/// Returns a label as it is compared: lower case, trimmed, without an accelerator as in `[Y] Yes`, `Y) Yes` or `Y - Yes`.
+pub fn normal_label(label: &str) -> String {
+    let label = label.trim().to_lowercase();
+    match accelerator(&label) {
+        Some((_, rest)) => rest.to_owned(),
+        None => label,
+    }
+}
+
+/// Splits a label with an accelerator into the key and the rest.
+pub(crate) fn accelerator(label: &str) -> Option<(&str, &str)> {
+    let label = label.trim();
+    let (key, rest) = match label.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None => {
+            let bracket = label.split_once(") ").filter(|(key, _)| is_key(key));
+            bracket.or_else(|| label.split_once(" - "))?
+        }
+    };
+    let rest = rest.trim();
+    (is_key(key) && !rest.is_empty()).then_some((key, rest))
+}
+
+/// Accelerators are a letter or digit, so that `Plan - B` keeps its first word.
+fn is_key(key: &str) -> bool {
+    let mut letters = key.chars();
+    letters.next().is_some_and(char::is_alphanumeric) && letters.next().is_none()
+}

@@ -1,0 +1,178 @@
+//! Where something stands in a source, and how that place is shown.
+
+use std::fmt;
+
+/// How much of a long line a snippet shows on either side of its place: a line of garbage may be the whole file.
+const WINDOW: usize = 60;
+
+/// A range of bytes of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Span {
+    /// The first byte.
+    pub start: usize,
+    /// The byte after the last one.
+    pub end: usize,
+}
+
+impl Span {
+    /// The range from `start` up to, but without, `end`.
+    pub const fn new(start: usize, end: usize) -> Self {
+        Self { start, end }
+    }
+
+    /// Returns the smallest span that holds both.
+    #[must_use]
+    pub fn to(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+}
+
+/// Something with its place in the source.
+///
+/// Two of them are equal if they say the same; where it was said is no part of that.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spanned<T> {
+    /// What stands there.
+    pub value: T,
+    /// Where it stands; empty for what no source says, as a transform's additions.
+    pub span: Span,
+}
+
+impl<T> Spanned<T> {
+    /// Says that `value` stands at `span`.
+    pub const fn new(value: T, span: Span) -> Self {
+        Self { value, span }
+    }
+}
+
+impl<T: PartialEq> PartialEq for Spanned<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
+impl<T: Eq> Eq for Spanned<T> {}
+
+/// A place as people count it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in the line, from 1.
+    pub column: usize,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// One place of a source with what is to be said of it: what a terminal underlines.
+///
+/// A snippet is one line of the source, or a part of it if the line is long; bytes that are no text are shown as `U+FFFD`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snippet {
+    /// Where the place begins.
+    pub position: Position,
+    /// The place in bytes of the source.
+    pub span: Span,
+    /// The line that the place begins in, or the part of it around the place.
+    pub text: String,
+    /// The characters of `text` that are meant: at least one, unless the place is at its end.
+    pub marked: std::ops::Range<usize>,
+    /// What is to be said of the place.
+    pub label: String,
+}
+
+impl Snippet {
+    /// Shows a span of a source; one beyond its end is shown at its end.
+    pub fn of(source: &[u8], span: Span, label: impl Into<String>) -> Self {
+        let start = span.start.min(source.len());
+        let line_start = source[..start].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let line_end = source[start..].iter().position(|&b| b == b'\n').map_or(source.len(), |at| start + at);
+        let line = source[..start].iter().filter(|&&b| b == b'\n').count() + 1;
+        let end = span.end.clamp(start, line_end.max(start));
+        let from = boundary(source, start.saturating_sub(WINDOW).max(line_start), line_start);
+        let to = boundary(source, (end.min(start + WINDOW) + WINDOW).min(line_end), start);
+        let before = clean(&source[from..start]);
+        let meant = clean(&source[start..end.min(to)]);
+        let after = clean(&source[end.min(to)..to]);
+        let first = before.chars().count();
+        let marked = first..first + meant.chars().count();
+        let column = chars(&source[line_start..start]) + 1;
+        let position = Position { line, column };
+        Self { position, span, text: before + &meant + &after, marked, label: label.into() }
+    }
+}
+
+impl fmt::Display for Snippet {
+    /// Prints three lines: the line of the source with its number, and the label below what is meant.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.position.line.to_string();
+        let gutter = " ".repeat(number.len());
+        writeln!(f, "{gutter} |")?;
+        writeln!(f, "{number} | {}", self.text)?;
+        let carets = "^".repeat(self.marked.len().max(1));
+        write!(f, "{gutter} | {}{carets} {}", " ".repeat(self.marked.start), self.label)
+    }
+}
+
+/// Moves a cut back to where a character begins, but not before `least`.
+fn boundary(source: &[u8], mut at: usize, least: usize) -> usize {
+    while at > least && source.get(at).is_some_and(|b| b & 0xC0 == 0x80) {
+        at -= 1;
+    }
+    at
+}
+
+/// Counts the characters without a copy of what may be a long line.
+fn chars(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&b| b & 0xC0 != 0x80).count()
+}
+
+/// Text of one line that a terminal can show: tabs are one space, so that carets stand below what they mean.
+fn clean(bytes: &[u8]) -> String {
+    let shown = |c: char| match c {
+        '\t' => ' ',
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    String::from_utf8_lossy(bytes).chars().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_shown_below_its_line() {
+        let source = b"digraph G {\n\ta -- b\n}";
+        let start = 15;
+        let snippet = Snippet::of(source, Span::new(start, start + 2), "undirected");
+        assert_eq!(snippet.position.to_string(), "line 2, column 4");
+        assert_eq!(snippet.to_string(), "  |\n2 |  a -- b\n  |    ^^ undirected");
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_place() {
+        let mut source = vec![b'x'; 100_000];
+        source[50_000] = b'!';
+        let snippet = Snippet::of(&source, Span::new(50_000, 50_001), "here");
+        assert_eq!(snippet.text.chars().count(), 2 * WINDOW + 1);
+        assert_eq!(&snippet.text[snippet.marked.clone()], "!");
+        assert_eq!(snippet.position, Position { line: 1, column: 50_001 });
+    }
+
+    #[test]
+    fn any_span_of_any_bytes_can_be_shown() {
+        let source = "ä\u{1F600}\nü".as_bytes();
+        for start in 0..source.len() + 2 {
+            for end in start..source.len() + 3 {
+                let snippet = Snippet::of(source, Span::new(start, end), "x");
+                assert!(snippet.marked.end <= snippet.text.chars().count(), "{start}..{end}");
+            }
+        }
+        assert_eq!(Snippet::of(b"\xFF\x00", Span::new(0, 2), "x").text, "\u{FFFD}\u{FFFD}");
+    }
+}

@@ -1,0 +1,63 @@
+//! "Did you mean": the known name that is closest to an unknown one; and how much of a name a message shows.
+
+use std::borrow::Cow;
+
+/// How much of a value a message shows: a default may be long, and repeated for each of a million nodes.
+const SHOWN: usize = 80;
+
+/// Returns the beginning of a text, for a message.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    shortened(text, SHOWN)
+}
+
+/// Returns at most so many characters of a text, and two points if that is not all.
+pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}..", &text[..at]).into(),
+        None => text.into(),
+    }
+}
+
+/// Past this many names none is looked for: a mistake in a huge file must not take the square of its size.
+const MAX_NAMES: usize = 200;
+
+/// Returns the name that differs least from `unknown`, if no more than a third of it, and at least one letter, differs.
+pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if unknown.len() > 64 {
+        return None;
+    }
+    let limit = (unknown.chars().count() / 3).max(1);
+    let near = names.into_iter().take(MAX_NAMES).filter(|name| name.len().abs_diff(unknown.len()) <= limit);
+    let best = near.map(|name| (edits(unknown, name), name)).min_by_key(|(edits, _)| *edits);
+    best.filter(|(edits, _)| *edits <= limit && *edits < unknown.len()).map(|(_, name)| name)
+}
+
+/// Counts the letters to insert, remove or replace to make one text of the other, without regard to case.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().flat_map(char::to_lowercase).collect();
+    let mut costs: Vec<usize> = (0..=to.len()).collect();
+    for (row, letter) in from.chars().flat_map(char::to_lowercase).enumerate() {
+        let mut diagonal = std::mem::replace(&mut costs[0], row + 1);
+        for (at, other) in to.iter().enumerate() {
+            let kept = diagonal + usize::from(letter != *other);
+            diagonal = costs[at + 1];
+            costs[at + 1] = kept.min(diagonal + 1).min(costs[at] + 1);
+        }
+    }
+    costs[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_only_what_is_close() {
+        let names = ["implement", "review", "a"];
+        assert_eq!(closest("implment", names), Some("implement"));
+        assert_eq!(closest("Reveiw", names), Some("review"));
+        assert_eq!(closest("publish", names), None);
+        assert_eq!(closest("b", names), None);
+        assert_eq!(closest("", names), None);
+    }
+}

@@ -1,0 +1,150 @@
+//! A DOT file as it is written: its statements in their order. Printing it and parsing that again gives the same document.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::source::Spanned;
+use crate::value::Value;
+
+/// A whole file: one `digraph`.
+///
+/// Comparing documents compares what they say, not where it stands.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::Document;
+///
+/// let document = Document::parse(b"digraph G { a -> b // next\n }")?;
+/// assert_eq!(document.to_string(), "digraph G {\n    a -> b\n}\n");
+/// assert_eq!(Document::parse(document.to_string().as_bytes())?, document);
+/// # Ok::<(), ferrata_dot::ParseError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// The name after `digraph`.
+    pub name: Spanned<Arc<str>>,
+    /// What stands between the braces.
+    pub statements: Vec<Statement>,
+}
+
+/// One statement of a graph or subgraph.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Statement {
+    /// `graph [..]`: attributes of the graph, or of the subgraph it stands in.
+    Graph(Vec<Attribute>),
+    /// `node [..]`: defaults of the nodes declared after it in its scope.
+    NodeDefaults(Vec<Attribute>),
+    /// `edge [..]`: defaults of the edges declared after it in its scope.
+    EdgeDefaults(Vec<Attribute>),
+    /// `key = value`: the same as `graph [key = value]`.
+    Set(Attribute),
+    /// `subgraph name { .. }`.
+    Subgraph(Subgraph),
+    /// `id [..]`.
+    Node(NodeStatement),
+    /// `a -> b -> c [..]`.
+    Edge(EdgeStatement),
+}
+
+/// An attribute with its value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    /// The key, dotted or not.
+    pub key: Spanned<Arc<str>>,
+    /// The value.
+    pub value: Spanned<Value>,
+}
+
+/// A scope of defaults, whose label becomes a class of its nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subgraph {
+    /// The name, if it has one.
+    pub name: Option<Spanned<Arc<str>>>,
+    /// What stands between its braces.
+    pub statements: Vec<Statement>,
+}
+
+/// A declaration of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeStatement {
+    /// The node.
+    pub id: Spanned<Arc<str>>,
+    /// What its brackets hold.
+    pub attributes: Vec<Attribute>,
+}
+
+/// A declaration of one edge, or of a chain of edges that share their attributes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EdgeStatement {
+    /// The nodes along the chain, at least two.
+    pub path: Vec<Spanned<Arc<str>>>,
+    /// What the brackets hold.
+    pub attributes: Vec<Attribute>,
+}
+
+impl fmt::Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "digraph {} {{", self.name.value)?;
+        print(f, &self.statements, 1)?;
+        writeln!(f, "}}")
+    }
+}
+
+/// Prints statements, one a line. The parser bounds how deep they nest.
+fn print(f: &mut fmt::Formatter<'_>, statements: &[Statement], depth: usize) -> fmt::Result {
+    for statement in statements {
+        indent(f, depth)?;
+        match statement {
+            Statement::Graph(attributes) => block(f, "graph ", attributes)?,
+            Statement::NodeDefaults(attributes) => block(f, "node ", attributes)?,
+            Statement::EdgeDefaults(attributes) => block(f, "edge ", attributes)?,
+            Statement::Set(attribute) => write!(f, "{attribute}")?,
+            Statement::Node(node) => {
+                f.write_str(&node.id.value)?;
+                if !node.attributes.is_empty() {
+                    block(f, " ", &node.attributes)?;
+                }
+            }
+            Statement::Edge(edge) => {
+                for (at, id) in edge.path.iter().enumerate() {
+                    write!(f, "{}{}", if at == 0 { "" } else { " -> " }, id.value)?;
+                }
+                if !edge.attributes.is_empty() {
+                    block(f, " ", &edge.attributes)?;
+                }
+            }
+            Statement::Subgraph(subgraph) => {
+                f.write_str("subgraph ")?;
+                if let Some(name) = &subgraph.name {
+                    write!(f, "{} ", name.value)?;
+                }
+                f.write_str("{\n")?;
+                print(f, &subgraph.statements, depth + 1)?;
+                indent(f, depth)?;
+                f.write_str("}")?;
+            }
+        }
+        f.write_str("\n")?;
+    }
+    Ok(())
+}
+
+fn indent(f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+    (0..depth).try_for_each(|_| f.write_str("    "))
+}
+
+fn block(f: &mut fmt::Formatter<'_>, before: &str, attributes: &[Attribute]) -> fmt::Result {
+    write!(f, "{before}[")?;
+    for (at, attribute) in attributes.iter().enumerate() {
+        write!(f, "{}{attribute}", if at == 0 { "" } else { ", " })?;
+    }
+    f.write_str("]")
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key.value, self.value.value)
+    }
+}

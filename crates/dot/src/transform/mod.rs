@@ -1,0 +1,106 @@
+//! What changes a pipeline after it was read and before it is judged: variables, the stylesheet, and transforms of one's own.
+
+mod stylesheet;
+mod variables;
+
+use std::fmt;
+
+use ferrata_core::Error;
+
+pub use stylesheet::{Stylesheet, StylesheetError};
+pub use variables::Variables;
+pub(crate) use variables::references;
+
+use crate::pipeline::Pipeline;
+
+/// Changes a pipeline.
+pub trait Transform: Send + Sync {
+    /// Returns the name, for errors.
+    fn name(&self) -> &str;
+
+    /// Changes the pipeline.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps it from that; the pipeline is then not used.
+    fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error>;
+}
+
+/// Transforms in the order in which they are applied: the built-in ones, then those that were added, as they were added.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::Pipeline;
+/// use ferrata_dot::transform::Transforms;
+///
+/// let mut pipeline = Pipeline::parse(br#"digraph G { goal = "ship" a [prompt = "Plan to $goal"] }"#)?;
+/// Transforms::default().apply(&mut pipeline)?;
+/// assert_eq!(pipeline.node("a").unwrap().attributes.text("prompt"), "Plan to ship");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Transforms {
+    transforms: Vec<Box<dyn Transform>>,
+}
+
+impl Transforms {
+    /// None at all.
+    pub fn none() -> Self {
+        Self { transforms: Vec::new() }
+    }
+
+    /// Adds one at the end.
+    #[must_use]
+    pub fn then(mut self, transform: impl Transform + 'static) -> Self {
+        self.transforms.push(Box::new(transform));
+        self
+    }
+
+    /// Applies them in order.
+    ///
+    /// # Errors
+    ///
+    /// That of the first one that fails, with its name; the pipeline has then been changed by those before it.
+    pub fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error> {
+        for transform in &self.transforms {
+            transform.apply(pipeline).map_err(|error| {
+                let message = format!("transform `{}`: {}", transform.name(), error.message());
+                Error::new(error.kind(), message).with_operation("dot.transform").with_source(error)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for Transforms {
+    /// The built-in ones: the variable `$goal`, then the stylesheet.
+    fn default() -> Self {
+        Self::none().then(Variables::default()).then(ApplyStylesheet)
+    }
+}
+
+impl fmt::Debug for Transforms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.transforms.iter().map(|transform| transform.name())).finish()
+    }
+}
+
+/// Gives nodes what the graph's `model_stylesheet` says.
+///
+/// A stylesheet that cannot be read changes nothing: lint reports it with its place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApplyStylesheet;
+
+impl Transform for ApplyStylesheet {
+    fn name(&self) -> &str {
+        "stylesheet"
+    }
+
+    fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let text = pipeline.attributes.text("model_stylesheet").into_owned();
+        if let Ok(stylesheet) = Stylesheet::parse(&text) {
+            stylesheet.apply(pipeline);
+        }
+        Ok(())
+    }
+}

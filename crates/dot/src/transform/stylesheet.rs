@@ -1,0 +1,263 @@
+//! The model stylesheet: rules that choose models for nodes by shape, class or id.
+
+use std::fmt;
+
+use crate::pipeline::Pipeline;
+use crate::value::Value;
+
+/// How many rules a stylesheet may have: each is held against each node.
+const MAX_RULES: usize = 1000;
+
+/// What a rule may set.
+const PROPERTIES: [&str; 3] = ["llm_model", "llm_provider", "reasoning_effort"];
+
+/// A stylesheet: rules in their order.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::Pipeline;
+/// use ferrata_dot::transform::Stylesheet;
+///
+/// let mut pipeline = Pipeline::parse(b"digraph G { a [class = code] b }")?;
+/// Stylesheet::parse("* { llm_model: small } .code { llm_model: large; reasoning_effort: high }")?.apply(&mut pipeline);
+/// assert_eq!(pipeline.node("a").unwrap().attributes.text("llm_model"), "large");
+/// assert_eq!(pipeline.node("b").unwrap().attributes.text("llm_model"), "small");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stylesheet {
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    selector: Selector,
+    declarations: Vec<(&'static str, String)>,
+}
+
+/// What a rule is for; later variants are more specific.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Selector {
+    All,
+    Shape(String),
+    Class(String),
+    Id(String),
+}
+
+impl Selector {
+    const fn specificity(&self) -> u8 {
+        match self {
+            Self::All => 0,
+            Self::Shape(_) => 1,
+            Self::Class(_) => 2,
+            Self::Id(_) => 3,
+        }
+    }
+}
+
+/// Why a text is no stylesheet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StylesheetError {
+    at: usize,
+    message: String,
+    suggestion: String,
+}
+
+impl StylesheetError {
+    /// Returns the byte of the stylesheet where the mistake is.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Returns what is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Returns what to write instead.
+    pub fn suggestion(&self) -> &str {
+        &self.suggestion
+    }
+}
+
+impl fmt::Display for StylesheetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stylesheet, byte {}: {}; {}", self.at, self.message, self.suggestion)
+    }
+}
+
+impl std::error::Error for StylesheetError {}
+
+impl Stylesheet {
+    /// Reads a stylesheet; an empty one has no rules.
+    ///
+    /// # Errors
+    ///
+    /// [`StylesheetError`] about the first mistake.
+    pub fn parse(text: &str) -> Result<Self, StylesheetError> {
+        let mut parser = Parser { text, at: 0 };
+        let mut rules = Vec::new();
+        while parser.peek().is_some() {
+            if rules.len() == MAX_RULES {
+                return Err(parser.error(format!("there are more than {MAX_RULES} rules"), "use fewer"));
+            }
+            rules.push(parser.rule()?);
+        }
+        Ok(Self { rules })
+    }
+
+    /// Gives each node what the most specific rule for it says, and of equally specific ones the last. What a node says
+    /// itself remains above.
+    pub fn apply(&self, pipeline: &mut Pipeline) {
+        if self.rules.is_empty() {
+            return;
+        }
+        for node in pipeline.nodes_mut() {
+            let (shape, classes) = (node.shape().into_owned(), node.classes());
+            let mut chosen: [Option<(u8, &str)>; PROPERTIES.len()] = [None; PROPERTIES.len()];
+            for rule in &self.rules {
+                let applies = match &rule.selector {
+                    Selector::All => true,
+                    Selector::Shape(name) => *name == shape,
+                    Selector::Class(class) => classes.contains(class),
+                    Selector::Id(id) => id == node.id(),
+                };
+                if !applies {
+                    continue;
+                }
+                let specificity = rule.selector.specificity();
+                for (property, value) in &rule.declarations {
+                    for (slot, name) in chosen.iter_mut().zip(PROPERTIES) {
+                        if name == *property && slot.is_none_or(|(before, _)| before <= specificity) {
+                            *slot = Some((specificity, value));
+                        }
+                    }
+                }
+            }
+            for (slot, property) in chosen.into_iter().zip(PROPERTIES) {
+                if let Some((_, value)) = slot {
+                    node.attributes.set_below(property, Value::string(value));
+                }
+            }
+        }
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    /// The next character that is not blank.
+    fn peek(&mut self) -> Option<char> {
+        self.at += self.rest().len() - self.rest().trim_start().len();
+        self.rest().chars().next()
+    }
+
+    fn error(&self, message: impl Into<String>, suggestion: impl Into<String>) -> StylesheetError {
+        StylesheetError { at: self.at, message: message.into(), suggestion: suggestion.into() }
+    }
+
+    fn expected(&mut self, wanted: &str) -> StylesheetError {
+        let found = self.peek().map_or("its end".to_owned(), |c| format!("`{}`", c.escape_debug()));
+        self.error(
+            format!("expected {wanted}, found {found}"),
+            "rules look like `.code { llm_model: name; reasoning_effort: high }`",
+        )
+    }
+
+    fn eat(&mut self, c: char) -> bool {
+        let here = self.peek() == Some(c);
+        self.at += if here { c.len_utf8() } else { 0 };
+        here
+    }
+
+    fn name(&mut self, wanted: &str, hyphens: bool) -> Result<String, StylesheetError> {
+        let allowed = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_' || (hyphens && *b == b'-');
+        let length = self.rest().bytes().take_while(allowed).count();
+        if length == 0 {
+            return Err(self.expected(wanted));
+        }
+        let name = self.rest()[..length].to_owned();
+        self.at += length;
+        Ok(name)
+    }
+
+    fn rule(&mut self) -> Result<Rule, StylesheetError> {
+        let selector = match self.peek() {
+            Some('*') => {
+                self.at += 1;
+                Selector::All
+            }
+            Some('.') => {
+                self.at += 1;
+                Selector::Class(self.name("the name of a class", true)?)
+            }
+            Some('#') => {
+                self.at += 1;
+                Selector::Id(self.name("the id of a node", false)?)
+            }
+            _ => Selector::Shape(self.name("a selector: `*`, a shape, `.class` or `#id`", false)?),
+        };
+        if !self.eat('{') {
+            return Err(self.expected("`{`"));
+        }
+        let mut declarations = Vec::new();
+        loop {
+            declarations.push(self.declaration()?);
+            let more = self.eat(';');
+            if self.eat('}') {
+                return Ok(Rule { selector, declarations });
+            }
+            if !more {
+                return Err(self.expected("`;` or `}`"));
+            }
+        }
+    }
+
+    fn declaration(&mut self) -> Result<(&'static str, String), StylesheetError> {
+        self.peek();
+        let at = self.at;
+        let name = self.name("a property", true)?;
+        let Some(property) = PROPERTIES.into_iter().find(|property| *property == name) else {
+            self.at = at;
+            let suggestion = format!("the properties are `{}`", PROPERTIES.join("`, `"));
+            return Err(self.error(format!("there is no property `{name}`"), suggestion));
+        };
+        if !self.eat(':') {
+            return Err(self.expected("`:`"));
+        }
+        self.peek();
+        let at = self.at;
+        let value = match self.rest().strip_prefix('"') {
+            Some(rest) => {
+                let Some(end) = rest.find('"') else {
+                    return Err(self.error("a quote is not closed", "close it with `\"`"));
+                };
+                self.at += end + 2;
+                rest[..end].to_owned()
+            }
+            None => {
+                let end = self.rest().find([';', '}', '{', '"', '\n']).unwrap_or(self.rest().len());
+                let value = self.rest()[..end].trim().to_owned();
+                self.at += end;
+                value
+            }
+        };
+        if value.is_empty() {
+            self.at = at;
+            return Err(self.expected("a value"));
+        }
+        if property == "reasoning_effort" && !matches!(&*value, "low" | "medium" | "high") {
+            self.at = at;
+            return Err(self.error(format!("`{value}` is no effort"), "write `low`, `medium` or `high`"));
+        }
+        Ok((property, value))
+    }
+}

@@ -1,0 +1,215 @@
+//! The values of attributes: the six types of the dialect, and how each is read as another.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The unit of a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// `ms`
+    Milliseconds,
+    /// `s`
+    Seconds,
+    /// `m`
+    Minutes,
+    /// `h`
+    Hours,
+    /// `d`
+    Days,
+}
+
+impl Unit {
+    /// Reads a suffix.
+    pub fn from_suffix(suffix: &str) -> Option<Self> {
+        Some(match suffix {
+            "ms" => Self::Milliseconds,
+            "s" => Self::Seconds,
+            "m" => Self::Minutes,
+            "h" => Self::Hours,
+            "d" => Self::Days,
+            _ => return None,
+        })
+    }
+
+    /// Returns the suffix.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Seconds => "s",
+            Self::Minutes => "m",
+            Self::Hours => "h",
+            Self::Days => "d",
+        }
+    }
+
+    const fn milliseconds(self) -> u64 {
+        match self {
+            Self::Milliseconds => 1,
+            Self::Seconds => 1_000,
+            Self::Minutes => 60_000,
+            Self::Hours => 3_600_000,
+            Self::Days => 86_400_000,
+        }
+    }
+}
+
+/// A length of time as it is written: a count and a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Length {
+    count: u64,
+    unit: Unit,
+}
+
+impl Length {
+    /// A count of a unit; `None` if it has more milliseconds than 64 bits hold.
+    pub const fn new(count: u64, unit: Unit) -> Option<Self> {
+        match count.checked_mul(unit.milliseconds()) {
+            Some(_) => Some(Self { count, unit }),
+            None => None,
+        }
+    }
+
+    /// Reads text as `900s`.
+    pub fn from_text(text: &str) -> Option<Self> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        Self::new(text[..digits].parse().ok()?, Unit::from_suffix(&text[digits..])?)
+    }
+
+    /// Returns the time it takes.
+    pub const fn as_std(self) -> Duration {
+        // `new` has seen that this fits.
+        Duration::from_millis(self.count.saturating_mul(self.unit.milliseconds()))
+    }
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.count, self.unit.suffix())
+    }
+}
+
+/// The value of an attribute.
+///
+/// `Display` writes it as a source would; [`text`](Self::text) is what it says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Value {
+    /// Text in quotes.
+    String(Arc<str>),
+    /// A whole number.
+    Integer(i64),
+    /// A number with a point; never infinite and never `NaN`.
+    Float(f64),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// A count with a unit, as `15m`.
+    Duration(Length),
+    /// A word without quotes, as `LR`.
+    Bare(Arc<str>),
+}
+
+impl Value {
+    /// Text in quotes.
+    pub fn string(text: impl Into<Arc<str>>) -> Self {
+        Self::String(text.into())
+    }
+
+    /// Returns what the value says, without quotes.
+    pub fn text(&self) -> std::borrow::Cow<'_, str> {
+        match self {
+            Self::String(text) | Self::Bare(text) => text.as_ref().into(),
+            other => other.to_string().into(),
+        }
+    }
+
+    /// Returns the text of a value that is text, in quotes or without.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) | Self::Bare(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Reads a whole number, also one in quotes.
+    pub fn as_integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            Self::String(text) => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Reads `true` or `false`, also in quotes.
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Self::Boolean(yes) => Some(*yes),
+            Self::String(text) => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Reads a duration, also one in quotes: the specification's own examples write `timeout="900s"`.
+    pub fn as_duration(&self) -> Option<Duration> {
+        match self {
+            Self::Duration(length) => Some(length.as_std()),
+            Self::String(text) => Length::from_text(text.trim()).map(Length::as_std),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::String(text) => {
+                f.write_str("\"")?;
+                for part in text.split_inclusive(['"', '\\', '\n', '\t']) {
+                    let (plain, escaped) = match part.as_bytes().last() {
+                        Some(b'"') => (&part[..part.len() - 1], "\\\""),
+                        Some(b'\\') => (&part[..part.len() - 1], "\\\\"),
+                        Some(b'\n') => (&part[..part.len() - 1], "\\n"),
+                        Some(b'\t') => (&part[..part.len() - 1], "\\t"),
+                        _ => (part, ""),
+                    };
+                    f.write_str(plain)?;
+                    f.write_str(escaped)?;
+                }
+                f.write_str("\"")
+            }
+            Self::Integer(number) => write!(f, "{number}"),
+            // Never with an exponent, which the dialect does not have.
+            Self::Float(number) if number.fract() == 0.0 => write!(f, "{number:.1}"),
+            Self::Float(number) => write!(f, "{number}"),
+            Self::Boolean(yes) => write!(f, "{yes}"),
+            Self::Duration(length) => write!(f, "{length}"),
+            Self::Bare(word) => f.write_str(word),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_is_read_as_what_it_says() {
+        assert_eq!(Value::string("900s").as_duration(), Some(Duration::from_secs(900)));
+        assert_eq!(Value::string(" 3 ").as_integer(), Some(3));
+        assert_eq!(Value::string("true").as_bool(), Some(true));
+        assert_eq!(Value::string("yes").as_bool(), None);
+        assert_eq!(Value::Bare("x".into()).as_integer(), None);
+        assert_eq!(Value::Integer(3).text(), "3");
+        assert_eq!(Value::string("a\"b").text(), "a\"b");
+    }
+
+    #[test]
+    fn a_duration_beyond_64_bits_of_milliseconds_is_none() {
+        assert_eq!(Length::from_text("18446744073709551615d"), None);
+        assert_eq!(Length::from_text("18446744073709551616ms"), None);
+        assert_eq!(Length::from_text("s"), None);
+        assert_eq!(Length::from_text("-1s"), None);
+        let longest = Length::from_text("18446744073709551615ms").unwrap();
+        assert_eq!(longest.as_std(), Duration::from_millis(u64::MAX));
+    }
+}

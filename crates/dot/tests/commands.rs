@@ -1,0 +1,300 @@
+//! Tools and the command backend: real processes, their output, their end, and that none is left behind.
+#![cfg(unix)]
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(clippy::disallowed_methods, reason = "processes end in real time, for which these tests poll")]
+
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::MemoryStore;
+use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Tool};
+use serde_json::json;
+use support::{Ran, compile, run_with};
+
+/// Runs one tool between start and exit.
+async fn tool(attributes: &str) -> Ran {
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, {attributes}] b [shape=diamond] start -> a -> exit \
+         a -> b [condition=\"outcome=fail\"] b -> exit }}"
+    );
+    run_with(&text, Registry::default(), Context::new()).await
+}
+
+async fn backend(attributes: &str, backend: CommandBackend) -> Ran {
+    let text = format!(
+        "digraph G {{ start exit a [{attributes}] b [shape=diamond] start -> a -> exit \
+         a -> b [condition=\"outcome=fail\"] b -> exit }}"
+    );
+    run_with(&text, Registry::default().with("codergen", Codergen::new(backend)), Context::new()).await
+}
+
+/// Waits until a file says something.
+async fn content(path: &Path) -> String {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match std::fs::read_to_string(path) {
+            Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+            _ => assert!(Instant::now() < deadline, "{} is not written", path.display()),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until a process is gone, or only waits to be reaped.
+async fn gone(pid: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "process {pid} is still there: {stat}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tool_sets_its_output_and_status() {
+    let ran = tool("tool_command=\"echo out; echo err >&2\"").await;
+    assert_eq!(ran.path(), "start a exit");
+    assert_eq!((ran.text("tool.output"), ran.text("tool.errors")), ("out\n".into(), "err\n".into()));
+    assert_eq!(ran.context().get_value("tool.exit_code"), Some(&json!(0)));
+}
+
+#[tokio::test]
+async fn a_tool_that_ends_badly_fails_with_its_last_line() {
+    let ran = tool("tool_command=\"echo first >&2; echo broken >&2; exit 3\"").await;
+    assert_eq!(ran.path(), "start a b exit");
+    assert_eq!(ran.context().get_value("tool.exit_code"), Some(&json!(3)));
+    let ran = run_with(
+        "digraph G { start exit a [shape=parallelogram, tool_command=\"echo broken >&2; exit 3\"] start -> a -> exit }",
+        Registry::default(),
+        Context::new(),
+    )
+    .await;
+    assert_eq!(ran.failure(), "the command ended with status 3: broken");
+    let ran = run_with(
+        "digraph G { start exit a [shape=parallelogram, tool_command=\"kill -9 $$\"] start -> a -> exit }",
+        Registry::default(),
+        Context::new(),
+    )
+    .await;
+    assert_eq!(ran.failure(), "the command was ended by signal 9");
+}
+
+#[tokio::test]
+async fn status_75_asks_for_a_retry() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = "echo x >> tries; test $FERRATA_ATTEMPT = 2 || exit 75; cat tries";
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, retry_policy=none, max_retries=1, tool_command=\"{command}\"] \
+         start -> a -> exit }}"
+    );
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let ran = run_with(&text, registry, Context::new()).await;
+    assert_eq!(ran.text("tool.output"), "x\nx\n");
+}
+
+#[tokio::test]
+async fn a_tool_has_a_directory_and_an_environment() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("inner")).unwrap();
+    let text = "digraph G { start exit a [shape=parallelogram, working_dir=inner, env.COLOR=red, \
+                tool_command=\"pwd; echo $COLOR $FERRATA_RUN $FERRATA_NODE $FERRATA_VISIT $FERRATA_ATTEMPT; \
+                test -n \\\"$FERRATA_IDEMPOTENCY_KEY\\\"\"] start -> a -> exit }";
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let ran = run_with(text, registry, Context::new()).await;
+    let inner = directory.path().canonicalize().unwrap().join("inner");
+    assert_eq!(ran.text("tool.output"), format!("{}\nred r a 1 1\n", inner.display()));
+}
+
+#[tokio::test]
+async fn output_is_bounded_and_the_command_goes_on() {
+    let command = "head -c 300000000 /dev/zero | tr '\\\\0' x; echo; echo the end; echo done >&2";
+    let registry = Registry::default().with("tool", Tool::default().with_output_limit(1000));
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
+    );
+    let ran = run_with(&text, registry, Context::new()).await;
+    let output = ran.text("tool.output");
+    assert!(output.len() < 1100, "{} bytes", output.len());
+    assert!(output.starts_with("xxxx") && output.ends_with("\nthe end\n"), "{output}");
+    assert!(output.contains("bytes left out"), "{output}");
+    assert_eq!(ran.text("tool.errors"), "done\n");
+}
+
+#[tokio::test]
+async fn a_timeout_kills_the_whole_group() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = "sleep 1000 & echo $! > child; echo $$ > leader; sleep 1000";
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, timeout=500ms, tool_command=\"{command}\"] start -> a -> exit }}"
+    );
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let ran = run_with(&text, registry, Context::new()).await;
+    assert_eq!(ran.failure(), "the node took longer than its timeout of 500ms");
+    gone(&content(&directory.path().join("leader")).await).await;
+    gone(&content(&directory.path().join("child")).await).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_run_kills_the_whole_group() {
+    let directory = tempfile::tempdir().unwrap();
+    // The shell does not end when it is asked to.
+    let command = "trap '' TERM; (trap '' TERM; sleep 1000) & echo $! > child; echo $$ > leader; sleep 1000; sleep 1000";
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
+    );
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let runtime =
+        Runtime::builder(MemoryStore::new()).cancel_grace(Duration::from_millis(100)).build().await.unwrap();
+    let run = runtime.start(&compile(&text, registry), Context::new()).id("r").await.unwrap();
+    let child = content(&directory.path().join("child")).await;
+    let leader = content(&directory.path().join("leader")).await;
+    run.cancel("enough").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Cancelled { .. }));
+    gone(&leader).await;
+    gone(&child).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_command_is_asked_to_end_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = "trap 'echo tidy > tidied; exit 1' TERM; echo $$ > leader; while :; do sleep 0.01; done";
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
+    );
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let runtime =
+        Runtime::builder(MemoryStore::new()).cancel_grace(Duration::from_secs(20)).build().await.unwrap();
+    let run = runtime.start(&compile(&text, registry), Context::new()).id("r").await.unwrap();
+    let leader = content(&directory.path().join("leader")).await;
+    run.cancel("enough").await.unwrap();
+    run.wait().await.unwrap();
+    assert_eq!(content(&directory.path().join("tidied")).await, "tidy");
+    gone(&leader).await;
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_in_the_background_ends_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let text = "digraph G { start exit a [shape=parallelogram, tool_command=\"sleep 1000 & echo $! > child; echo out\"] \
+                start -> a -> exit }";
+    let begun = Instant::now();
+    let ran = run_with(text, registry, Context::new()).await;
+    assert_eq!(ran.text("tool.output"), "out\n");
+    assert!(begun.elapsed() < Duration::from_secs(20), "it holds the pipe, but nobody waits for it");
+    gone(&content(&directory.path().join("child")).await).await;
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_started_is_a_failure() {
+    let ran = run_with(
+        "digraph G { start exit a [shape=parallelogram, working_dir=\"/no/such/place\", tool_command=true] start -> a -> exit }",
+        Registry::default(),
+        Context::new(),
+    )
+    .await;
+    assert!(ran.failure().starts_with("the command cannot be started: "), "{}", ran.failure());
+}
+
+#[tokio::test]
+async fn a_backend_is_given_the_prompt_and_answers_on_its_output() {
+    let echo = CommandBackend::new("cat; echo; echo $FERRATA_LLM_MODEL/$FERRATA_REASONING_EFFORT");
+    let ran = backend("prompt=\"do it\", llm_model=m", echo).await;
+    assert_eq!(ran.path(), "start a exit");
+    assert_eq!((ran.text("last_response"), ran.text("last_stage")), ("do it\nm/high\n".into(), "a".into()));
+    let ran = backend("label=\"Do that\"", CommandBackend::new("cat")).await;
+    assert_eq!(ran.text("last_response"), "Do that", "the label stands in for a prompt");
+}
+
+#[tokio::test]
+async fn the_context_keeps_200_characters_as_the_last_response_and_all_under_the_node() {
+    let ran = backend("prompt=x", CommandBackend::new("head -c 1000 /dev/zero | tr '\\0' y")).await;
+    assert_eq!(ran.text("last_response").len(), 200);
+    assert_eq!(ran.text("response.a").len(), 1000);
+}
+
+#[tokio::test]
+async fn a_backend_may_leave_its_outcome_in_a_file() {
+    for (name, status) in [("status.json", "outcome"), ("outcome.json", "status")] {
+        let directory = tempfile::tempdir().unwrap();
+        let line = format!(
+            "cat > /dev/null; test -s $FERRATA_STAGE_DIR/prompt.md || exit 9; echo '{{\"{status}\": \"partial_success\", \
+             \"context_updates\": {{\"color\": \"red\"}}, \"preferred_label\": null}}' > $FERRATA_STAGE_DIR/{name}; exit 1"
+        );
+        let ran = backend("prompt=x", CommandBackend::new(line).with_stage_directory(directory.path())).await;
+        assert_eq!((ran.path(), ran.text("color")), ("start a exit".to_owned(), "red".to_owned()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_read_is_a_failure() {
+    for (content, part) in [
+        ("{", "status.json: this is no outcome"),
+        ("{}", "missing field `outcome`"),
+        ("{\"outcome\": \"great\"}", "unknown variant `great`"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let line = format!("echo '{content}' > $FERRATA_STAGE_DIR/status.json");
+        let backend = CommandBackend::new(line).with_stage_directory(directory.path());
+        let ran = run_with(
+            "digraph G { start exit a [prompt=x] start -> a -> exit }",
+            Registry::default().with("codergen", Codergen::new(backend)),
+            Context::new(),
+        )
+        .await;
+        assert!(ran.failure().contains(part), "{content}: {}", ran.failure());
+    }
+}
+
+#[tokio::test]
+async fn a_stale_outcome_of_an_attempt_that_was_cut_off_is_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let stage = directory.path().join("default/r/a/1.1");
+    std::fs::create_dir_all(&stage).unwrap();
+    std::fs::write(stage.join("status.json"), "{\"outcome\": \"fail\"}").unwrap();
+    let ran = backend(
+        "prompt=x",
+        CommandBackend::new("echo $FERRATA_STAGE_DIR").with_stage_directory(directory.path()),
+    )
+    .await;
+    assert_eq!(ran.text("last_response").trim(), stage.to_string_lossy());
+    assert_eq!(ran.path(), "start a exit");
+}
+
+#[tokio::test]
+async fn auto_status_makes_a_success_of_silence() {
+    let silent = || CommandBackend::new("true");
+    assert_eq!(backend("prompt=x", silent()).await.path(), "start a b exit", "silence alone is a failure");
+    let ran = backend("prompt=x, auto_status=true", silent()).await;
+    assert_eq!(ran.path(), "start a exit");
+    let failing = CommandBackend::new("exit 1");
+    assert_eq!(
+        backend("prompt=x, auto_status=true", failing).await.path(),
+        "start a b exit",
+        "a status is a status"
+    );
+}
+
+#[tokio::test]
+async fn without_a_backend_an_answer_is_simulated() {
+    let ran = run_with(
+        "digraph G { start exit a [prompt=x] start -> a -> exit }",
+        Registry::default(),
+        Context::new(),
+    )
+    .await;
+    assert_eq!(ran.text("last_response"), "[Simulated] Response for stage: a");
+}
+
+#[tokio::test]
+async fn a_prompt_that_nobody_reads_does_no_harm() {
+    let prompt = "x".repeat(900_000);
+    let ran = backend(&format!("prompt=\"{prompt}\""), CommandBackend::new("echo fine")).await;
+    assert_eq!(ran.text("last_response"), "fine\n");
+}

@@ -1,0 +1,333 @@
+//! Section 1.1 of the dialect, rule by rule: what is read, what is refused, and what refusals say.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use std::time::Duration;
+
+use ferrata_dot::value::Value;
+use ferrata_dot::{Document, ParseError, ParseErrorKind as Kind, Pipeline};
+
+/// Reads statements inside of a graph.
+fn read(statements: &str) -> Pipeline {
+    let source = format!("digraph G {{ {statements} }}");
+    Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{}", error.report("test.dot")))
+}
+
+fn refuse(source: &str) -> ParseError {
+    Pipeline::parse(source.as_bytes()).expect_err(source)
+}
+
+/// The error about statements inside of a graph.
+fn refuse_in(statements: &str) -> ParseError {
+    refuse(&format!("digraph G {{ {statements} }}"))
+}
+
+fn value(pipeline: &Pipeline, node: &str, key: &str) -> Value {
+    pipeline.node(node).unwrap().attributes.get(key).unwrap().clone()
+}
+
+#[test]
+fn one_digraph_per_file() {
+    assert_eq!(read("a").name(), "G");
+    assert_eq!(refuse("digraph A { } digraph B { }").kind(), Kind::SecondGraph);
+    assert_eq!(refuse("").kind(), Kind::NotAGraph);
+    assert_eq!(refuse("hello").kind(), Kind::NotAGraph);
+    assert_eq!(refuse("digraph { }").kind(), Kind::Unexpected, "the name is required");
+    assert_eq!(refuse("digraph \"G\" { }").kind(), Kind::Unexpected);
+}
+
+#[test]
+fn strict_is_rejected() {
+    let error = refuse("strict digraph G { }");
+    assert_eq!(error.kind(), Kind::Strict);
+    assert!(error.suggestion().unwrap().contains("remove `strict`"), "{error}");
+}
+
+#[test]
+fn undirected_graphs_and_edges_are_rejected() {
+    assert_eq!(refuse("graph G { }").kind(), Kind::Undirected);
+    let error = refuse_in("a -- b");
+    assert_eq!((error.kind(), error.suggestion()), (Kind::Undirected, Some("write `->`")));
+}
+
+#[test]
+fn html_labels_are_rejected() {
+    assert_eq!(refuse_in("a [label=<b>]").kind(), Kind::HtmlLabel);
+}
+
+#[test]
+fn line_and_block_comments_are_stripped() {
+    let pipeline = read("// one -> two\n a /* b -> c */ -> d // e\n a; d /* * / ** */");
+    assert_eq!(pipeline.edges().len(), 1);
+    assert_eq!(pipeline.nodes().len(), 2);
+    assert_eq!(value(&read("a [x = \"// no /* comment */\"]"), "a", "x").text(), "// no /* comment */");
+    assert_eq!(refuse_in("/* a").kind(), Kind::Unclosed);
+}
+
+#[test]
+fn semicolons_are_optional() {
+    let with = read("graph [goal=\"g\"]; a [x=1]; b; a -> b; subgraph { c; };");
+    let without = read("graph [goal=\"g\"] a [x=1] b a -> b subgraph { c }");
+    assert_eq!(with.nodes().len(), 3);
+    assert_eq!(with.edges().len(), without.edges().len());
+    assert_eq!(with.goal(), without.goal());
+}
+
+#[test]
+fn commas_are_required_between_attributes() {
+    let error = refuse_in("a [x=1 y=2]");
+    assert_eq!(error.kind(), Kind::MissingComma);
+    assert_eq!(error.position().to_string(), "line 1, column 20");
+    assert_eq!(refuse_in("a [x=1; y=2]").kind(), Kind::MissingComma);
+    assert_eq!(refuse_in("a [x=1,]").kind(), Kind::Unexpected);
+    assert_eq!(refuse_in("a []").kind(), Kind::Unexpected);
+    assert_eq!(refuse_in("a [x=1, y=2][z=3]").kind(), Kind::NotInDialect);
+}
+
+#[test]
+fn ids_are_bare_identifiers() {
+    assert!(read("_a1").node("_a1").is_some());
+    assert_eq!(refuse_in("\"a\"").kind(), Kind::NotInDialect);
+    assert_eq!(refuse_in("a -> \"b\"").kind(), Kind::NotInDialect);
+    assert_eq!(refuse_in("1a").kind(), Kind::Unexpected);
+    assert_eq!(refuse_in("../x").kind(), Kind::Unexpected);
+    assert!(refuse_in("my-node -> b").suggestion().unwrap().contains("`_`"));
+    for keyword in ["node", "edge", "graph", "digraph", "strict"] {
+        assert_eq!(refuse_in(&format!("a -> {keyword}")).kind(), Kind::Unexpected, "{keyword}");
+        assert_eq!(refuse_in(keyword).kind(), Kind::Unexpected, "{keyword}");
+    }
+    assert!(read("a -> subgraphs -> nodes; subgraphs; nodes").node("nodes").is_some());
+}
+
+#[test]
+fn keys_may_be_dotted() {
+    let pipeline =
+        read("a [human.default_choice=\"yes\", manager.poll_interval=45s] stack.child_dotfile=\"x.dot\"");
+    assert_eq!(value(&pipeline, "a", "human.default_choice").text(), "yes");
+    assert_eq!(pipeline.attributes.text("stack.child_dotfile"), "x.dot");
+    assert_eq!(refuse_in("a [b.=1]").kind(), Kind::Unexpected);
+    assert_eq!(refuse_in("a [.b=1]").kind(), Kind::Unexpected);
+}
+
+#[test]
+fn strings_have_four_escapes() {
+    let pipeline = read(
+        r#"a [x="q \" n \n t \t b \\", y="two
+lines, and ünïcode"]"#,
+    );
+    assert_eq!(value(&pipeline, "a", "x"), Value::string("q \" n \n t \t b \\"));
+    assert_eq!(value(&pipeline, "a", "y"), Value::string("two\nlines, and ünïcode"));
+    let error = refuse_in(r#"a [x="\d"]"#);
+    assert_eq!(error.kind(), Kind::UnknownEscape);
+    assert_eq!(error.span().start, r#"digraph G { a [x=""#.len());
+    assert_eq!(refuse_in("a [x=\"b]").kind(), Kind::Unclosed);
+}
+
+#[test]
+fn strings_are_utf_8() {
+    let error = Document::parse(b"digraph G { a [x=\"ab\xFFc\"] }").unwrap_err();
+    assert_eq!((error.kind(), error.span().start), (Kind::NotText, 20));
+    assert!(Document::parse(b"digraph G { a // \xFF\n }").is_ok(), "comments are stripped unread");
+}
+
+#[test]
+fn integers_floats_and_booleans() {
+    let pipeline = read("a [i=-42, f=-2.75, h=.5, t=true, n=false]");
+    assert_eq!(value(&pipeline, "a", "i"), Value::Integer(-42));
+    assert_eq!(value(&pipeline, "a", "f"), Value::Float(-2.75));
+    assert_eq!(value(&pipeline, "a", "h"), Value::Float(0.5));
+    assert_eq!(value(&pipeline, "a", "t"), Value::Boolean(true));
+    assert_eq!(value(&pipeline, "a", "n"), Value::Boolean(false));
+    for wrong in ["1.", "1.2.3", "1e5", "12abc", "-", "99999999999999999999", "3weeks", "--1"] {
+        assert_eq!(refuse_in(&format!("a [x={wrong}]")).kind(), Kind::BadNumber, "{wrong}");
+    }
+    assert_eq!(refuse_in(&format!("a [x={}.0]", "9".repeat(400))).kind(), Kind::BadNumber);
+}
+
+#[test]
+fn durations_have_five_units() {
+    for (text, milliseconds) in
+        [("250ms", 250), ("900s", 900_000), ("15m", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)]
+    {
+        let pipeline = read(&format!("a [x={text}, y=\"{text}\"]"));
+        let expected = Some(Duration::from_millis(milliseconds));
+        assert_eq!(value(&pipeline, "a", "x").as_duration(), expected);
+        assert_eq!(
+            value(&pipeline, "a", "y").as_duration(),
+            expected,
+            "in quotes, as the specification writes"
+        );
+        assert_eq!(value(&pipeline, "a", "x").to_string(), text);
+    }
+    assert_eq!(refuse_in("a [x=-5s]").kind(), Kind::BadNumber);
+    assert_eq!(refuse_in("a [x=99999999999999999d]").kind(), Kind::BadNumber);
+}
+
+#[test]
+fn bare_values_are_words() {
+    let pipeline = read("rankdir=LR a [fidelity=summary:high, llm_model=gpt-5.2]");
+    assert_eq!(pipeline.attributes.get("rankdir"), Some(&Value::Bare("LR".into())));
+    assert_eq!(value(&pipeline, "a", "fidelity").text(), "summary:high");
+    assert_eq!(value(&pipeline, "a", "llm_model").text(), "gpt-5.2");
+}
+
+#[test]
+fn defaults_apply_to_later_declarations_in_the_scope() {
+    let pipeline = read(
+        "before node [timeout=1s, shape=diamond] a b [timeout=2s]
+         subgraph { node [timeout=3s] c } d
+         before -> a; edge [weight=7] a -> b; b -> c [weight=8] subgraph { edge [weight=9] c -> d } d -> a",
+    );
+    assert!(pipeline.node("before").unwrap().attributes.get("timeout").is_none());
+    for (node, timeout) in [("a", "1s"), ("b", "2s"), ("c", "3s"), ("d", "1s")] {
+        assert_eq!(value(&pipeline, node, "timeout").text(), timeout, "{node}");
+    }
+    assert_eq!(pipeline.node("c").unwrap().shape(), "diamond", "a subgraph keeps the defaults around it");
+    let weights: Vec<i64> = pipeline.edges().iter().map(ferrata_dot::pipeline::Edge::weight).collect();
+    assert_eq!(weights, [0, 7, 8, 9, 7]);
+}
+
+#[test]
+fn top_level_keys_and_graph_blocks_set_graph_attributes() {
+    let pipeline = read("goal=\"one\" graph [goal=\"two\", label=\"L\"] default_max_retries=3");
+    assert_eq!(pipeline.goal(), "two");
+    assert_eq!(pipeline.attributes.text("label"), "L");
+    assert_eq!(pipeline.attributes.get("default_max_retries").unwrap().as_integer(), Some(3));
+}
+
+#[test]
+fn subgraphs_are_flattened() {
+    let pipeline = read(
+        "subgraph cluster_a { graph [goal=\"inner\"] label=\"A\" a subgraph { b } a -> b } goal=\"outer\"",
+    );
+    assert_eq!(pipeline.nodes().iter().map(|node| node.id()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(pipeline.edges().len(), 1);
+    assert_eq!(pipeline.goal(), "outer", "a subgraph's attributes are not the graph's");
+    assert!(pipeline.attributes.get("label").is_none());
+}
+
+#[test]
+fn subgraphs_derive_a_class_from_their_label() {
+    let pipeline = read(
+        "subgraph { label=\"Loop A\" a [class=\"code, critical\"] subgraph { b graph [label=\"It's #2!\"] } }
+         subgraph { label=\"!!!\" c } subgraph { a label=\"Again\" }",
+    );
+    assert_eq!(pipeline.node("a").unwrap().classes(), ["code", "critical", "loop-a", "again"]);
+    assert_eq!(pipeline.node("b").unwrap().classes(), ["loop-a", "its-2"]);
+    assert!(pipeline.node("c").unwrap().classes().is_empty());
+}
+
+#[test]
+fn chains_put_their_attributes_on_every_edge() {
+    let pipeline = read("a -> b -> c [label=\"next\", weight=2]");
+    let edges: Vec<_> = pipeline.edges().iter().map(|e| (&*e.from, &*e.to, e.label(), e.weight())).collect();
+    assert_eq!(edges, [("a", "b", "next".into(), 2), ("b", "c", "next".into(), 2)]);
+}
+
+#[test]
+fn an_edge_declares_no_node() {
+    assert!(read("a -> b").nodes().is_empty());
+}
+
+#[test]
+fn a_later_declaration_replaces_what_it_says_anew() {
+    let pipeline = read("node [x=1, y=1] a [y=2, z=2] node [x=5] a [z=3]");
+    for (key, expected) in [("x", 1), ("y", 2), ("z", 3)] {
+        assert_eq!(value(&pipeline, "a", key), Value::Integer(expected), "{key}");
+    }
+    assert_eq!(value(&read("a [x=1, x=2]"), "a", "x"), Value::Integer(2));
+}
+
+#[test]
+fn shapes_stand_for_types() {
+    let known = |_: &str| true;
+    for (shape, handler) in ferrata_dot::pipeline::SHAPES {
+        let pipeline = read(&format!("a [shape={shape}]"));
+        assert_eq!(pipeline.node("a").unwrap().handler_type(known), handler);
+    }
+    assert_eq!(read("a").node("a").unwrap().handler_type(known), "codergen", "box is the default");
+    assert_eq!(read("a [shape=egg]").node("a").unwrap().handler_type(known), "codergen");
+}
+
+#[test]
+fn an_explicit_type_wins_if_it_is_known() {
+    let pipeline = read("a [shape=diamond, type=tool]");
+    assert_eq!(pipeline.node("a").unwrap().handler_type(|name| name == "tool"), "tool");
+    assert_eq!(pipeline.node("a").unwrap().handler_type(|_| false), "conditional");
+}
+
+#[test]
+fn start_and_exit_are_known_by_shape_then_by_id() {
+    let ids = |pipeline: &Pipeline, found: Vec<usize>| -> Vec<String> {
+        found.into_iter().map(|at| pipeline.nodes()[at].id().to_owned()).collect()
+    };
+    let shaped = read("begin [shape=Mdiamond] start end done [shape=Msquare]");
+    assert_eq!(ids(&shaped, shaped.starts()), ["begin"]);
+    assert_eq!(ids(&shaped, shaped.exits()), ["done"]);
+    let named = read("Start a exit");
+    assert_eq!(ids(&named, named.starts()), ["Start"]);
+    assert_eq!(ids(&named, named.exits()), ["exit"]);
+    let typed = read("a [type=start] b [type=exit]");
+    assert_eq!(ids(&typed, typed.starts()), ["a"]);
+    assert_eq!(ids(&typed, typed.exits()), ["b"]);
+}
+
+#[test]
+fn defaults_of_attributes() {
+    let pipeline = read("a a -> b");
+    let (node, edge) = (pipeline.node("a").unwrap(), &pipeline.edges()[0]);
+    assert_eq!((node.label(), node.shape(), node.is_goal_gate()), ("a".into(), "box".into(), false));
+    assert_eq!((edge.label(), edge.condition(), edge.weight()), ("".into(), "".into(), 0));
+    assert_eq!(pipeline.goal(), "");
+}
+
+#[test]
+fn what_dot_has_and_the_dialect_has_not_is_named() {
+    for statement in ["a:port", "a -> {b c}", "{a b}", "a -> subgraph x { b }", "subgraph { a } -> b"] {
+        let error = refuse_in(statement);
+        assert_eq!(error.kind(), Kind::NotInDialect, "{statement}: {error}");
+        assert!(error.suggestion().is_some(), "{statement}");
+    }
+}
+
+#[test]
+fn an_unclosed_brace_names_both_places() {
+    let error = refuse("digraph G {\n subgraph x {\n a\n}\n");
+    assert_eq!(error.kind(), Kind::Unclosed);
+    assert_eq!(error.labels().len(), 2);
+    assert_eq!(error.labels()[1].position.to_string(), "line 1, column 11");
+    assert_eq!(refuse("digraph G { a [x=1").kind(), Kind::Unclosed);
+}
+
+#[test]
+fn a_report_shows_the_place() {
+    let report = refuse("digraph G {\n    a [x=1 y=2]\n}").report("p.dot");
+    let expected = "error: attributes are separated by commas\n \
+                    --> p.dot:2:12\n  |\n2 |     a [x=1 y=2]\n  |            ^ a comma belongs here\n\
+                    help: write `,` between the attributes\n";
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn bounds_are_refused_with_a_name() {
+    let nested = format!("{}{}", "subgraph { ".repeat(40), "}".repeat(40));
+    assert_eq!(refuse_in(&nested).kind(), Kind::TooLarge);
+    let deep = format!("{}{}", "subgraph { ".repeat(32), "}".repeat(32));
+    assert!(read(&deep).nodes().is_empty());
+    let many: Vec<String> = (0..300).map(|at| format!("k{at}=1")).collect();
+    assert_eq!(refuse_in(&format!("a [{}]", many.join(","))).kind(), Kind::TooLarge);
+    assert_eq!(refuse_in(&many.join(" ")).kind(), Kind::TooLarge);
+    assert_eq!(refuse_in(&format!("a [x=\"{}\"]", "x".repeat(1 << 21))).kind(), Kind::TooLarge);
+    let bombs = "node [k=1] subgraph { node [l=1] a }".repeat(2);
+    assert!(!read(&bombs).nodes().is_empty());
+}
+
+#[test]
+fn errors_are_the_library_s_own() {
+    let error = ferrata_core::Error::from(refuse("strict digraph G { }"));
+    assert_eq!(error.kind(), ferrata_core::ErrorKind::Invalid);
+    assert_eq!(
+        error.to_string(),
+        "dot.parse: line 1, column 1: `strict` is not part of the dialect; remove `strict`: two edges between the same \
+         nodes are two edges"
+    );
+}

@@ -1,0 +1,227 @@
+//! Section 1.8: every rule finds what it is for, with its severity, place and remedy, and leaves the rest alone.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use ferrata_dot::Pipeline;
+use ferrata_dot::lint::{Diagnostic, LintRule, Linter, Severity, View};
+use ferrata_dot::transform::Transforms;
+
+fn pipeline(statements: &str) -> Pipeline {
+    let source = format!("digraph G {{ {statements} }}");
+    let mut pipeline =
+        Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{}", error.report("test.dot")));
+    Transforms::default().apply(&mut pipeline).unwrap();
+    pipeline
+}
+
+/// What is fine around the statements that a test is about: a start, an exit and an edge to and from `a`.
+const FRAME: &str =
+    "start [shape=Mdiamond] exit [shape=Msquare] start -> a -> exit edge [label=\"\"] node [prompt=\"do\"] ";
+
+/// What is found in the frame with these statements, as lines.
+fn found(statements: &str) -> Vec<Diagnostic> {
+    Linter::default().lint(&pipeline(&format!("{FRAME}{statements}")))
+}
+
+/// The one diagnostic of these statements.
+fn only(statements: &str) -> Diagnostic {
+    let mut all = found(statements);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    let one = all.remove(0);
+    assert!(one.fix.as_ref().is_some_and(|fix| !fix.is_empty()), "{one}");
+    one
+}
+
+fn check(statements: &str, rule: &str, severity: Severity, node: Option<&str>, edge: Option<(&str, &str)>) {
+    let one = only(statements);
+    assert_eq!((&*one.rule, one.severity), (rule, severity), "{one}");
+    assert_eq!(one.node.as_deref(), node, "{one}");
+    assert_eq!(one.edge.as_ref().map(|(from, to)| (&**from, &**to)), edge, "{one}");
+    assert_ne!(one.span.end, 0, "{one} names no place");
+}
+
+#[test]
+fn nothing_is_found_in_a_good_pipeline() {
+    assert_eq!(found("a"), []);
+}
+
+#[test]
+fn start_node() {
+    check("a start2 [shape=Mdiamond] start2 -> a", "start_node", Severity::Error, Some("start2"), None);
+    let none = Linter::default().lint(&pipeline("a [prompt=x] exit a -> exit"));
+    assert_eq!(none.len(), 1, "{none:?}");
+    assert_eq!((&*none[0].rule, none[0].severity), ("start_node", Severity::Error));
+}
+
+#[test]
+fn terminal_node() {
+    check("a exit2 [shape=Msquare] a -> exit2", "terminal_node", Severity::Error, Some("exit2"), None);
+    let none = Linter::default().lint(&pipeline("start a [prompt=x] start -> a"));
+    assert_eq!(none.len(), 1, "{none:?}");
+    assert_eq!((&*none[0].rule, none[0].severity), ("terminal_node", Severity::Error));
+}
+
+#[test]
+fn reachability() {
+    check("a orphan orphan -> exit", "reachability", Severity::Error, Some("orphan"), None);
+    assert_eq!(found("a [retry_target=fix] fix -> a fix"), [], "a jump is a way");
+    assert_eq!(found("a graph [retry_target=fix] fix -> a fix"), [], "so is a jump of the graph");
+}
+
+#[test]
+fn edge_target_exists() {
+    check(
+        "a a -> implment implement a -> implement -> exit",
+        "edge_target_exists",
+        Severity::Error,
+        None,
+        Some(("a", "implment")),
+    );
+    let one = only("a a -> implment implement a -> implement -> exit");
+    assert!(one.fix.unwrap().starts_with("did you mean `implement`?"));
+    check("a nobody -> a", "edge_target_exists", Severity::Error, None, Some(("nobody", "a")));
+}
+
+#[test]
+fn start_no_incoming() {
+    check("a a -> start", "start_no_incoming", Severity::Error, None, Some(("a", "start")));
+}
+
+#[test]
+fn exit_no_outgoing() {
+    check("a exit -> a", "exit_no_outgoing", Severity::Error, None, Some(("exit", "a")));
+}
+
+#[test]
+fn condition_syntax() {
+    let statements = "a a -> exit [condition=\"outcome==success\"]";
+    check(statements, "condition_syntax", Severity::Error, None, Some(("a", "exit")));
+    let one = only(statements);
+    let source = format!("digraph G {{ {FRAME}{statements} }}");
+    assert_eq!(&source[one.span.start..], "==success\"] }".strip_prefix("").unwrap());
+    assert_eq!(one.fix.as_deref(), Some("write `=`"));
+}
+
+#[test]
+fn stylesheet_syntax() {
+    let one = only("a model_stylesheet=\"* { llm_modle: x }\"");
+    assert_eq!((&*one.rule, one.severity), ("stylesheet_syntax", Severity::Error));
+    assert!(one.message.contains("llm_modle"), "{one}");
+    assert_ne!(one.span.end, 0);
+}
+
+#[test]
+fn type_known() {
+    check("a [type=toool]", "type_known", Severity::Warning, Some("a"), None);
+    assert_eq!(only("a [type=toool]").fix.as_deref(), Some("did you mean `tool`?"));
+    let own = Linter::default().with_type("toool");
+    assert_eq!(own.lint(&pipeline(&format!("{FRAME} a [type=toool]"))), []);
+}
+
+#[test]
+fn fidelity_valid() {
+    check("a [fidelity=fulll]", "fidelity_valid", Severity::Warning, Some("a"), None);
+    check(
+        "a a -> exit [fidelity=\"summary:huge\"]",
+        "fidelity_valid",
+        Severity::Warning,
+        None,
+        Some(("a", "exit")),
+    );
+    assert_eq!(only("a default_fidelity=some").rule, "fidelity_valid");
+    for mode in ["full", "truncate", "compact", "summary:low", "summary:medium", "summary:high"] {
+        assert_eq!(found(&format!("a [fidelity={mode}]")), []);
+    }
+}
+
+#[test]
+fn retry_target_exists() {
+    check("a [retry_target=nobody]", "retry_target_exists", Severity::Warning, Some("a"), None);
+    check("a [fallback_retry_target=nobody]", "retry_target_exists", Severity::Warning, Some("a"), None);
+    assert_eq!(only("a graph [retry_target=nobody]").rule, "retry_target_exists");
+}
+
+#[test]
+fn goal_gate_has_retry() {
+    check("a [goal_gate=true]", "goal_gate_has_retry", Severity::Warning, Some("a"), None);
+    assert_eq!(found("a [goal_gate=true, retry_target=a]"), []);
+    assert_eq!(found("a [goal_gate=true] graph [retry_target=a]"), []);
+}
+
+#[test]
+fn prompt_on_llm_nodes() {
+    check("a b [prompt=\"\"] a -> b -> exit", "prompt_on_llm_nodes", Severity::Warning, Some("b"), None);
+    assert_eq!(found("a b [prompt=\"\", label=\"Work\"] a -> b -> exit"), []);
+    assert_eq!(found("a b [prompt=\"\", shape=diamond] a -> b -> exit"), []);
+}
+
+#[test]
+fn exit_reachable() {
+    check("a b a -> b", "exit_reachable", Severity::Warning, Some("b"), None);
+}
+
+#[test]
+fn unique_names() {
+    check("a a [x=1]", "unique_names", Severity::Warning, Some("a"), None);
+}
+
+#[test]
+fn unused_variables() {
+    check("a [prompt=\"use $language\"]", "unused_variables", Severity::Warning, Some("a"), None);
+    assert_eq!(found("a [prompt=\"costs $5 and $goal\"] goal=\"ship\""), []);
+}
+
+#[test]
+fn high_retry_count() {
+    check("a [max_retries=6]", "high_retry_count", Severity::Info, Some("a"), None);
+    assert_eq!(found("a [max_retries=5]"), []);
+}
+
+#[test]
+fn attribute_type() {
+    check("a [max_retries=\"many\"]", "attribute_type", Severity::Error, Some("a"), None);
+    check("a [timeout=900]", "attribute_type", Severity::Error, Some("a"), None);
+    check("a [retry_policy=never]", "attribute_type", Severity::Error, Some("a"), None);
+    check("a a -> exit [weight=heavy]", "attribute_type", Severity::Error, None, Some(("a", "exit")));
+    assert_eq!(found("a [timeout=\"900s\", goal_gate=\"false\", max_retries=\"3\"]"), []);
+}
+
+#[test]
+fn errors_come_first_and_keep_a_pipeline_from_running() {
+    let linter = Linter::default();
+    let bad = pipeline(&format!("{FRAME} a [max_retries=9, goal_gate=true] exit -> a"));
+    let error = linter.check(&bad).unwrap_err();
+    let severities: Vec<_> = error.diagnostics().iter().map(|found| found.severity).collect();
+    assert_eq!(severities, [Severity::Error, Severity::Warning, Severity::Info]);
+    let error = ferrata_core::Error::from(error);
+    assert_eq!(error.kind(), ferrata_core::ErrorKind::Invalid);
+    assert!(error.to_string().starts_with("dot.lint: error[exit_no_outgoing]: edge exit -> a: "), "{error}");
+    assert_eq!(linter.check(&pipeline(&format!("{FRAME} a [max_retries=9]"))).unwrap().len(), 1);
+}
+
+#[test]
+fn custom_rules_follow_the_built_in_ones() {
+    struct NoLabels;
+    impl LintRule for NoLabels {
+        fn check(&self, view: &View<'_>, found: &mut Vec<Diagnostic>) {
+            assert!(found.iter().any(|one| one.rule == "high_retry_count"), "built-in rules come first");
+            let labelled = view.nodes().filter(|(_, node)| node.attributes.is_own("label"));
+            found.extend(labelled.map(|(_, node)| {
+                Diagnostic::new("no_labels", Severity::Warning, "has a label").at_node(node).fix("remove it")
+            }));
+        }
+    }
+    let linter = Linter::default().with_rule(NoLabels);
+    let found = linter.lint(&pipeline(&format!("{FRAME} a [label=A, max_retries=7]")));
+    assert_eq!(found.iter().map(|one| &*one.rule).collect::<Vec<_>>(), ["no_labels", "high_retry_count"]);
+}
+
+#[test]
+fn a_report_shows_the_place() {
+    let source = b"digraph G {\n  start\n  exit\n  start -> exit\n  a [prompt=x]\n  a -> exit\n}";
+    let found = Linter::default().lint(&Pipeline::parse(source).unwrap());
+    assert_eq!(
+        found[0].report("p.dot", source),
+        "error[reachability]: `a` cannot be reached from the start\n --> p.dot:5:3\n  |\n5 |   a [prompt=x]\n  |   ^\n\
+         help: lead an edge to it, or remove it\n"
+    );
+}

@@ -1,0 +1,112 @@
+//! Section 1.3: edge selection, tier by tier.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use ferrata_dot::condition::{Condition, Facts};
+use ferrata_dot::outcome::{StageOutcome, Status};
+use ferrata_dot::select::{Candidate, Reason, normal_label, select};
+use proptest::prelude::*;
+
+fn edge(to: &str, label: &str, condition: &str, weight: i64) -> Candidate {
+    Candidate { to: to.into(), label: label.into(), condition: Condition::parse(condition).unwrap(), weight }
+}
+
+/// The target and reason of what is chosen after a success.
+fn chosen(edges: &[Candidate], outcome: &StageOutcome) -> Option<(String, Reason)> {
+    let facts = Facts::new(outcome.status.as_str(), &outcome.preferred_label, &|_| None);
+    select(edges, outcome, &facts).map(|choice| (edges[choice.edge].to.clone(), choice.reason))
+}
+
+#[track_caller]
+fn check(edges: &[Candidate], outcome: &StageOutcome, to: &str, reason: Reason) {
+    assert_eq!(chosen(edges, outcome), Some((to.to_owned(), reason)));
+}
+
+#[test]
+fn tier_1_takes_a_condition_that_holds_before_anything_else() {
+    let edges = [
+        edge("heavy", "yes", "", 100),
+        edge("b", "", "outcome=success", 0),
+        edge("c", "", "outcome=fail", 9),
+    ];
+    check(&edges, &StageOutcome::success().prefer("yes").suggest("heavy"), "b", Reason::Condition);
+}
+
+#[test]
+fn tier_1_breaks_ties_by_weight_then_by_name() {
+    let holds = "outcome=success";
+    let edges = [edge("z", "", holds, 1), edge("b", "", holds, 5), edge("a", "", holds, 5)];
+    check(&edges, &StageOutcome::success(), "a", Reason::Condition);
+}
+
+#[test]
+fn tier_2_takes_the_first_free_edge_with_the_preferred_label() {
+    let edges = [
+        edge("conditional", "Fix", "outcome=fail", 0),
+        edge("b", "[F] fix ", "", 0),
+        edge("c", "Fix", "", 50),
+    ];
+    check(&edges, &StageOutcome::success().prefer(" FIX").suggest("c"), "b", Reason::PreferredLabel);
+}
+
+#[test]
+fn tier_3_takes_the_first_suggested_node_with_a_free_edge() {
+    let edges = [edge("a", "", "outcome=fail", 0), edge("b", "", "", 9), edge("c", "", "", 0)];
+    let outcome =
+        StageOutcome::success().prefer("nothing").suggest("nobody").suggest("a").suggest("c").suggest("b");
+    check(&edges, &outcome, "c", Reason::SuggestedNextId);
+}
+
+#[test]
+fn tier_4_takes_the_heaviest_free_edge() {
+    let edges = [edge("a", "", "", 1), edge("b", "", "", 2), edge("c", "", "outcome=fail", 3)];
+    check(&edges, &StageOutcome::success(), "b", Reason::Weight);
+}
+
+#[test]
+fn tier_5_takes_the_first_target_by_name() {
+    let edges = [edge("b", "", "", 2), edge("a", "", "", 2), edge("c", "", "", 1)];
+    check(&edges, &StageOutcome::success(), "a", Reason::Lexical);
+}
+
+#[test]
+fn no_edge_is_chosen_if_only_conditions_are_left_that_do_not_hold() {
+    assert_eq!(
+        chosen(&[edge("a", "x", "outcome=fail", 0)], &StageOutcome::success().prefer("x").suggest("a")),
+        None
+    );
+    assert_eq!(chosen(&[], &StageOutcome::success()), None);
+}
+
+#[test]
+fn labels_are_normalised() {
+    for (label, normal) in [
+        ("  Yes ", "yes"),
+        ("[Y] Yes", "yes"),
+        ("Y) Yes", "yes"),
+        ("Y - Yes", "yes"),
+        ("[1] One", "one"),
+        ("Plan - B", "plan - b"),
+        ("(a) b", "(a) b"),
+        ("[Yes] No", "[yes] no"),
+        ("[Y]", "[y]"),
+        ("", ""),
+        ("É) x", "x"),
+    ] {
+        assert_eq!(normal_label(label), normal, "{label}");
+    }
+}
+
+proptest! {
+    /// What is chosen depends on the edges alone and not on their order, unless a label or a suggestion says "the first".
+    #[test]
+    fn the_order_of_edges_does_not_matter_to_weights_and_names(
+        parts in prop::collection::vec(("[a-d]", prop::sample::select(vec!["", "outcome=success", "outcome=fail"]), -2..3_i64), 1..8),
+        seed: u64,
+    ) {
+        let edges: Vec<Candidate> = parts.iter().map(|(to, condition, weight)| edge(to, "", condition, *weight)).collect();
+        let mut shuffled = edges.clone();
+        shuffled.rotate_left((seed % edges.len() as u64).try_into().unwrap());
+        let outcome = StageOutcome::new(Status::Success);
+        prop_assert_eq!(chosen(&edges, &outcome), chosen(&shuffled, &outcome));
+    }
+}

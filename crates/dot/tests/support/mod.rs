@@ -1,0 +1,144 @@
+//! What tests of running pipelines share: a handler that does as its node says, and a run with its path.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use ferrata_core::RunKey;
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page};
+use ferrata_dot::Pipeline;
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
+use ferrata_dot::outcome::{StageOutcome, Status};
+use ferrata_dot::transform::Transforms;
+
+/// Does what the node's attribute `does` says: a word for each attempt, separated by commas, for each visit, separated by
+/// blanks; the last ones for all further attempts and visits. So a node that runs again after a crash does the same again.
+/// Words: `success`, `partial`, `retry`, `fail`, `skipped`, `transient`, `permanent`, `no_status`, `panic`, `hang`;
+/// then after `/` what to set: `label:x`, `next:a+b`, `key:value`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scripted {
+    pub(crate) calls: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+#[async_trait]
+impl Handler for Scripted {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let script = stage.node.attributes.text("does").into_owned();
+        *self.calls.lock().unwrap().entry(stage.node.id().to_owned()).or_default() += 1;
+        let at = |parts: &str, by: char, at: u32| {
+            let parts: Vec<&str> = parts.split(by).filter(|part| !part.is_empty()).collect();
+            let at = usize::try_from(at).unwrap() - 1;
+            parts.get(at).or(parts.last()).copied().unwrap_or("success").to_owned()
+        };
+        let visit = at(&script, ' ', stage.cx.visit().get());
+        let word = at(&visit, ',', stage.cx.attempt());
+        let mut parts = word.split('/');
+        let mut outcome = match parts.next().unwrap_or_default() {
+            "success" => StageOutcome::success(),
+            "partial" => StageOutcome::new(Status::PartialSuccess),
+            "retry" => StageOutcome::new(Status::Retry),
+            "fail" => StageOutcome::fail(format!("{} failed", stage.node.id())),
+            "skipped" => StageOutcome::new(Status::Skipped),
+            "transient" => return Err(HandlerError::transient("the network is away")),
+            "permanent" => return Err(HandlerError::permanent("the key is wrong")),
+            "no_status" => return Err(HandlerError::no_status("nobody said")),
+            "panic" => panic!("oh no"),
+            "hang" => std::future::pending().await,
+            other => panic!("no such word: {other}"),
+        };
+        for part in parts {
+            let (key, value) = part.split_once(':').expect("key:value");
+            outcome = match key {
+                "label" => outcome.prefer(value),
+                "next" => value.split('+').fold(outcome, StageOutcome::suggest),
+                key => outcome.with(key, value),
+            };
+        }
+        Ok(outcome)
+    }
+}
+
+/// A pipeline with a start, an exit and these statements, whose nodes are scripted.
+pub(crate) fn source(statements: &str) -> String {
+    format!(
+        "digraph G {{ start [shape=Mdiamond] exit [shape=Msquare] node [type=scripted, prompt=x, retry_policy=none] {statements} }}"
+    )
+}
+
+pub(crate) fn pipeline(source: &str) -> Pipeline {
+    let mut pipeline =
+        Pipeline::parse(source.as_bytes()).unwrap_or_else(|error| panic!("{}", error.report("test.dot")));
+    Transforms::default().apply(&mut pipeline).unwrap();
+    pipeline
+}
+
+pub(crate) fn registry() -> Registry {
+    Registry::default().with("scripted", Scripted::default())
+}
+
+pub(crate) fn compile(source: &str, registry: Registry) -> Graph<Context> {
+    Compiler::new(registry).compile(&pipeline(source)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// How a run ended.
+pub(crate) struct Ran {
+    /// The nodes in the order in which they ended.
+    pub(crate) path: Vec<String>,
+    pub(crate) outcome: Outcome<Context>,
+}
+
+impl Ran {
+    pub(crate) fn path(&self) -> String {
+        self.path.join(" ")
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        match &self.outcome {
+            Outcome::Completed(context) => context,
+            other => panic!("not completed: {other:?}"),
+        }
+    }
+
+    pub(crate) fn text(&self, key: &str) -> String {
+        self.context()
+            .get_value(key)
+            .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+            .unwrap_or_default()
+    }
+
+    /// Why it failed.
+    pub(crate) fn failure(&self) -> String {
+        match &self.outcome {
+            Outcome::Failed { failure, .. } => failure.message.clone(),
+            other => panic!("not failed: {other:?}"),
+        }
+    }
+}
+
+pub(crate) async fn path_of(store: &MemoryStore, run: &RunKey) -> Vec<String> {
+    let history = store.history(run, Page::first(1000)).await.unwrap();
+    let nodes = history.items.iter().filter(|header| header.kind == ferrata_core::record::RecordKind::Node);
+    let mut nodes: Vec<_> =
+        nodes.map(|header| (header.seq, header.node.as_ref().unwrap().to_string())).collect();
+    nodes.sort();
+    nodes.into_iter().map(|(_, node)| node).collect()
+}
+
+pub(crate) async fn run_with(source: &str, registry: Registry, input: Context) -> Ran {
+    let store = MemoryStore::new();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let graph = compile(source, registry);
+    let run = runtime.start(&graph, input).id("r").await.unwrap();
+    let outcome = run.wait().await.unwrap();
+    let path = path_of(&store, run.run()).await;
+    Ran { path, outcome }
+}
+
+pub(crate) async fn run(statements: &str) -> Ran {
+    run_with(&source(statements), registry(), Context::new()).await
+}
