@@ -7,8 +7,8 @@
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
 //! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
 //!
-//! All but the first take `--store URL`. Here is what they share: opening that store, and waiting for a run that a process has, or
-//! had until it died.
+//! `crash_and_resume`, `approval`, `chat` and `survey` take `--store URL`. Here is what they share: opening that store, and waiting
+//! for a run that a process has, or had until it died.
 
 use std::error::Error;
 use std::sync::Arc;
