@@ -193,11 +193,8 @@ type Done = Result<ExitCode, Box<dyn Error>>;
 /// Opens the store, for one command.
 async fn open(args: &Args, id: &str) -> Result<(Runtime, RunKey), Box<dyn Error>> {
     let url = args.store.as_deref().unwrap_or(STORE);
-    if url.starts_with("memory:") {
-        return Err("a memory store ends with this command; use --store file:FOLDER, or leave it out".into());
-    }
     let key = RunKey::from(RunId::new(id)?);
-    Ok((Runtime::builder_with(ferrata::connect(url)?).build().await?, key))
+    Ok((Runtime::builder_with(ferrata_examples::open(url)?).build().await?, key))
 }
 
 /// Opens the store for a run that must be there.
@@ -211,7 +208,8 @@ async fn open_run(args: &Args, id: &str) -> Result<(Runtime, RunKey, RunStatus),
 
 /// Starting a run that exists finds it again, so this also tells how one has ended.
 async fn start(args: &Args, id: &str) -> Done {
-    let (runtime, _) = open(args, id).await?;
+    let (runtime, key) = open(args, id).await?;
+    ferrata_examples::free(&runtime, &key).await?;
     let run = runtime.start(&graph()?, invoice()).id(id).await?;
     let code = show(args, id, run.wait().await?);
     runtime.shutdown(Duration::ZERO).await?;
@@ -228,6 +226,7 @@ async fn resume(args: &Args, id: &str) -> Done {
         )
         .into());
     }
+    ferrata_examples::free(&runtime, &key).await?;
     let run = runtime.resume(&graph()?, &key).await?;
     let code = show(args, id, run.wait().await?);
     runtime.shutdown(Duration::ZERO).await?;

@@ -103,11 +103,9 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<(String, Strin
 }
 
 async fn chat(name: &str, url: &str) -> Result<(), Box<dyn Error>> {
-    if url.starts_with("memory:") {
-        return Err("a memory store ends with this process; use --store file:FOLDER, or leave it out".into());
-    }
     let key = RunKey::from(RunId::new(name)?);
-    let runtime = Runtime::builder_with(ferrata::connect(url)?).build().await?;
+    let runtime = Runtime::builder_with(ferrata_examples::open(url)?).build().await?;
+    ferrata_examples::free(&runtime, &key).await?;
     let talk = Talk { graph: graph()?, runtime, key };
     let mut seen = 0;
     let mut goes_on = talk.settled().await?;

@@ -6,3 +6,66 @@
 //! - `cargo run --example chat`: a conversation that survives `kill -9`.
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
 //! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
+//!
+//! `crash_and_resume`, `approval`, `chat` and `survey` take `--store URL`. Here is what they share: opening that store, and waiting
+//! for a run that a process has, or had until it died.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata::{CheckpointStore, Clock, RunKey, RunStatus, Runtime, SystemClock};
+
+/// What may follow `--store`.
+pub const STORES: &str = "\
+file:FOLDER, file:///FOLDER, postgres://USER:PASSWORD@HOST/DATABASE, redis://HOST, redis-cluster://HOST:PORT,HOST:PORT \
+or s3://BUCKET/PREFIX";
+
+/// How often a run that another process has is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Opens the store that `--store` names.
+///
+/// # Errors
+///
+/// If the URL names none, or one that ends with this process; the message says what to type.
+pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Box<dyn Error>> {
+    if url.starts_with("memory:") {
+        return Err("a memory store ends with this process; use --store file:FOLDER, or leave it out".into());
+    }
+    // The URL may hold a password: only its errors are shown, which do not.
+    ferrata::connect(url)
+        .map_err(|error| format!("--store: {error}\ntype --store with one of {STORES}").into())
+}
+
+/// Waits as long as a run that is to go on is in the hands of another process.
+///
+/// A process that was killed counts as alive for some seconds where the store cannot see that it died, 15 unless
+/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl) says otherwise. Nobody is hurt by taking the run from it
+/// earlier, with [`take_over`](ferrata::runtime::ResumeRequest::take_over); but from one that lives, work would be taken.
+///
+/// # Errors
+///
+/// As [`Runtime::head`].
+///
+/// # Cancel safety
+///
+/// Cancel safe: it only looks.
+pub async fn free(runtime: &Runtime, run: &RunKey) -> ferrata::Result<()> {
+    let (clock, mut told) = (SystemClock::new(), false);
+    while let Some(head) = runtime.head(run).await?
+        && head.status == RunStatus::InProgress
+        && head.owner_alive
+        && head.owner != Some(runtime.executor())
+    {
+        if !told {
+            #[expect(clippy::print_stderr, reason = "whoever waits must know for what")]
+            {
+                eprintln!("another process is at work on `{}`, or was seconds ago; waiting for it", run.run);
+            }
+            told = true;
+        }
+        clock.sleep(LOOK).await;
+    }
+    Ok(())
+}

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub(crate) const USAGE: &str = "\
-usage: survey [DIR] [--id ID] [--store DIR] [--out FILE]
+usage: survey [DIR] [--id ID] [--store URL] [--out FILE]
 
   DIR          the directory to survey (default: .)
   --id ID      the run; the same id goes on where it was stopped (default: made of the directory)
-  --store DIR  where runs are recorded (default: ./.ferrata)
+  --store URL  where runs are recorded (default: file:.ferrata)
   --out FILE   where the report goes (default: report.md)";
 
 /// What the command line says, with what it leaves out filled in.
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Without links, so that it names the same directory wherever it is given.
     pub(crate) dir: String,
     pub(crate) id: String,
-    pub(crate) store: PathBuf,
+    pub(crate) store: String,
     pub(crate) out: String,
     /// As they were given.
     given: Vec<String>,
@@ -48,7 +48,7 @@ impl Args {
         let dir = directory(Path::new(dir.as_deref().unwrap_or(".")))?;
         let id = id.unwrap_or_else(|| format!("survey-{}", &blake3::hash(dir.as_bytes()).to_hex()[..16]));
         let out = file(Path::new(out.as_deref().unwrap_or("report.md")))?;
-        let store = PathBuf::from(store.as_deref().unwrap_or(".ferrata"));
+        let store = store.unwrap_or_else(|| "file:.ferrata".to_owned());
         Ok(Some(Self { dir, id, store, out, given }))
     }
 

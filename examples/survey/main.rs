@@ -1,7 +1,7 @@
 //! Surveys a directory: measures every file, finds the largest and the duplicates, and writes a report.
 //!
 //! ```text
-//! cargo run --release --example survey -- [DIR] [--id ID] [--store DIR] [--out FILE]
+//! cargo run --release --example survey -- [DIR] [--id ID] [--store URL] [--out FILE]
 //! ```
 //!
 //! Kill it at any moment, with `kill -9` too, and start it again: it goes on, and measures only what was not yet recorded.
@@ -17,14 +17,14 @@ mod report;
 
 use std::error::Error;
 use std::future::ready;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::prelude::*;
 use ferrata::runtime::Events;
-use ferrata::{ErrorKind, FsStore, RunId, RunKey, RunStatus};
+use ferrata::{ErrorKind, RunId, RunKey, RunStatus};
 
 use crate::args::{Args, USAGE};
 use crate::graph::{Files, LeftOut, Survey};
@@ -64,10 +64,16 @@ async fn main() -> ExitCode {
 }
 
 async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    std::fs::create_dir_all(&args.store)?;
-    let left_out = LeftOut(vec![args.store.canonicalize()?, PathBuf::from(&args.out)]);
+    let store = ferrata_examples::open(&args.store)?;
+    let mut left_out = LeftOut(vec![PathBuf::from(&args.out)]);
+    if let Some(folder) = args.store.strip_prefix("file:") {
+        // What this process writes into a store of files is no part of what it measures.
+        let folder = folder.strip_prefix("//").unwrap_or(folder);
+        std::fs::create_dir_all(folder)?;
+        left_out.0.push(Path::new(folder).canonicalize()?);
+    }
     let files = Arc::new(Files::default());
-    let runtime = Runtime::builder(FsStore::open(&args.store)?)
+    let runtime = Runtime::builder_with(store)
         .max_body(MAX_BODY)
         .resource(left_out)
         .resource(Arc::clone(&files))
@@ -75,6 +81,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         .await?;
 
     let key = RunKey::from(RunId::new(&args.id)?);
+    ferrata_examples::free(&runtime, &key).await?;
     let before = runtime.head(&key).await?;
     if before.as_ref().is_some_and(|head| head.status == RunStatus::Failed) {
         eprintln!("the survey failed before; trying again from where it stopped");

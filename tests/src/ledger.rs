@@ -1,12 +1,14 @@
-//! A program to be killed: drives one run on the store in files, and writes every effect to a ledger outside of the store.
+//! A program to be killed: drives one run on any store, and writes every effect to a ledger outside of the store.
 //!
-//! `ledger FOLDER LEDGER RUN` starts the run or goes on with it, answers from the ledger what became of work that must not be
-//! repeated, and prints `completed` and the final state when the run has completed, or `held` when another process has it.
+//! `ledger STORE LEDGER RUN TTL` starts the run in the store of that URL or goes on with it, answers from the ledger what became
+//! of work that must not be repeated, and prints `completed` and the final state when the run has completed, or `held` when
+//! another process has it. After its death it counts as alive for `TTL` milliseconds.
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::NodeContext;
@@ -14,7 +16,6 @@ use ferrata_core::record::Resolution;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer};
 use ferrata_core::{Clock, ErrorKind, RunKey, SystemClock};
-use ferrata_store_fs::FsStore;
 
 /// Where effects are written: one line each, in one write, on the disk before the node returns.
 struct Ledger(PathBuf);
@@ -38,7 +39,7 @@ async fn work(
 ) -> Result<ferrata_core::state::ContextUpdate, ferrata_core::node::NodeError> {
     cx.resource::<Ledger>().write(&cx)?;
     // Between an effect and its record lies the moment that matters: make it long enough to be killed in.
-    SystemClock::new().sleep(std::time::Duration::from_millis(2)).await;
+    SystemClock::new().sleep(Duration::from_millis(2)).await;
     Ok(Context::update().reduce("path", vec![format!("{}@{}", cx.node(), cx.visit())]))
 }
 
@@ -53,7 +54,7 @@ async fn flaky(
 }
 
 fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
-    let retry = RetryPolicy::none().with_attempts(3).with_delay(std::time::Duration::from_millis(1));
+    let retry = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(1));
     Ok(Graph::<Context>::builder("ledger")
         .channel("path", Reducer::Append)
         .node("read", work)
@@ -85,10 +86,14 @@ fn graph() -> Result<Graph<Context>, Box<dyn Error>> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [folder, ledger, run] = &*arguments else {
-        return Err("usage: ledger FOLDER LEDGER RUN".into());
+    let [store, ledger, run, ttl] = &*arguments else {
+        return Err("usage: ledger STORE LEDGER RUN TTL".into());
     };
-    let runtime = Runtime::builder(FsStore::open(folder)?).resource(Ledger(ledger.into())).build().await?;
+    let runtime = Runtime::builder_with(ferrata::connect(store)?)
+        .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
+        .resource(Ledger(ledger.into()))
+        .build()
+        .await?;
     let graph = graph()?;
     let ledger = Ledger(ledger.into());
     let key = RunKey::try_from(run.as_str())?;

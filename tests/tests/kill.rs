@@ -1,27 +1,37 @@
-//! `kill -9` at random moments, judged by a ledger outside of the store; and two processes on one run.
+//! `kill -9` at random moments, judged by a ledger outside of the store; and two processes on one run. On every store.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ferrata_core::record::RecordKind;
 use ferrata_core::store::{CheckpointStore, Order, Page};
 use ferrata_core::{Clock, RunKey, SystemClock};
-use ferrata_store_fs::FsStore;
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
 
-/// How often the process is killed in one run of the test.
+/// How often the process is killed in one run of the test, on a disk of this machine and on a server.
 const KILLS: u32 = 50;
+const KILLS_ON_SERVER: u32 = 12;
+
+/// For how long a killed process counts as alive, where the store cannot know better: what the test then waits for.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// For how long one does that nobody kills: longer than it can be held up on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
 
 /// The variable that holds the seed to repeat.
 const SEED: &str = "FERRATA_KILL_SEED";
 
 fn seed() -> u64 {
     let seed = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
-    seed.unwrap_or_else(|| RandomState::new().build_hasher().finish())
+    let seed = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    println!("seed {seed}; repeat with {SEED}={seed} cargo test -p ferrata-tests --test kill");
+    seed
 }
 
 /// SplitMix64.
@@ -33,10 +43,65 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn spawn(folder: &Path, run: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
-    command.arg(folder.join("store")).arg(folder.join("ledger")).arg(run);
-    command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
+/// One ledger, and the processes that write to it.
+struct Crew<'a> {
+    space: &'a Space,
+    /// The store, as this process sees it.
+    store: &'a dyn CheckpointStore,
+    run: String,
+}
+
+impl Crew<'_> {
+    fn ledger(&self) -> PathBuf {
+        self.space.folder().join(format!("ledger-{}", self.run))
+    }
+
+    fn spawn(&self, ttl: Duration) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ledger"));
+        command.arg(self.space.url()).arg(self.ledger()).arg(&self.run).arg(ttl.as_millis().to_string());
+        command.envs(self.space.environment());
+        command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.ledger()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn key(&self) -> RunKey {
+        RunKey::try_from(self.run.as_str()).unwrap()
+    }
+
+    /// Kills a process with SIGKILL, and waits until the store counts it as dead.
+    async fn kill(&self, mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let clock = SystemClock::new();
+        let deadline = clock.monotonic() + LONG;
+        while self.store.head(&self.key()).await.unwrap().is_some_and(|head| head.owner_alive) {
+            assert!(clock.monotonic() < deadline, "{}: a dead process still counts as alive", self.run);
+            clock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// What the log says has ended, as `node visit`.
+    async fn recorded(&self) -> HashSet<String> {
+        let mut ended = HashSet::new();
+        let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+        if self.store.head(&self.key()).await.unwrap().is_none() {
+            return ended;
+        }
+        loop {
+            let headers = self.store.history(&self.key(), page.clone()).await.unwrap();
+            for header in headers.items.into_iter().filter(|header| header.kind == RecordKind::Node) {
+                ended.insert(format!("{} {}", header.node.unwrap(), header.visit.unwrap()));
+            }
+            match headers.next {
+                Some(cursor) => page = page.with_cursor(cursor),
+                None => return ended,
+            }
+        }
+    }
 }
 
 fn finish(child: Child) -> String {
@@ -45,70 +110,53 @@ fn finish(child: Child) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn ledger(folder: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(folder.join("ledger")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+/// Whether a node's work must never be repeated.
+fn is_external(activation: &str) -> bool {
+    activation.starts_with("pay ") || activation.starts_with("last ")
 }
 
-/// What the log says has ended, as `node visit`.
-async fn recorded(folder: &Path, run: &str) -> HashSet<String> {
-    let store = FsStore::open(folder.join("store")).unwrap();
-    let key = RunKey::try_from(run).unwrap();
-    let mut ended = HashSet::new();
-    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
-    if store.head(&key).await.unwrap().is_none() {
-        return ended;
-    }
-    loop {
-        let headers = store.history(&key, page.clone()).await.unwrap();
-        for header in headers.items.into_iter().filter(|header| header.kind == RecordKind::Node) {
-            ended.insert(format!("{} {}", header.node.unwrap(), header.visit.unwrap()));
-        }
-        match headers.next {
-            Some(cursor) => page = page.with_cursor(cursor),
-            None => return ended,
-        }
-    }
-}
-
-#[tokio::test]
-async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
-    let seed = seed();
-    println!("seed {seed}; repeat with {SEED}={seed} cargo test -p ferrata-tests --test kill");
-    let mut random = seed;
-    let calm = tempfile::tempdir().unwrap();
-    // How long a calm run takes here and now: kills fall into that time, however slow the machine is.
+/// Lets a run come to its end. Returns the end, and how long it takes here and now in microseconds: kills fall into that time,
+/// however slow machine and store are.
+fn calm(space: &Space, store: &dyn CheckpointStore) -> (String, u64) {
     let clock = SystemClock::new();
-    let wanted = finish(spawn(calm.path(), "r"));
-    let calm_micros = u64::try_from(clock.monotonic().as_micros()).unwrap();
+    let wanted = finish(Crew { space, store, run: "calm".to_owned() }.spawn(LONG));
     assert!(wanted.starts_with("completed again@1"), "{wanted}");
+    (wanted, u64::try_from(clock.monotonic().as_micros()).unwrap())
+}
 
-    let folder = tempfile::tempdir().unwrap();
+async fn is_killed(service: Option<Service>, kills: u32) {
+    let seed = seed();
+    Space::within(service, async |space| kill_again_and_again(space, seed, kills).await).await;
+}
+
+async fn kill_again_and_again(space: &Space, seed: u64, all: u32) {
+    let mut random = seed;
+    let store = &*space.open();
+    let (wanted, calm_micros) = calm(space, store);
     let (mut kills, mut runs, mut killed_at_work) = (0, 0, 0);
-    while kills < KILLS {
-        let run = format!("r{runs}");
+    while kills < all {
+        let crew = Crew { space, store, run: format!("r{runs}") };
+        let run = &crew.run;
         runs += 1;
-        let _ = std::fs::remove_file(folder.path().join("ledger"));
         // What was recorded at each kill, and how long the ledger was.
         let mut before: Vec<(HashSet<String>, usize)> = Vec::new();
         let result = loop {
-            let mut child = spawn(folder.path(), &run);
-            if kills >= KILLS {
+            let mut child = crew.spawn(SHORT);
+            if kills >= all {
                 break finish(child);
             }
             std::thread::park_timeout(Duration::from_micros(next(&mut random) % calm_micros));
             if child.try_wait().unwrap().is_some() {
                 break finish(child);
             }
-            child.kill().unwrap();
-            child.wait().unwrap();
+            crew.kill(child).await;
             kills += 1;
-            let lines = ledger(folder.path());
+            let lines = crew.lines();
             killed_at_work += u32::from(!lines.is_empty());
-            before.push((recorded(folder.path(), &run).await, lines.len()));
+            before.push((crew.recorded().await, lines.len()));
         };
         assert_eq!(result, wanted, "seed {seed}, {run}: the end differs from that of a calm run");
-        let lines = ledger(folder.path());
+        let lines = crew.lines();
         let mut keys: HashMap<&str, &str> = HashMap::new();
         let mut seen: HashSet<&str> = HashSet::new();
         for (at, line) in lines.iter().enumerate() {
@@ -123,33 +171,67 @@ async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise
                 "seed {seed}, {run}: another key for `{activation}`"
             );
             let first = seen.insert(activation);
-            let external = activation.starts_with("pay ") || activation.starts_with("last ");
-            assert!(first || !external, "seed {seed}, {run}: `{activation}` must not be repeated and was");
+            assert!(
+                first || !is_external(activation),
+                "seed {seed}, {run}: `{activation}` must not be repeated and was"
+            );
         }
     }
-    assert!(killed_at_work > KILLS / 10, "seed {seed}: nearly every kill came before there was any work");
+    println!(
+        "{kills} kills in {runs} runs, {killed_at_work} of them at work; a calm run took {calm_micros} µs"
+    );
+    assert!(killed_at_work > all / 10, "seed {seed}: nearly every kill came before there was any work");
 }
 
-#[tokio::test]
-async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
-    for round in 0..10 {
-        let folder = tempfile::tempdir().unwrap();
-        let mut random = round;
-        let mut first = spawn(folder.path(), "r");
-        std::thread::park_timeout(Duration::from_micros(next(&mut random) % 20_000));
-        first.kill().unwrap();
-        first.wait().unwrap();
-        let (a, b) = (spawn(folder.path(), "r"), spawn(folder.path(), "r"));
+async fn meet(service: Option<Service>, rounds: u32) {
+    let seed = seed();
+    Space::within(service, async |space| meet_again_and_again(space, seed, rounds).await).await;
+}
+
+async fn meet_again_and_again(space: &Space, seed: u64, rounds: u32) {
+    let mut random = seed;
+    let store = &*space.open();
+    let (wanted, calm_micros) = calm(space, store);
+    for round in 0..rounds {
+        let crew = Crew { space, store, run: format!("r{round}") };
+        let first = crew.spawn(SHORT);
+        std::thread::park_timeout(Duration::from_micros(next(&mut random) % calm_micros));
+        crew.kill(first).await;
+        let (a, b) = (crew.spawn(LONG), crew.spawn(LONG));
         let mut results = [finish(a), finish(b)];
         results.sort();
-        assert!(results[0].starts_with("completed"), "{results:?}");
-        assert!(results[1] == "held" || results[1] == results[0], "{results:?}");
-        let lines = ledger(folder.path());
-        let external = lines.iter().filter(|line| line.starts_with("pay ") || line.starts_with("last "));
+        assert_eq!(results[0], wanted, "seed {seed}, round {round}: {results:?}");
+        assert!(results[1] == "held" || results[1] == wanted, "seed {seed}, round {round}: {results:?}");
+        let lines = crew.lines();
         let mut seen = HashSet::new();
         assert!(
-            external.clone().all(|line| seen.insert(line)),
-            "an effect that must not be repeated was: {lines:?}"
+            lines.iter().filter(|line| is_external(line)).all(|line| seen.insert(line)),
+            "seed {seed}, round {round}: an effect that must not be repeated was: {lines:?}"
         );
     }
 }
+
+/// The tests of a store.
+macro_rules! on {
+    ($store:ident, $service:expr, $kills:expr, $rounds:expr) => {
+        mod $store {
+            use super::*;
+
+            #[tokio::test]
+            async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+                is_killed($service, $kills).await;
+            }
+
+            #[tokio::test]
+            async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
+                meet($service, $rounds).await;
+            }
+        }
+    };
+}
+
+on!(files, None, KILLS, 10);
+on!(postgres, Some(Service::Postgres), KILLS_ON_SERVER, 3);
+on!(redis, Some(Service::Redis), KILLS_ON_SERVER, 3);
+on!(redis_cluster, Some(Service::RedisCluster), KILLS_ON_SERVER, 3);
+on!(s3, Some(Service::S3), KILLS_ON_SERVER, 3);

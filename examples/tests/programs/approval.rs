@@ -1,10 +1,14 @@
 //! The approval: each command is a process of its own, and none needs another to be alive.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ferrata::store::Page;
 use ferrata::{CheckpointStore, FsStore, RunKey};
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
 
 use crate::support::{ended, program};
 
@@ -140,6 +144,60 @@ async fn a_wrong_answer_says_what_to_type_and_leaves_the_run_as_it_was() {
     assert!(over.code == 1 && over.err.contains("the run is completed"), "{over:?}");
     let shown = typed(dir, over.next()[0]);
     assert!(shown.code == 0 && shown.out.contains("paid 120 EUR"), "{shown:?}");
+}
+
+/// Kills a command with SIGKILL as soon as it says this. Returns false if it had ended before the signal came.
+fn killed_when_it_says(command: &mut Command, what: &str) -> bool {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().ends_with(what)), "it never said {what:?}");
+    child.kill().unwrap();
+    child.wait().unwrap().signal() == Some(9)
+}
+
+/// Kills who asks while it checks, and who pays while it pays; each is typed again, until both kills have hit in one run.
+pub(crate) async fn is_killed_on(service: Service) {
+    Space::within(Some(service), async |space| {
+        for number in 0..10 {
+            if is_paid_once(space, &format!("inv-{number}")).await {
+                return;
+            }
+        }
+        panic!("every process had ended before it could be killed");
+    })
+    .await;
+}
+
+/// Returns whether both kills have hit.
+async fn is_paid_once(space: &Space, id: &str) -> bool {
+    let approval = |words: &[&str]| {
+        let mut command = Command::new(program("approval"));
+        command.args(words).args(["--store", space.url()]).envs(space.environment());
+        command.env_remove("CARGO").current_dir(space.folder());
+        command
+    };
+    let typed = |words: &[&str]| run(&mut approval(words), space.folder());
+
+    let asker = killed_when_it_says(&mut approval(&["start", id]), "checks the invoice");
+    let asked = typed(&["start", id]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert!(asked.out.contains(&format!("{id} asks approve@1:gate: pay 120 EUR to ACME?")), "{asked:?}");
+    assert!(asked.next()[0].contains(" --store "), "{asked:?}");
+    let answered = typed(&["approve", id, "--by", "ann"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    assert!(answered.out.starts_with(&format!("{id}: accepted with 120\n")), "{answered:?}");
+
+    let payer = killed_when_it_says(&mut approval(&["resume", id]), "pays");
+    // It shows the end, also if the dead process had come to it.
+    let paid = typed(&["start", id]);
+    assert_eq!(paid.code, 0, "{paid:?}");
+    assert!(paid.out.contains(&format!("{id}: paid 120 EUR to ACME by process")), "{paid:?}");
+    assert_eq!(paid.process("checks the invoice"), None, "what is recorded is not done again");
+    let again = typed(&["start", id]);
+    assert_eq!((again.code, again.out.lines().next()), (0, paid.out.lines().last()));
+    let log = ended(&*space.open(), id).await;
+    assert!(log.len() == 4 && log.values().all(|times| *times == 1), "{log:?}");
+    asker && payer
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use ferrata::FsStore;
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
 
 use crate::support::{Chance, ended, program};
 
@@ -25,14 +27,18 @@ struct Chat {
 
 impl Chat {
     fn start(dir: &Path, name: &str) -> Self {
-        let mut child = Command::new(program("chat"))
-            .arg(name)
-            .current_dir(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(Command::new(program("chat")).arg(name).current_dir(dir))
+    }
+
+    fn start_in(space: &Space, name: &str) -> Self {
+        let mut command = Command::new(program("chat"));
+        command.args([name, "--store", space.url()]).envs(space.environment());
+        Self::run(command.current_dir(space.folder()))
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, said) = channel();
         std::thread::spawn(move || {
@@ -202,6 +208,42 @@ impl Ledger {
         let before = Self { typed: self.typed[..first].to_vec(), answers: self.answers.clone() };
         before.check(shown, context);
     }
+}
+
+/// Kills it in the middle of what it is told, and compares what the next process shows with what it had said.
+pub(crate) async fn is_killed_on(service: Service) {
+    Space::within(Some(service), async |space| {
+        let mut ledger = Ledger::default();
+        let mut chat = Chat::start_in(space, "ann");
+        ledger.typed.extend((0..LINES).map(|n| (format!("line {n} of many words"), false)));
+        for (line, _) in &ledger.typed {
+            chat.say(&format!("{line}\n"));
+        }
+        // The fourth line is noted and perhaps not yet answered.
+        let mut said = Vec::new();
+        while said.iter().filter(|line| *line == "noted").count() < 4 {
+            said.push(chat.said.recv_timeout(PATIENCE).expect("the program says something"));
+        }
+        said.extend(chat.kill());
+        ledger.hear(0, &said);
+        let noted = ledger.typed.iter().filter(|(_, noted)| *noted).count();
+        assert!((4..=ledger.typed.len()).contains(&noted), "{said:?}");
+
+        let mut last = Chat::start_in(space, "ann");
+        last.say("/quit\n");
+        let (code, said, errors) = last.finish();
+        assert_eq!(code, 0, "{errors}");
+        let begin = said.iter().position(|line| line == "noted").unwrap();
+        ledger.check(&said[..begin], "the second start");
+        let total = turns(&said[..begin]).len();
+        assert!((noted..=noted + 1).contains(&total), "{noted} noted: {said:?}");
+        assert_eq!(said.last().unwrap(), &format!("ended after {total} messages"));
+        let log = ended(&*space.open(), "ann").await;
+        let twice: Vec<_> = log.iter().filter(|(_, times)| **times != 1).collect();
+        assert!(twice.is_empty(), "ended more than once: {twice:?}");
+        assert_eq!(log.len(), total + 2);
+    })
+    .await;
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 mod approval;
 mod chat;
+mod crash;
+mod stores;
 mod support;
 mod survey;
 mod time_travel;

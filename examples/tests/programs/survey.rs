@@ -5,16 +5,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use ferrata::FsStore;
+use ferrata::{CheckpointStore, Clock as _, FsStore, RunKey, SystemClock};
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
 
 use crate::support::{Chance, ended, program};
 
 const FILES: usize = 300;
 const KILLS: usize = 12;
+
+/// How long it may take, on a busy machine and a slow store, which may have to see that the one before it is dead.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the files and returns what a report of them must say.
 fn make_files(dir: &Path, chance: &mut Chance) -> Vec<String> {
@@ -84,24 +89,31 @@ fn said(report: &Path) -> Vec<String> {
 struct Survey<'a> {
     program: PathBuf,
     dir: &'a Path,
-    store: &'a Path,
+    /// Its URL.
+    store: String,
+    environment: Vec<(&'static str, String)>,
     out: PathBuf,
     id: String,
 }
 
 impl Survey<'_> {
-    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
-    fn run(&self, limit: Option<Duration>) -> Option<String> {
-        let mut child = Command::new(&self.program)
+    fn spawn(&self) -> Child {
+        Command::new(&self.program)
             .arg(self.dir)
             .args(["--id", &self.id, "--store"])
-            .arg(self.store)
+            .arg(&self.store)
             .arg("--out")
             .arg(&self.out)
+            .envs(self.environment.iter().cloned())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Runs the program, and kills it after `limit`; returns what it said if it came to its end before.
+    fn run(&self, limit: Option<Duration>) -> Option<String> {
+        let mut child = self.spawn();
         let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (ended, end) = mpsc::channel();
         let reader = std::thread::spawn(move || {
@@ -116,7 +128,7 @@ impl Survey<'_> {
             stderr.read_to_string(&mut text).unwrap();
             text
         });
-        let limit = limit.unwrap_or(Duration::from_secs(20));
+        let limit = limit.unwrap_or(PATIENCE);
         let killed = end.recv_timeout(limit).is_err();
         if killed {
             // SIGKILL: nothing of the program runs after it.
@@ -129,8 +141,8 @@ impl Survey<'_> {
     }
 
     /// Returns how often each activation ended, by the log.
-    async fn log(&self) -> HashMap<(String, u64), u32> {
-        ended(&FsStore::open(self.store).unwrap(), &self.id).await
+    async fn log(&self, store: &dyn CheckpointStore) -> HashMap<(String, u64), u32> {
+        ended(store, &self.id).await
     }
 }
 
@@ -143,7 +155,8 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
     let survey = |round: usize| Survey {
         program: program("survey"),
         dir: &dir,
-        store: &store,
+        store: format!("file:{}", store.display()),
+        environment: Vec::new(),
         out: temp.path().join(format!("report-{round}.md")),
         id: format!("round-{round}"),
     };
@@ -160,7 +173,7 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
         round += 1;
         let survey = survey(round);
         let summary = loop {
-            let recorded = survey.log().await;
+            let recorded = survey.log(&FsStore::open(&store).unwrap()).await;
             in_the_middle += usize::from(!recorded.is_empty());
             let limit = (kills < KILLS).then(|| Duration::from_micros(chance.below(takes)));
             if let Some(summary) = survey.run(limit) {
@@ -168,7 +181,7 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
             }
             kills += 1;
             // Killed after the end of the run, and before it could say so.
-            if survey.log().await.len() == FILES + 3 {
+            if survey.log(&FsStore::open(&store).unwrap()).await.len() == FILES + 3 {
                 break (String::new(), FILES + 3);
             }
         };
@@ -178,13 +191,72 @@ async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
             assert!(summary.contains(&line), "no \"{line}\" in:\n{summary}");
         }
         assert_eq!(said(&survey.out), wanted, "round {round}");
-        let ended = survey.log().await;
-        let measured = ended.keys().filter(|(node, _)| node == "measure").count();
-        assert_eq!((measured, ended.len()), (FILES, FILES + 3), "round {round}");
-        let twice: Vec<_> = ended.iter().filter(|(_, times)| **times != 1).collect();
-        assert!(twice.is_empty(), "round {round}: ended more than once: {twice:?}");
+        each_file_once(&survey.log(&FsStore::open(&store).unwrap()).await, round);
     }
     println!("{kills} kills in {round} rounds; {in_the_middle} starts found something recorded");
+}
+
+fn each_file_once(ended: &HashMap<(String, u64), u32>, round: usize) {
+    let measured = ended.keys().filter(|(node, _)| node == "measure").count();
+    assert_eq!((measured, ended.len()), (FILES, FILES + 3), "round {round}");
+    let twice: Vec<_> = ended.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(twice.is_empty(), "round {round}: ended more than once: {twice:?}");
+}
+
+/// Kills it in the middle, and starts it again.
+pub(crate) async fn is_killed_on(service: Service) {
+    let mut chance = Chance::seeded();
+    Space::within(Some(service), async |space| {
+        let dir = space.folder().join("files");
+        let wanted = make_files(&dir, &mut chance);
+        let store = space.open();
+        store.setup().await.unwrap();
+        for round in 0..10 {
+            let survey = Survey {
+                program: program("survey"),
+                dir: &dir,
+                store: space.url().to_owned(),
+                environment: space.environment(),
+                out: space.folder().join(format!("report-{round}.md")),
+                id: format!("round-{round}"),
+            };
+            let recorded = survey.killed_behind(&*store, 1 + chance.below(4)).await;
+            let summary = survey.run(None).unwrap();
+            assert_eq!(said(&survey.out), wanted, "round {round}");
+            each_file_once(&survey.log(&*store).await, round);
+            println!("round {round}: killed with {recorded} of {} activations recorded", FILES + 3);
+            // A slow store is given many records at once, which may have been all.
+            if (1..FILES + 3).contains(&recorded) {
+                let line = format!("activations: {recorded} skipped, {} ran", FILES + 3 - recorded);
+                assert!(summary.contains(&line), "no \"{line}\" in:\n{summary}");
+                return;
+            }
+        }
+        panic!("it was never killed in the middle");
+    })
+    .await;
+}
+
+impl Survey<'_> {
+    /// Kills it once its log has so many records behind the first, and waits until the store counts it as dead. Returns how many
+    /// activations are recorded.
+    async fn killed_behind(&self, store: &dyn CheckpointStore, records: u64) -> usize {
+        let run = RunKey::try_from(&*self.id).unwrap();
+        let clock = SystemClock::new();
+        let deadline = clock.monotonic() + PATIENCE;
+        let mut child = self.spawn();
+        while store.head(&run).await.unwrap().is_none_or(|head| head.seq.get() < records) {
+            assert!(clock.monotonic() < deadline, "it does not get so far");
+            clock.sleep(Duration::from_millis(1)).await;
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while store.head(&run).await.unwrap().is_some_and(|head| head.owner_alive) {
+            assert!(clock.monotonic() < deadline, "a dead process still counts as alive");
+            clock.sleep(Duration::from_millis(50)).await;
+        }
+        self.log(store).await.len()
+    }
 }
 
 #[expect(

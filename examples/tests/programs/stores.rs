@@ -1,0 +1,76 @@
+//! The programs with `--store`: each is killed with `kill -9` on each store that is a server, and goes on.
+
+use std::process::Command;
+
+use ferrata_test_servers::Service;
+
+use crate::support::program;
+use crate::{approval, chat, crash, survey};
+
+/// The programs on a store.
+macro_rules! on {
+    ($store:ident, $service:expr) => {
+        mod $store {
+            use super::*;
+
+            #[tokio::test]
+            async fn crash_and_resume_goes_on_behind_the_last_recorded_node() {
+                crash::is_killed_on(Some($service)).await;
+            }
+
+            #[tokio::test]
+            async fn an_approval_whose_asker_and_payer_are_killed_is_paid_once() {
+                approval::is_killed_on($service).await;
+            }
+
+            #[tokio::test]
+            async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice() {
+                chat::is_killed_on($service).await;
+            }
+
+            #[tokio::test]
+            async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
+                survey::is_killed_on($service).await;
+            }
+        }
+    };
+}
+
+on!(postgres, Service::Postgres);
+on!(redis, Service::Redis);
+on!(redis_cluster, Service::RedisCluster);
+on!(s3, Service::S3);
+
+#[test]
+fn a_wrong_store_is_told_with_what_to_type() {
+    let temp = tempfile::tempdir().unwrap();
+    for name in ["crash_and_resume", "approval", "chat", "survey"] {
+        for (url, says) in [
+            ("runs", "what names the store is no URL"),
+            ("pigeon://me:secret@loft", "there is no store for `pigeon:` URLs"),
+            ("postgres://me:secret@host:port/db", "the store's URL cannot be read"),
+            ("s3://key:secret@runs", "credentials do not belong in the URL"),
+            ("redis://:secret@host?what=1", "redis"),
+        ] {
+            let mut command = Command::new(program(name));
+            if name == "approval" {
+                command.args(["start", "a"]);
+            }
+            let output = command.args(["--store", url]).current_dir(temp.path()).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{name} {url}: {errors}");
+            assert!(errors.contains(says), "{name} {url}: {errors}");
+            assert!(errors.contains("type --store with one of file:FOLDER"), "{name} {url}: {errors}");
+            assert!(!errors.contains("secret"), "{name} {url}: {errors}");
+        }
+        let memory = Command::new(program(name))
+            .args(["start", "a"].iter().filter(|_| name == "approval"))
+            .args(["--store", "memory:"])
+            .current_dir(temp.path())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&memory.stderr);
+        assert!(errors.contains("use --store file:FOLDER"), "{name}: {errors}");
+    }
+    assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0, "a wrong store stores nothing");
+}

@@ -1,0 +1,218 @@
+//! A space of its own for each test: a folder, a schema, or a prefix on the server that the environment names.
+#![expect(clippy::unwrap_used, reason = "a test that cannot make or remove its space has failed")]
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+
+use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
+use ferrata::{S3Options, S3Store};
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Clock, IdSource, RandomIds, SystemClock};
+use ferrata_test_servers::{Service, service_url};
+use futures_util::FutureExt as _;
+use redis::aio::MultiplexedConnection;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tempfile::TempDir;
+
+/// The bucket in which every test has a prefix.
+const BUCKET: &str = "ferrata-tests";
+
+/// A store that is empty at first, and no other test's.
+#[derive(Debug)]
+pub struct Space {
+    folder: TempDir,
+    place: Place,
+    url: String,
+}
+
+#[derive(Debug)]
+enum Place {
+    Folder,
+    Schema { server: String, name: String },
+    Keys { server: String, prefix: String },
+    Objects { client: aws_sdk_s3::Client, prefix: String },
+}
+
+impl Space {
+    /// Runs a test in a space on a server, or in files without one, and removes the space, also if the test fails.
+    ///
+    /// # Panics
+    ///
+    /// As the test does, and if the variable of the server is not set or the space cannot be made or removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a space on a server stays.
+    pub async fn within(service: Option<Service>, test: impl AsyncFnOnce(&Self)) {
+        let space = Self::make(service).await;
+        let ended = AssertUnwindSafe(test(&space)).catch_unwind().await;
+        space.remove().await;
+        if let Err(panic) = ended {
+            resume_unwind(panic);
+        }
+    }
+
+    async fn make(service: Option<Service>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
+        let server = service.map(service_url).unwrap_or_default();
+        let and = if server.contains('?') { '&' } else { '?' };
+        let (place, url) = match service {
+            None => (Place::Folder, format!("file:{}", folder.path().join("store").display())),
+            Some(Service::Postgres) => {
+                // The longest name that the store takes.
+                let name = format!("t_{}", &id[..30]);
+                let url = format!("{server}{and}schema={name}&connections=4");
+                (Place::Schema { server, name }, url)
+            }
+            Some(service @ (Service::Redis | Service::RedisCluster)) => {
+                let prefix = format!("test-{id}");
+                let node = server.replacen("redis-cluster://", "redis://", 1);
+                let scheme = if service == Service::Redis { "redis://" } else { "redis-cluster://" };
+                let url = format!("{}{and}prefix={prefix}", node.replacen("redis://", scheme, 1));
+                (Place::Keys { server: node, prefix }, url)
+            }
+            Some(Service::S3) => {
+                let client = client(&server);
+                // It is there already, unless this test is the first.
+                let _made = client.create_bucket().bucket(BUCKET).send().await;
+                let url = format!("s3://{BUCKET}/{id}?endpoint={server}&path_style=true&region=us-east-1");
+                (Place::Objects { client, prefix: id }, url)
+            }
+            Some(other) => panic!("no test knows how to make a space on {other:?}"),
+        };
+        Self { folder, place, url }
+    }
+
+    /// Returns the URL of the store: what `--store` is given.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns a folder of the test's own, on this machine whatever the store.
+    #[must_use]
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Returns what a program that is given the URL must find in its environment.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        match self.place {
+            Place::Objects { .. } => {
+                let (id, secret) = credentials();
+                vec![("AWS_ACCESS_KEY_ID", id), ("AWS_SECRET_ACCESS_KEY", secret)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Opens the store in this process, to look at what others wrote.
+    ///
+    /// # Panics
+    ///
+    /// If the URL is refused.
+    #[must_use]
+    pub fn open(&self) -> Arc<dyn CheckpointStore> {
+        match &self.place {
+            // A process cannot set its own environment, where the URL's credentials would come from.
+            Place::Objects { client, prefix } => {
+                let store = S3Store::with_client(client.clone(), BUCKET, prefix, S3Options::default());
+                Arc::new(store.unwrap())
+            }
+            _ => ferrata::connect(&self.url).unwrap(),
+        }
+    }
+
+    async fn remove(&self) {
+        match &self.place {
+            Place::Folder => {}
+            Place::Schema { server, name } => {
+                let mut connection = PgConnection::connect(server).await.unwrap();
+                let sql = format!("SET client_min_messages = error; DROP SCHEMA IF EXISTS {name} CASCADE");
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+                connection.close().await.unwrap();
+            }
+            Place::Keys { server, prefix } => {
+                for mut node in nodes(server).await {
+                    remove_keys(&mut node, prefix).await;
+                }
+            }
+            Place::Objects { client, prefix } => remove_objects(client, &format!("{prefix}/")).await,
+        }
+    }
+}
+
+/// What the environment says, or anything: a server for tests lets everyone in.
+fn credentials() -> (String, String) {
+    let said = |variable| std::env::var(variable).unwrap_or_else(|_| "test".to_owned());
+    (said("AWS_ACCESS_KEY_ID"), said("AWS_SECRET_ACCESS_KEY"))
+}
+
+fn client(endpoint: &str) -> aws_sdk_s3::Client {
+    let (id, secret) = credentials();
+    let http = Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
+    let config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .credentials_provider(Credentials::new(id, secret, None, None, "test"))
+        .region(Region::from_static("us-east-1"))
+        .endpoint_url(endpoint)
+        .force_path_style(true)
+        .http_client(http);
+    aws_sdk_s3::Client::from_conf(config.build())
+}
+
+async fn remove_objects(client: &aws_sdk_s3::Client, prefix: &str) {
+    loop {
+        let listed = client.list_objects_v2().bucket(BUCKET).prefix(prefix).send().await.unwrap();
+        for object in listed.contents() {
+            client.delete_object().bucket(BUCKET).key(object.key().unwrap()).send().await.unwrap();
+        }
+        if !listed.is_truncated().unwrap_or(false) {
+            return;
+        }
+    }
+}
+
+/// Connects to every server that holds keys: the one, or the masters of its cluster.
+async fn nodes(server: &str) -> Vec<MultiplexedConnection> {
+    let client = redis::Client::open(server).unwrap();
+    let mut first = client.get_multiplexed_async_connection().await.unwrap();
+    let slots = redis::cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<redis::Value>>>(&mut first).await;
+    // A server that is no cluster says so with an error.
+    let Ok(slots) = slots else { return vec![first] };
+    let mut masters = Vec::new();
+    for row in slots {
+        let master: Vec<redis::Value> = redis::from_redis_value(row[2].clone()).unwrap();
+        let host: String = redis::from_redis_value(master[0].clone()).unwrap();
+        let port: u16 = redis::from_redis_value(master[1].clone()).unwrap();
+        masters.push(format!("redis://{host}:{port}"));
+    }
+    masters.sort();
+    masters.dedup();
+    let mut nodes = Vec::new();
+    for master in masters {
+        let client = redis::Client::open(master).unwrap();
+        nodes.push(client.get_multiplexed_async_connection().await.unwrap());
+    }
+    nodes
+}
+
+async fn remove_keys(node: &mut MultiplexedConnection, prefix: &str) {
+    let mut cursor = 0_u64;
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(format!("{prefix}:*")).arg("COUNT").arg(10_000);
+        let (next, keys): (u64, Vec<String>) = scan.query_async(node).await.unwrap();
+        // One by one, as those of a cluster may be of different slots.
+        for key in keys {
+            redis::cmd("UNLINK").arg(key).query_async::<u64>(node).await.unwrap();
+        }
+        cursor = next;
+        if cursor == 0 {
+            return;
+        }
+    }
+}
