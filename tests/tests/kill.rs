@@ -1,6 +1,7 @@
 //! `kill -9` at random moments, judged by a ledger outside of the store; and two processes on one run. On every store.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+#![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -204,6 +204,7 @@ fn each_file_once(ended: &HashMap<(String, u64), u32>, round: usize) {
 }
 
 /// Kills it in the middle, and starts it again.
+#[expect(clippy::print_stdout, reason = "where a kill hit tells what the test was worth")]
 pub(crate) async fn is_killed_on(service: Service) {
     let mut chance = Chance::seeded();
     Space::within(Some(service), async |space| {
