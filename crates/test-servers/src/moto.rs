@@ -45,7 +45,7 @@ impl Moto {
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`](crate::ServerError::Missing), or why it did not start, with what it printed.
+    /// [`ServerError::Missing`], or why it did not start, with what it printed.
     pub fn start() -> Result<Self> {
         let (program, first) = venv::command()?;
         let folder = Folder::new(None, None)?;
