@@ -62,7 +62,9 @@ impl Proxy {
     /// Returns the URL of the server as seen through the proxy.
     pub(crate) fn url(&self, of: &str) -> String {
         let options: sqlx::postgres::PgConnectOptions = of.parse().unwrap();
-        let user = options.get_username();
+        let authority = of.split_once("://").unwrap().1.split(['/', '?']).next().unwrap();
+        // As it is written: a server may want the password.
+        let user = authority.rsplit_once('@').map_or(options.get_username(), |(user, _)| user);
         let database = options.get_database().unwrap_or("postgres");
         format!("postgres://{user}@127.0.0.1:{}/{database}?sslmode=disable", self.port)
     }
