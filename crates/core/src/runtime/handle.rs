@@ -54,6 +54,9 @@ impl<S: State> RunHandle<S> {
 
     /// Waits until nothing moves the run any more. What is returned rests on durable records, unless checkpoints are disabled.
     ///
+    /// A run that goes on elsewhere is watched for as long as it is in progress, also when its owner has died: it ends only if
+    /// somebody goes on with it, see [`Runtime::serve`](super::Runtime::serve). Set a bound of your own where that is not certain.
+    ///
     /// # Errors
     ///
     /// Why the run stopped without an outcome; it is in the store as of its last record and can be resumed.

@@ -321,6 +321,7 @@ impl Runtime {
     /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here.
     /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
+    /// - [`ErrorKind::Closed`]: this runtime is shutting down. [`ErrorKind::Unavailable`]: the store, or others keep writing to the run.
     ///
     /// Nothing was changed in any of these cases.
     ///
