@@ -120,7 +120,7 @@ impl<S: State> ForkRequest<S> {
         let append =
             RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts.clone()) };
         let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-        match shared.committer.submit(append).await.unwrap_or_else(gone) {
+        match shared.committer.submit(append, None).await.unwrap_or_else(gone) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => same(&shared, &run, &facts).await?,
             Err(error) => return Err(error.with_run(&run)),

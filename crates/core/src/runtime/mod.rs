@@ -1,6 +1,7 @@
 //! The runtime: starts, drives, resumes and steers runs in a tokio service.
 
 mod attempt;
+mod builder;
 mod committer;
 mod driver;
 mod edit;
@@ -9,10 +10,12 @@ mod fork;
 mod handle;
 mod history;
 mod inbox;
+mod life;
 mod load;
 mod log;
 mod outcome;
 mod past;
+mod pulse;
 mod recovery;
 mod resume;
 mod retention;
@@ -23,6 +26,7 @@ mod signal;
 mod start;
 mod tasks;
 
+pub use builder::RuntimeBuilder;
 pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
 pub use fork::ForkRequest;
@@ -36,6 +40,6 @@ pub use past::{
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;
 pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
-pub use runtime::{Runtime, RuntimeBuilder};
+pub use runtime::Runtime;
 pub use signal::SignalRequest;
 pub use start::StartRequest;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
 use super::resume::{Terms, resume};
-use super::shared::Shared;
+use super::shared::{Phase, Shared};
 use super::tasks::spawn;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -148,7 +148,7 @@ async fn sweep(shared: Weak<Shared>) {
     let mut round: u32 = 0;
     loop {
         let Some(strong) = shared.upgrade() else { return };
-        if strong.stop.borrow().is_some() {
+        if strong.is_closing() {
             return;
         }
         if let Err(error) = look(&strong).await {
@@ -161,7 +161,7 @@ async fn sweep(shared: Weak<Shared>) {
         drop(strong);
         tokio::select! {
             () = recovery.bell.notified() => {}
-            _ = stop.wait_for(Option::is_some) => return,
+            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
             () = clock.sleep(wait) => {}
         }
     }

@@ -189,14 +189,14 @@ async fn claim<S: State>(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    let durable = match shared.committer.submit(append).await.unwrap_or_else(gone) {
+    let durable = match shared.committer.submit(append, Some(driven.term)).await.unwrap_or_else(gone) {
         Ok(durable) => durable,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(folded.last.epoch)),
         Err(error) => return Err(error.with_run(run)),
     };
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
-    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
+    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), driven.term);
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
     Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, driven, parts)))
 }

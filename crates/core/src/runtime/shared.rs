@@ -8,6 +8,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::committer::Committer;
 use super::event::{Event, RunEvent};
+use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
@@ -49,8 +50,24 @@ pub(crate) enum Control {
     Look,
 }
 
-/// How long runs have when the runtime ends; `None` while it goes on.
-pub(crate) type Stop = Option<Duration>;
+/// Whether a runtime goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    #[default]
+    Open,
+    /// It takes nothing new, and lets its runs come to rest.
+    Draining,
+    /// It lets nodes finish for so long, and lets its runs go.
+    Ending(Duration),
+}
+
+/// What the drivers of a runtime are told together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stop {
+    pub(crate) phase: Phase,
+    /// How often heartbeats were lost: a driver of an earlier term is fenced.
+    pub(crate) term: u64,
+}
 
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn CheckpointStore>,
@@ -58,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) executor: ExecutorId,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
@@ -78,6 +96,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
         executor: ExecutorId,
+        pulse: Arc<Pulse>,
         resources: Resources,
         limits: Limits,
         answerer: Option<Arc<dyn Answerer>>,
@@ -90,13 +109,14 @@ impl Shared {
             clock,
             ids,
             executor,
+            pulse,
             resources: Arc::new(resources),
             limits,
             answerer,
             retention,
             recovery: Arc::default(),
             events: broadcast::channel(events).0,
-            stop: watch::channel(None).0,
+            stop: watch::channel(Stop::default()).0,
             active: Mutex::default(),
             drivers: watch::channel(0).0,
         }
@@ -114,12 +134,14 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending.
+    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey) -> Result<Driven> {
-        if self.stop.borrow().is_some() {
+        if self.is_closing() {
             let message = "the runtime is shutting down; start or resume the run with another";
             return Err(Error::new(ErrorKind::Closed, message).with_run(run));
         }
+        let (term, gaps) = self.pulse.present().map_err(|error| error.with_run(run))?;
         let (sender, control) = mpsc::unbounded_channel();
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         if active.contains_key(run) {
@@ -129,7 +151,12 @@ impl Shared {
         }
         active.insert(run.clone(), sender);
         self.drivers.send_modify(|count| *count += 1);
-        Ok(Driven { shared: Arc::clone(self), run: run.clone(), control })
+        Ok(Driven { shared: Arc::clone(self), run: run.clone(), term, gaps, control })
+    }
+
+    /// Whether nothing new is taken.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.stop.borrow().phase != Phase::Open
     }
 
     /// Returns how many runs are driven here.
@@ -147,6 +174,10 @@ impl Shared {
 pub(crate) struct Driven {
     shared: Arc<Shared>,
     run: RunKey,
+    /// The term of heartbeats in which it was taken: see [`Pulse`].
+    pub(crate) term: u64,
+    /// How often heartbeats had come late when it was last certain who owns the run.
+    pub(crate) gaps: u64,
     pub(crate) control: mpsc::UnboundedReceiver<Control>,
 }
 

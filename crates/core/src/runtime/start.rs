@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::driver::{Driver, First, Outbox, Stopped, check_input};
 use super::event::Event as RunEventKind;
 use super::handle::{Ended, RunHandle};
+use super::life;
 use super::log::{About, LogWriter};
 use super::outcome::Outcome;
 use super::resume::resume;
@@ -138,7 +139,7 @@ impl<S: State> StartRequest<S> {
             };
             let gone =
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-            match shared.committer.submit(append).await.unwrap_or_else(gone) {
+            match shared.committer.submit(append, Some(driven.term)).await.unwrap_or_else(gone) {
                 Ok(head) => durable = Some(head),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     drop(driven);
@@ -148,7 +149,7 @@ impl<S: State> StartRequest<S> {
             }
         }
         let outbox =
-            Outbox::new(run.clone(), shared.committer.clone(), first.is_some().then_some(facts), durable);
+            Outbox::new(run.clone(), shared.committer.clone(), first.is_some().then_some(facts), durable, driven.term);
         shared.emit(&run, || RunEventKind::Started);
         let parts = Parts { machine, state: input, log, outbox, first, created: now };
         Ok(drive(shared, graph, policy, driven, parts))
@@ -204,14 +205,22 @@ pub(crate) fn drive<S: State>(
     driver.first = first;
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
+    let (shared_then, run_then) = (Arc::clone(&shared), run.clone());
     let task = async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
             Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
             Stopped::Released => Outcome::Released,
         });
+        let epoch = driver.log.epoch;
+        let begun = driver.log.head.is_some();
         // Whoever waits must be able to start or resume the run anew.
         drop(driver);
+        if let Err(error) = outcome.as_ref().map_err(Clone::clone).map(drop) {
+            if begun {
+                life::let_go(&shared_then, &run_then, epoch, &error);
+            }
+        }
         ended.send_replace(Some(outcome));
     };
     spawn(tracing::Instrument::instrument(task, span));
