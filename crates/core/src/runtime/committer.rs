@@ -73,11 +73,7 @@ impl Committer {
     /// Hands over the records of one run. The reply comes when they are durable, refused, or the retries are used up.
     ///
     /// Those of an owner name the term in which it took the run: they are not sent once others may have taken it.
-    pub(crate) fn submit(
-        &self,
-        append: RunAppend,
-        term: Option<u64>,
-    ) -> oneshot::Receiver<Result<HeadRef>> {
+    pub(crate) fn submit(&self, append: RunAppend, term: Option<u64>) -> oneshot::Receiver<Result<HeadRef>> {
         let (reply, answer) = oneshot::channel();
         let bytes = append.records.iter().map(|record| record.body.len()).sum();
         self.enqueue(Submission { append, bytes, failed: 0, in_doubt: false, term, reply });

@@ -30,6 +30,8 @@ struct Beat {
     /// How often one succeeded only when it had been in doubt whether this process counts as alive: who owned a run before asks
     /// the log whether it still does.
     gaps: u64,
+    /// Why the last one failed, if there is time for another.
+    failed: Option<Error>,
     /// Why they are lost, until one succeeds.
     lost: Option<Error>,
 }
@@ -58,7 +60,7 @@ pub(crate) enum Tried {
 impl Pulse {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
-        let beat = Beat { sent, term: 0, gaps: 0, lost: None };
+        let beat = Beat { sent, term: 0, gaps: 0, failed: None, lost: None };
         Self { clock, ttl, beat: watch::channel(beat).0 }
     }
 
@@ -77,7 +79,10 @@ impl Pulse {
     pub(crate) fn pause(&self, last: Tried) -> Duration {
         match last {
             Tried::Alive => (self.beat.borrow().sent + self.ttl / 3).saturating_sub(self.clock.monotonic()),
-            Tried::Failed => self.ttl / 16,
+            Tried::Failed => {
+                let deadline = self.beat.borrow().sent + self.trust();
+                (self.ttl / 16).min(deadline.saturating_sub(self.clock.monotonic()))
+            }
             Tried::Lost | Tried::StillLost => self.ttl / 8,
         }
     }
@@ -85,11 +90,14 @@ impl Pulse {
     /// Sends one heartbeat and notes what it came to.
     pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Tried {
         let sent = self.clock.monotonic();
-        let (deadline, was_lost) = {
+        let (deadline, was_lost, failed) = {
             let beat = self.beat.borrow();
-            (beat.sent + self.trust(), beat.lost.is_some())
+            (beat.sent + self.trust(), beat.lost.is_some(), beat.failed.clone())
         };
-        // One that comes late, because nobody let it go sooner, has the time that it takes: it decides.
+        if let Some(error) = failed.filter(|_| sent >= deadline) {
+            return self.lose(executor, error);
+        }
+        // One that comes late only because nobody let it go sooner has the time that it takes: it decides.
         let late = was_lost || sent >= deadline;
         let bound = if late { self.patience() } else { self.patience().min(deadline - sent) };
         let result = tokio::select! {
@@ -105,7 +113,7 @@ impl Pulse {
                 self.beat.send_modify(|beat| {
                     beat.gaps += u64::from(late || self.clock.monotonic() >= deadline);
                     beat.sent = sent;
-                    beat.lost = None;
+                    (beat.failed, beat.lost) = (None, None);
                 });
                 if was_lost {
                     tracing::info!(%executor, "heartbeats succeed again; runs are taken up again");
@@ -119,17 +127,21 @@ impl Pulse {
             }
             Err(error) if self.clock.monotonic() < deadline => {
                 tracing::warn!(%executor, %error, "heartbeat failed; trying again");
+                self.beat.send_modify(|beat| beat.failed = Some(error));
                 Tried::Failed
             }
-            Err(error) => {
-                tracing::error!(%executor, %error, "heartbeats are lost; this process stops its runs before others take them");
-                self.beat.send_modify(|beat| {
-                    beat.term += 1;
-                    beat.lost = Some(error);
-                });
-                Tried::Lost
-            }
+            Err(error) => self.lose(executor, error),
         }
+    }
+
+    fn lose(&self, executor: &ExecutorId, error: Error) -> Tried {
+        tracing::error!(%executor, %error, "heartbeats are lost; this process stops its runs before others take them");
+        self.beat.send_modify(|beat| {
+            beat.term += 1;
+            beat.failed = None;
+            beat.lost = Some(error);
+        });
+        Tried::Lost
     }
 
     /// Returns how often heartbeats were lost, and how often they came late, or why nothing can be taken now.
@@ -142,7 +154,8 @@ impl Pulse {
         match &beat.lost {
             None => Ok((beat.term, beat.gaps)),
             Some(error) => {
-                let message = "this process cannot say that it is alive, and takes no runs until it can; try again";
+                let message =
+                    "this process cannot say that it is alive, and takes no runs until it can; try again";
                 Err(Error::new(ErrorKind::Unavailable, message).with_source(error.clone()))
             }
         }

@@ -148,8 +148,13 @@ impl<S: State> StartRequest<S> {
                 Err(error) => return Err(error.with_run(&run)),
             }
         }
-        let outbox =
-            Outbox::new(run.clone(), shared.committer.clone(), first.is_some().then_some(facts), durable, driven.term);
+        let outbox = Outbox::new(
+            run.clone(),
+            shared.committer.clone(),
+            first.is_some().then_some(facts),
+            durable,
+            driven.term,
+        );
         shared.emit(&run, || RunEventKind::Started);
         let parts = Parts { machine, state: input, log, outbox, first, created: now };
         Ok(drive(shared, graph, policy, driven, parts))

@@ -64,9 +64,7 @@ impl<S: State> Driver<S> {
             let term = self.driven.term;
             let gaps = match self.shared.pulse.certain(term) {
                 Some(gaps) => gaps,
-                None => {
-                    self.shared.pulse.sure(term).await.map_err(|error| error.with_run(&self.log.run))?
-                }
+                None => self.shared.pulse.sure(term).await.map_err(|error| error.with_run(&self.log.run))?,
             };
             if gaps == self.driven.gaps {
                 return Ok(true);
