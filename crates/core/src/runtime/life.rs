@@ -24,7 +24,7 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         };
         clock.sleep(pause).await;
         let Some(shared) = shared.upgrade() else { return };
-        if matches!(shared.stop.borrow().phase, Phase::Ending(_)) && shared.driven() == 0 {
+        if shared.is_closing() && shared.driven() == 0 {
             // It was said that this process has ended.
             return;
         }
@@ -46,6 +46,26 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
         if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
             // A driver that has ended needs no notice.
             let _ = driver.send(Control::Look);
+        }
+    }
+}
+
+/// Goes on with runs that waited for room, as soon as there is any.
+pub(crate) async fn admit(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let mut stop = strong.stop.subscribe();
+        while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
+            spawn(go(Arc::clone(&strong), permit));
+        }
+        let admission = Arc::clone(&strong.admission);
+        drop(strong);
+        tokio::select! {
+            () = admission.rung() => {}
+            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
+                admission.close();
+                return;
+            }
         }
     }
 }
