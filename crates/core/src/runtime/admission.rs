@@ -80,6 +80,9 @@ impl Caps {
 /// Who takes turns: a tenant, with its values of the capped labels.
 type Key = (TenantId, Vec<Option<String>>);
 
+/// Runs in the order of their age.
+type Line = BTreeMap<(Timestamp, RunKey), Go>;
+
 /// What a run counts towards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kind {
@@ -107,7 +110,7 @@ struct State {
     tenants: HashMap<TenantId, usize>,
     labels: HashMap<(usize, String), usize>,
     /// Who waits: by key, then workflow, then age.
-    line: BTreeMap<Key, BTreeMap<WorkflowName, BTreeMap<(Timestamp, RunKey), Go>>>,
+    line: BTreeMap<Key, BTreeMap<WorkflowName, Line>>,
     waiting: HashSet<RunKey>,
     /// Whose turn it was last.
     last: Option<Key>,

@@ -72,8 +72,8 @@ pub(crate) async fn admit(shared: Weak<Shared>) {
 
 /// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would
 /// take it up.
-pub(crate) fn let_go(shared: &Arc<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
-    let (weak, run) = (Arc::downgrade(shared), run.clone());
+pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
+    let (weak, run) = (Weak::clone(shared), run.clone());
     let reason = format!("its driver stopped: {}", why.kind());
     spawn(async move {
         let mut pause = FIRST_PAUSE;

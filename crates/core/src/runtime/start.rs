@@ -238,7 +238,7 @@ pub(crate) fn drive<S: State>(
     driver.first = first;
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
-    let (shared_then, run_then) = (Arc::clone(&shared), run.clone());
+    let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let task = async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
@@ -249,10 +249,8 @@ pub(crate) fn drive<S: State>(
         let begun = driver.log.head.is_some();
         // Whoever waits must be able to start or resume the run anew.
         drop(driver);
-        if let Err(error) = outcome.as_ref().map_err(Clone::clone).map(drop) {
-            if begun {
-                life::let_go(&shared_then, &run_then, epoch, &error);
-            }
+        if let (true, Err(error)) = (begun, &outcome) {
+            life::let_go(&weak, &run_then, epoch, error);
         }
         ended.send_replace(Some(outcome));
     };

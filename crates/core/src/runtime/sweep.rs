@@ -93,8 +93,8 @@ enum End {
 
 impl Sweeper {
     fn new(shared: &Shared) -> Self {
-        let [high, low] = [64, 0].map(|by| (shared.executor.as_uuid().as_u128() >> by) as u64);
-        Self { dice: high ^ low.rotate_left(32) | 1, round: 0, left_off: [(None, 0), (None, 0)] }
+        let (high, low) = shared.executor.as_uuid().as_u64_pair();
+        Self { dice: (high ^ low.rotate_left(32)) | 1, round: 0, left_off: [(None, 0), (None, 0)] }
     }
 
     /// The next number of a sequence that differs from process to process (xorshift64*, Vigna 2014).
@@ -222,8 +222,8 @@ impl Sweeper {
 
     fn shuffle(&mut self, heads: &mut [RunHead]) {
         for last in (1..heads.len()).rev() {
-            let other = (self.next() % (last as u64 + 1)) as usize;
-            heads.swap(last, other);
+            let other = usize::try_from(self.next() % (last as u64 + 1));
+            heads.swap(last, other.unwrap_or(last));
         }
     }
 }

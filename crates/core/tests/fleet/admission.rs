@@ -15,7 +15,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, Page, RunFilter, RunQuery};
 use ferrata_core::{ErrorKind, RunId, RunKey, TenantId};
 
-use super::world::{Gate, World, key};
+use super::world::{self, Gate, World, key};
 
 async fn start(
     runtime: &ferrata_core::runtime::Runtime,
@@ -222,7 +222,7 @@ async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory(
     let cancelled = start(&runtime, &graph, "cancelled").await;
     runtime.cancel(cancelled.run(), "not needed").await.unwrap();
     let silent = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
-    let unrecorded = tokio::spawn({
+    let unrecorded = world::spawn({
         let (runtime, graph) = (runtime.clone(), graph.clone());
         async move { runtime.start(&graph, Context::new()).id("unrecorded").checkpoints(silent).await }
     });

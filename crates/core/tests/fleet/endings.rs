@@ -15,7 +15,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, ErrorKind};
 
-use super::world::{Gate, Heart, World, key};
+use super::world::{self, Gate, Heart, World, key};
 
 fn nap(time: Duration) -> Graph<Context> {
     Graph::<Context>::builder("nap")
@@ -51,7 +51,7 @@ async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
     assert!(queued.is_queued());
     gate.until_began(2).await;
 
-    let draining = tokio::spawn({
+    let draining = world::spawn({
         let old = old.clone();
         async move { old.drain().await }
     });
@@ -89,7 +89,7 @@ async fn a_drain_that_takes_too_long_is_cut_short_by_a_shutdown() {
     let gate = Gate::default();
     let run = runtime.start(&gate.graph("g", Effect::Write), Context::new()).id("r").await.unwrap();
     gate.until_began(1).await;
-    let draining = tokio::spawn({
+    let draining = world::spawn({
         let runtime = runtime.clone();
         async move { runtime.drain().await }
     });

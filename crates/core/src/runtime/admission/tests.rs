@@ -15,7 +15,7 @@ fn facts(workflow: &str, created: i64, labels: &[(&str, &str)]) -> RunFacts {
     let print = Fingerprint::of(b"");
     let facts = RunFacts::new(name, "1", print, print, Timestamp::from_unix_ms(created)).unwrap();
     let mut kept = Labels::default();
-    labels.iter().for_each(|(key, value)| kept.insert((*key).into(), (*value).into()).unwrap());
+    labels.iter().for_each(|(key, value)| kept.insert(*key, *value).unwrap());
     facts.with_labels(kept)
 }
 
