@@ -139,13 +139,17 @@ impl<S: State> StartRequest<S> {
             };
             let gone =
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-            match shared.committer.submit(append, Some(driven.term)).await.unwrap_or_else(gone) {
+            match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone) {
                 Ok(head) => durable = Some(head),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     drop(driven);
                     return again(&shared, &graph, &run, &facts, policy).await;
                 }
-                Err(error) => return Err(error.with_run(&run)),
+                Err(error) => {
+                    drop(driven);
+                    life::settle_doubt(&shared, append, log.epoch, &error);
+                    return Err(error.with_run(&run));
+                }
             }
         }
         let outbox = Outbox::new(
