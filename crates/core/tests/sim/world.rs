@@ -140,7 +140,7 @@ impl World {
 
     /// Runs one simulation to its end.
     pub(crate) fn run(mut self) -> Report {
-        for _ in 0..400 + self.dice.below(800) {
+        for _ in 0..300 + self.dice.below(500) {
             self.disturb();
             self.step();
         }
