@@ -5,6 +5,7 @@ mod contract;
 mod fault;
 mod memory;
 mod query;
+mod sharded;
 mod shared;
 
 pub use check::{check_prune, is_repeat};
@@ -14,3 +15,4 @@ pub use contract::{
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
+pub use sharded::{ShardedStore, ShardedStoreBuilder};
