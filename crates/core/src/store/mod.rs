@@ -6,6 +6,7 @@ mod fault;
 mod listing;
 mod memory;
 mod query;
+mod sharded;
 mod shared;
 
 pub use check::{check_prune, is_repeat};
@@ -16,3 +17,4 @@ pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use listing::{Listing, RunPlace};
 pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
+pub use sharded::{ShardedStore, ShardedStoreBuilder};
