@@ -228,8 +228,8 @@ fn waits_that_cannot_work_are_refused() {
             "node a: `human.default_choice` is `nobody`, which is none of its edges",
         ),
         (
-            "a [type=\"wait.human\"] start -> a -> exit a -> a [freeform=true]",
-            "edge a -> a: `freeform` has no effect yet",
+            "a [type=\"wait.human\"] start -> a a -> exit [freeform=true] a -> a [freeform=true]",
+            "edge a -> a: it is a second `freeform` edge of the node",
         ),
     ] {
         let error = Compiler::new(registry()).compile(&pipeline(&source(statements))).unwrap_err();
