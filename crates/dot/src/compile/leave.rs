@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use ferrata_core::node::{Awake, NodeContext};
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 use tokio::sync::watch;
@@ -88,42 +89,80 @@ pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
 /// The joins of the runs in this process whose branches may be left.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
-    open: Mutex<HashMap<String, watch::Sender<bool>>>,
+    open: Mutex<HashMap<String, Join>>,
+}
+
+/// One join: who watches it, and, once it is settled, what keeps the run from resting before they have learnt it.
+#[derive(Debug)]
+struct Join {
+    settled: watch::Sender<bool>,
+    watching: Vec<NodeContext>,
+    awake: Vec<Awake>,
+}
+
+impl Join {
+    fn new() -> Self {
+        Self { settled: watch::Sender::new(false), watching: Vec::new(), awake: Vec::new() }
+    }
+}
+
+/// A node that watches a join, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    joins: Arc<Joins>,
+    key: String,
+    activation: String,
+    pub(super) settled: watch::Receiver<bool>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let gone = |cx: &NodeContext| cx.idempotency_key() == self.activation;
+        self.joins.lock().get_mut(&self.key).map(|join| join.watching.retain(|cx| !gone(cx)));
+    }
 }
 
 impl Joins {
-    fn with<T>(&self, life: &str, join: &str, ask: impl FnOnce(&watch::Sender<bool>) -> T) -> T {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Join>> {
         // Nothing panics while it is held.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= REMEMBERED {
-            open.retain(|_, join| join.receiver_count() > 0);
+            open.retain(|_, join| !join.watching.is_empty());
         }
-        ask(open.entry(format!("{life}:{join}")).or_insert_with(|| watch::Sender::new(false)))
+        open
     }
 
     /// Tells the nodes at work in the branches of a join that nothing depends on them any more.
     pub(super) fn settle(&self, life: &str, join: &str) {
-        self.with(life, join, |join| join.send_replace(true));
+        let mut open = self.lock();
+        let join = open.entry(format!("{life}:{join}")).or_insert_with(Join::new);
+        join.awake = join.watching.iter().map(NodeContext::stay_awake).collect();
+        join.settled.send_replace(true);
     }
 
     /// Lets a node watch a join.
-    pub(super) fn watch(&self, life: &str, join: &str) -> watch::Receiver<bool> {
-        self.with(life, join, watch::Sender::subscribe)
+    pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> Watch {
+        let key = format!("{life}:{join}");
+        let mut open = self.lock();
+        let join = open.entry(key.clone()).or_insert_with(Join::new);
+        join.watching.push(cx.clone());
+        let settled = join.settled.subscribe();
+        Watch { joins: Arc::clone(self), key, activation: cx.idempotency_key(), settled }
     }
 
     /// Forgets a join that has come to its end.
     pub(super) fn close(&self, life: &str, join: &str) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.remove(&format!("{life}:{join}"));
+        let closed = self.lock().remove(&format!("{life}:{join}"));
+        drop(closed);
     }
 }
 
 /// Waits until one of these joins is settled: for ever, if there is none.
-pub(super) async fn settled(joins: Vec<watch::Receiver<bool>>) {
-    let one = |mut join: watch::Receiver<bool>| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+pub(super) async fn settled(joins: Vec<Watch>) {
+    let one = |mut join: Watch| -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             // The sender is gone with the graph, or when the join has come to its end: neither is a reason to stop.
-            if join.wait_for(|settled| *settled).await.is_err() {
+            if join.settled.wait_for(|settled| *settled).await.is_err() {
                 pending::<()>().await;
             }
         })

@@ -14,10 +14,9 @@ use ferrata_core::node::{Node as CoreNode, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
-use tokio::sync::watch;
 
 use super::branch::{self, Limits, Results};
-use super::leave::{ENDED, Joins, Rule, joins, settled};
+use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
 use crate::fidelity::{Arrival, Told};
 use crate::handler::{Handler, Pulse, Stage};
@@ -214,12 +213,12 @@ impl StageNode {
         cx: &NodeContext,
         state: &Context,
         branch: Option<&str>,
-    ) -> Option<Vec<watch::Receiver<bool>>> {
+    ) -> Option<Vec<Watch>> {
         let mut open = Vec::new();
         for (join, fork) in branch.iter().flat_map(|branch| joins(branch)) {
             let Some(rule) = self.rules.get(fork) else { continue };
-            let watched = self.joins.watch(&life(cx), join);
-            if *watched.borrow() || rule.is_settled(state, join) {
+            let watched = self.joins.watch(cx, &life(cx), join);
+            if *watched.settled.borrow() || rule.is_settled(state, join) {
                 return None;
             }
             open.push(watched);
