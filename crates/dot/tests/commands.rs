@@ -351,7 +351,9 @@ async fn the_hooks_of_a_node_come_before_those_of_the_graph() {
 async fn a_backend_is_told_of_hooks_fidelity_and_thread() {
     let ran = backend(
         "tool_hooks.pre=\"check\", fidelity=full, thread_id=t",
-        CommandBackend::new("echo $FERRATA_TOOL_HOOK_PRE $FERRATA_FIDELITY $FERRATA_THREAD $FERRATA_NODE_TYPE"),
+        CommandBackend::new(
+            "echo $FERRATA_TOOL_HOOK_PRE $FERRATA_FIDELITY $FERRATA_THREAD $FERRATA_NODE_TYPE",
+        ),
     )
     .await;
     assert_eq!(ran.text("response.a"), "check full t codergen\n");
@@ -367,6 +369,11 @@ async fn a_tool_that_gives_no_sign_of_life_is_ended() {
     let ran = run_with(&text("sleep 1000"), Registry::default(), Context::new()).await;
     assert_eq!(ran.failure(), "the node gave no sign of life within the stall timeout of 1.5s");
     // One that prints now and then goes on, however long it takes.
-    let ran = run_with(&text("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 0.2; done"), Registry::default(), Context::new()).await;
+    let ran = run_with(
+        &text("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 0.2; done"),
+        Registry::default(),
+        Context::new(),
+    )
+    .await;
     assert!(ran.text("tool.output").ends_with("12\n"));
 }

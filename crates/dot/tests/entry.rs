@@ -43,7 +43,8 @@ fn nodes_that_a_run_cannot_begin_at_are_refused() {
     for node in ["a", "q", "x", "g", "f"] {
         let error = check(&compiler, &pipeline, node).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        let wanted = format!("a run cannot begin at `{node}`, which belongs to the branches of `p`; begin at `p`");
+        let wanted =
+            format!("a run cannot begin at `{node}`, which belongs to the branches of `p`; begin at `p`");
         assert_eq!(error.message(), wanted);
     }
     let error = check(&compiler, &pipeline, "befor").unwrap_err();

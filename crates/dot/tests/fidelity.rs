@@ -53,7 +53,12 @@ impl Ear {
 
     fn of(&self, node: &str) -> Heard {
         let heard = self.0.lock().unwrap();
-        heard.iter().rev().find(|heard| heard.node == node).unwrap_or_else(|| panic!("{node} was not asked")).clone()
+        heard
+            .iter()
+            .rev()
+            .find(|heard| heard.node == node)
+            .unwrap_or_else(|| panic!("{node} was not asked"))
+            .clone()
     }
 }
 
@@ -109,7 +114,8 @@ async fn thread_key_is_node_then_edge_then_graph_then_subgraph_then_previous_nod
     .await;
     assert_eq!((&*thread(&ear, "a"), &*thread(&ear, "b")), ("mine", "edge"));
     let ear =
-        heard(&format!("{full} default_thread=all subgraph s {{ label=\"Loop A\" a }} start -> a -> exit")).await;
+        heard(&format!("{full} default_thread=all subgraph s {{ label=\"Loop A\" a }} start -> a -> exit"))
+            .await;
     assert_eq!(thread(&ear, "a"), "all");
     let ear = heard(&format!(
         "{full} subgraph s {{ label=\"Loop A\" subgraph t {{ label=\"Inner\" a }} b }} c start -> a -> b -> c -> exit"
@@ -153,7 +159,10 @@ async fn summaries_tell_answers_within_their_size() {
     let path: Vec<_> = (0..60).map(|at| format!("n{at}")).collect();
     let mut sizes = Vec::new();
     for (mode, most) in [("summary:low", 2_400), ("summary:medium", 6_000), ("summary:high", 12_000)] {
-        let text = format!("{many} z [fidelity=\"{mode}\", prompt=\"do z\"] start -> {} -> z -> exit", path.join(" -> "));
+        let text = format!(
+            "{many} z [fidelity=\"{mode}\", prompt=\"do z\"] start -> {} -> z -> exit",
+            path.join(" -> ")
+        );
         let prompt = heard(&text).await.of("z").prompt;
         assert!(prompt.len() <= most + 200, "{mode}: {} bytes", prompt.len());
         assert!(prompt.contains("- n59: success") && prompt.contains("> answer of n59"), "{mode}: {prompt}");

@@ -91,12 +91,14 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(id, outcome)| ((*id).to_owned(), (*outcome).to_owned())).collect()
 }
 
-const ENDLESS: &str = "a [type=after, after=2] b [type=endless] c [type=endless] d p -> a -> f p -> b -> d -> f p -> c -> f";
+const ENDLESS: &str =
+    "a [type=after, after=2] b [type=endless] c [type=endless] d p -> a -> f p -> b -> d -> f p -> c -> f";
 
 #[tokio::test]
 async fn first_success_leaves_the_others() {
     let endless = Endless::default();
-    let ran = within(run_with(&fork(", join_policy=first_success", ENDLESS), with(&endless), Context::new())).await;
+    let ran =
+        within(run_with(&fork(", join_policy=first_success", ENDLESS), with(&endless), Context::new())).await;
     assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "skipped"), ("c", "skipped")]));
     assert!(ran.path.contains(&"ok".to_owned()), "{}", ran.path());
     // What comes after a node that was left does not run, and what was at work is dropped before the fan-in.
@@ -202,7 +204,9 @@ async fn a_question_in_a_branch_that_is_left_is_withdrawn() {
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let graph = compile(&text, registry());
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-    let Outcome::Interrupted(questions) = within(run.wait()).await.unwrap() else { panic!("nobody is asked") };
+    let Outcome::Interrupted(questions) = within(run.wait()).await.unwrap() else {
+        panic!("nobody is asked")
+    };
     assert_eq!(questions.len(), 2);
     runtime.respond(run.run(), "g", Answer::accept("yes").unwrap()).await.unwrap();
     let again = runtime.resume(&graph, run.run()).await.unwrap();
@@ -269,6 +273,9 @@ fn a_manager_in_a_branch_that_may_be_left_is_refused() {
     );
     let compiler = Compiler::new(registry().with("stack.manager_loop", manager));
     let error = compiler.compile(&pipeline(&text)).unwrap_err();
-    assert!(error.message().contains("node m: a manager does not run in a branch that may be left"), "{error}");
+    assert!(
+        error.message().contains("node m: a manager does not run in a branch that may be left"),
+        "{error}"
+    );
     compiler.compile(&pipeline(&text.replace("first_success", "wait_all"))).unwrap();
 }

@@ -101,7 +101,10 @@ async fn a_manager_starts_its_child_and_succeeds_with_it() {
     let child = context.get_value("stack.child.context").unwrap();
     assert_eq!((&child["size"], &child["color"]), (&json!("big"), &json!("red")));
     assert!(!context.contains_key("size"), "nothing of the child is merged");
-    assert_eq!(world.memory.head(&key("r.m.1")).await.unwrap().unwrap().facts.labels.get("parent"), Some("r"));
+    assert_eq!(
+        world.memory.head(&key("r.m.1")).await.unwrap().unwrap().facts.labels.get("parent"),
+        Some("r")
+    );
 }
 
 #[tokio::test]
@@ -212,18 +215,30 @@ impl Backend for Supervisor {
 
 #[tokio::test]
 async fn steering_is_told_to_the_tasks_of_the_child() {
-    let parent = PARENT.replace("shape=house", "shape=house, manager.actions=\"observe,steer,wait\", prompt=\"keep it safe\"");
+    let parent = PARENT.replace(
+        "shape=house",
+        "shape=house, manager.actions=\"observe,steer,wait\", prompt=\"keep it safe\"",
+    );
     let child = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] w [shape=insulator, duration=300ms] t [prompt=\"do t\"] \
                  start -> w -> t -> exit }";
     let world = World::new(&parent, child);
     let supervisor = Supervisor::default();
-    let (runtime, graph) = world.process(registry().with("codergen", Codergen::new(supervisor.clone()))).await;
+    let (runtime, graph) =
+        world.process(registry().with("codergen", Codergen::new(supervisor.clone()))).await;
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     assert!(within(run.wait()).await.unwrap().completed().is_some());
     let said = supervisor.0.lock().unwrap();
     let of = |node: &str| &said.iter().find(|(known, _)| known == node).unwrap().1;
-    assert!(of("m").contains("keep it safe") && of("m").contains("The pipeline is in_progress"), "{}", of("m"));
-    assert!(of("t").contains("Instructions of the supervisor") && of("t").contains("- mind the gap"), "{}", of("t"));
+    assert!(
+        of("m").contains("keep it safe") && of("m").contains("The pipeline is in_progress"),
+        "{}",
+        of("m")
+    );
+    assert!(
+        of("t").contains("Instructions of the supervisor") && of("t").contains("- mind the gap"),
+        "{}",
+        of("t")
+    );
 }
 
 #[tokio::test]
@@ -235,7 +250,8 @@ async fn a_crash_at_any_write_changes_no_result() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         for at in 0.. {
             let world = World::new(PARENT, CHILD);
-            let store = Arc::new(FaultStore::new(world.memory.clone(), FaultPlan::new().with_fault(at, fault)));
+            let store =
+                Arc::new(FaultStore::new(world.memory.clone(), FaultPlan::new().with_fault(at, fault)));
             let (first, graph) = world.process_on(Arc::clone(&store) as _, registry()).await;
             if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
                 let _ = within(run.wait()).await;
@@ -292,7 +308,10 @@ fn managers_that_cannot_work_are_refused() {
         ("label=m", "node m: a manager has no child; name its file by `stack.child_dotfile`"),
         ("stack.child_dotfile=\"none.dot\"", "node m: the child `none.dot` cannot be read"),
         ("stack.child_dotfile=\"broken.dot\"", "node m: the child `broken.dot` cannot be read"),
-        ("stack.child_dotfile=\"child.dot\", manager.actions=\"dance\"", "node m: there is no action `dance`"),
+        (
+            "stack.child_dotfile=\"child.dot\", manager.actions=\"dance\"",
+            "node m: there is no action `dance`",
+        ),
         ("stack.child_dotfile=\"child.dot\", manager.stop_condition=\"=\"", "condition, byte"),
     ] {
         let error = compile(attributes).unwrap_err();

@@ -29,22 +29,28 @@ async fn judged(answer: Answer, a: &str, b: &str) -> (Ran, Vec<String>) {
         "p [type=parallel] f [shape=tripleoctagon, type=\"\", prompt=\"Which is the best?\"] a [does=\"{a}\"] b [does=\"{b}\"] bad \
          start -> p p -> a -> f p -> b -> f f -> exit f -> bad [condition=\"outcome=fail\"] bad -> exit"
     ));
-    let ran = run_with(&text, registry().with("codergen", Codergen::new(judge.clone())), Context::new()).await;
+    let ran =
+        run_with(&text, registry().with("codergen", Codergen::new(judge.clone())), Context::new()).await;
     let asked = judge.1.lock().unwrap().clone();
     (ran, asked)
 }
 
 fn best(ran: &Ran) -> [String; 3] {
-    ["parallel.fan_in.best_id", "parallel.fan_in.best_outcome", "parallel.fan_in.chosen_by"].map(|key| ran.text(key))
+    ["parallel.fan_in.best_id", "parallel.fan_in.best_outcome", "parallel.fan_in.chosen_by"]
+        .map(|key| ran.text(key))
 }
 
 #[tokio::test]
 async fn the_answer_names_the_best() {
-    let (ran, asked) = judged(Answer::Text("I like b best.".into()), "success/color:red/score:9", "partial").await;
+    let (ran, asked) =
+        judged(Answer::Text("I like b best.".into()), "success/color:red/score:9", "partial").await;
     assert_eq!(best(&ran), ["b", "partial_success", "answer"]);
     let [prompt] = &asked[..] else { panic!("{asked:?}") };
     assert!(prompt.starts_with("Which is the best?"), "{prompt}");
-    assert!(prompt.contains("Candidate a: outcome \"success\", score 9.0") && prompt.contains("red"), "{prompt}");
+    assert!(
+        prompt.contains("Candidate a: outcome \"success\", score 9.0") && prompt.contains("red"),
+        "{prompt}"
+    );
 }
 
 #[tokio::test]
@@ -70,8 +76,11 @@ async fn a_judge_that_fails_fails_the_fan_in() {
 #[tokio::test]
 async fn a_prompt_that_is_a_default_of_all_nodes_asks_for_no_ranking() {
     let judge = Judge(Answer::Text("b".into()), Arc::default());
-    let text = source("p [type=parallel] f [type=\"parallel.fan_in\"] a b start -> p p -> a -> f p -> b -> f f -> exit");
-    let ran = run_with(&text, registry().with("codergen", Codergen::new(judge.clone())), Context::new()).await;
+    let text = source(
+        "p [type=parallel] f [type=\"parallel.fan_in\"] a b start -> p p -> a -> f p -> b -> f f -> exit",
+    );
+    let ran =
+        run_with(&text, registry().with("codergen", Codergen::new(judge.clone())), Context::new()).await;
     assert_eq!(ran.text("parallel.fan_in.best_id"), "a");
     assert!(judge.1.lock().unwrap().is_empty());
 }

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 
 use crate::state::{Draft, State, Update};
 
-pub(crate) use context::{Command, NodeScope, RunScope};
 pub use awake::Awake;
+pub(crate) use context::{Command, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
 pub(crate) use conversation::{Left, TalkNode};

@@ -118,7 +118,9 @@ pub(super) struct Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let gone = |cx: &NodeContext| cx.idempotency_key() == self.activation;
-        self.joins.lock().get_mut(&self.key).map(|join| join.watching.retain(|cx| !gone(cx)));
+        if let Some(join) = self.joins.lock().get_mut(&self.key) {
+            join.watching.retain(|cx| !gone(cx));
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! A table of pipelines, from a chain of three nodes to nested parallel nodes with gates and loops: each with the path, the context
 //! and the end that it is to have, and the same of it after a crash at each of its writes.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
-#![expect(clippy::disallowed_methods, reason = "a clock of the tests' own, and a deadline for what would hang")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a clock of the tests' own, and a deadline for what would hang"
+)]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -35,7 +38,8 @@ struct Ended {
 /// Lives one life of a case on a store: until the run has ended, or the store says that the process has died.
 async fn live(case: &Case, store: Arc<dyn CheckpointStore>, claim: bool) -> Result<Outcome<Context>, Error> {
     let runtime = Runtime::builder_with(store);
-    let runtime = runtime.clock(Arc::new(Quick::default())).store_retries(1, Duration::from_millis(1)).build().await?;
+    let runtime =
+        runtime.clock(Arc::new(Quick::default())).store_retries(1, Duration::from_millis(1)).build().await?;
     let graph = compile(&source(case.graph), registry());
     let key = RunKey::try_from("r").unwrap();
     let mut claim = claim;

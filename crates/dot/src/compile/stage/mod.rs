@@ -208,12 +208,7 @@ impl StageNode {
     }
 
     /// Returns the joins around the branch that may still be settled while the node is at work; `None` if one is settled.
-    fn left(
-        &self,
-        cx: &NodeContext,
-        state: &Context,
-        branch: Option<&str>,
-    ) -> Option<Vec<Watch>> {
+    fn left(&self, cx: &NodeContext, state: &Context, branch: Option<&str>) -> Option<Vec<Watch>> {
         let mut open = Vec::new();
         for (join, fork) in branch.iter().flat_map(|branch| joins(branch)) {
             let Some(rule) = self.rules.get(fork) else { continue };
