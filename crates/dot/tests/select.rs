@@ -135,7 +135,8 @@ fn random_selection_draws_by_weight_within_a_tier() {
     }
     let edges = [edge("a", "go", "", 1), edge("b", "[G] Go", "", 1), edge("c", "", "", 100)];
     let counts = drawn(&edges, &StageOutcome::success().prefer("go"));
-    assert_eq!(counts, [("a".to_owned(), 500), ("b".to_owned(), 500)]);
+    assert_eq!(counts.iter().map(|(to, _)| &**to).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(counts.iter().all(|(_, count)| count.abs_diff(500) <= 2), "{counts:?}");
 }
 
 #[test]
