@@ -121,7 +121,7 @@ pub(crate) fn timeless(mut value: serde_json::Value) -> serde_json::Value {
                     match name.as_str() {
                         "took_ms" => *value = 0.into(),
                         // Checksums and lengths cover times and ids.
-                        "body_crc" | "body_len" | "bytes" | "life" => *value = 1.into(),
+                        "crc" | "len" | "bytes" => *value = 1.into(),
                         _ => level(value),
                     }
                 }
