@@ -175,6 +175,14 @@ impl Registry {
         self
     }
 
+    /// Puts something around every handler, as whoever keeps what they do.
+    pub(crate) fn wrapped(mut self, around: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
+        for handler in self.handlers.values_mut() {
+            *handler = around(Arc::clone(handler));
+        }
+        self
+    }
+
     /// Returns the types that there are handlers for.
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.handlers.keys().map(String::as_str)
