@@ -111,7 +111,7 @@ fn clear(root: &Path) {
 
 #[tokio::test]
 async fn the_views_say_what_the_log_says_and_are_made_again() {
-    let ready = ready(SOURCE, "sed 's/^/did: /'").await;
+    let ready = ready(SOURCE, "sed 's/^/did: /'; echo").await;
     let mut directory = ready.directory();
     directory.keep_source(SOURCE.as_bytes()).unwrap();
     let run = ready.start().await;
