@@ -1,0 +1,96 @@
+//! The command line: the options that every verb takes, and the verbs, one file for each group of them.
+
+mod completions;
+mod list;
+mod wait;
+
+use clap::{Parser, Subcommand};
+use ferrata::TenantId;
+
+pub(crate) use completions::CompletionsArgs;
+pub(crate) use list::LsArgs;
+pub(crate) use wait::WaitArgs;
+
+use crate::output::{Color, Format};
+use crate::store;
+use crate::time::TimeFormat;
+
+/// Runs pipelines, and reads and steers the runs of any Ferrata service through its store.
+///
+/// RUN is a run's id or the beginning of it, with its tenant before a slash if that is not `default`.
+/// Data goes to stdout, everything else to stderr.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ferrata",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = exit_codes()
+)]
+pub(crate) struct Cli {
+    /// The options that every verb takes.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What is to be done.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The options that every verb takes.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The store, as a URL: file:DIR, postgres://, redis://, redis-cluster://, s3://.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "FERRATA_STORE",
+        hide_env_values = true,
+        default_value = store::DEFAULT
+    )]
+    pub(crate) store: String,
+    /// Only runs of this tenant; of all unless given.
+    #[arg(long, global = true, value_name = "NAME", env = "FERRATA_TENANT", value_parser = tenant)]
+    pub(crate) tenant: Option<TenantId>,
+    /// The form of the data on stdout.
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    pub(crate) output: Format,
+    /// When there is colour; NO_COLOR turns `auto` off.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// How times are written in tables.
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
+    pub(crate) time: TimeFormat,
+    /// Say nothing on stderr but errors.
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Never ask anything on the terminal.
+    #[arg(long, global = true)]
+    pub(crate) no_input: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List runs, the newest first.
+    Ls(LsArgs),
+    /// Wait until nothing moves a run any more, and end as it ended.
+    Wait(WaitArgs),
+    /// Print what a shell needs to complete this command.
+    Completions(CompletionsArgs),
+}
+
+fn tenant(text: &str) -> Result<TenantId, String> {
+    TenantId::new(text).map_err(|error| error.to_string())
+}
+
+/// The table of exit codes, at the end of the help.
+fn exit_codes() -> String {
+    let mut text = String::from("Exit codes:\n");
+    for exit in crate::exit::Exit::ALL {
+        text.push_str(&format!("  {:>3}  {}\n", exit.code(), exit.meaning()));
+    }
+    text
+}
