@@ -7,6 +7,7 @@ mod exit;
 mod failure;
 mod find;
 mod output;
+mod run;
 mod store;
 mod table;
 mod time;

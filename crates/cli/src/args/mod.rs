@@ -2,6 +2,7 @@
 
 mod completions;
 mod list;
+mod run;
 mod wait;
 
 use clap::{Parser, Subcommand};
@@ -9,6 +10,7 @@ use ferrata::TenantId;
 
 pub(crate) use completions::CompletionsArgs;
 pub(crate) use list::LsArgs;
+pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
 pub(crate) use wait::WaitArgs;
 
 use crate::output::{Color, Format};
@@ -74,6 +76,10 @@ pub(crate) struct Global {
 /// What is to be done.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a pipeline from a DOT file.
+    Run(Box<RunArgs>),
+    /// Go on with a run of a pipeline.
+    Resume(Box<ResumeArgs>),
     /// List runs, the newest first.
     Ls(LsArgs),
     /// Wait until nothing moves a run any more, and end as it ended.

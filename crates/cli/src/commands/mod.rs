@@ -12,6 +12,8 @@ use crate::failure::Failure;
 /// Does what the command line says.
 pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
     match command {
+        Command::Run(args) => Box::pin(crate::run::run(context, *args)).await,
+        Command::Resume(args) => Box::pin(crate::run::resume(context, *args)).await,
         Command::Ls(args) => ls::run(context, args).await,
         Command::Wait(args) => wait::run(context, &args).await,
         Command::Completions(args) => completions::run(context, &args),

@@ -2,13 +2,16 @@
 
 mod codergen;
 mod command;
+#[cfg(unix)]
+mod guard;
 mod noop;
 mod process;
 mod tool;
+mod variables;
 mod wait;
 mod wait_human;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,6 +23,8 @@ use ferrata_core::{Error, ErrorKind};
 
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
+#[cfg(unix)]
+pub use guard::{guard_commands, kill_commands};
 pub use noop::Noop;
 pub use tool::Tool;
 pub use wait::Wait;
@@ -165,6 +170,8 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct Registry {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
+    /// The nodes behind which a run stops until somebody lets it go on.
+    stops: BTreeSet<String>,
 }
 
 impl Registry {
@@ -173,6 +180,18 @@ impl Registry {
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         self.handlers.insert(name.into(), Arc::new(handler));
         self
+    }
+
+    /// Has runs stop behind a node until somebody accepts the question `node@visit:after`.
+    #[must_use]
+    pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
+        self.stops.insert(node.into());
+        self
+    }
+
+    /// Tells whether runs stop behind a node.
+    pub(crate) fn stops_after(&self, node: &str) -> bool {
+        self.stops.contains(node)
     }
 
     /// Puts something around every handler, as whoever keeps what they do.
@@ -214,7 +233,7 @@ impl Registry {
 impl Default for Registry {
     /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` with a backend that only [simulates](Simulate).
     fn default() -> Self {
-        let empty = Self { handlers: BTreeMap::new() };
+        let empty = Self { handlers: BTreeMap::new(), stops: BTreeSet::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
         let noops = noops.with("parallel", Noop).with("parallel.fan_in", Noop);
         let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 
 use super::process::{Shell, run};
-use super::{Handler, HandlerError, Stage};
+use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
 
@@ -25,6 +25,8 @@ pub(super) const TEMPORARY: i32 = 75;
 ///   exit status; of long outputs the beginning and the end.
 /// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
 ///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
+/// - A key `some.key` of the context is `FERRATA_CONTEXT_some_key`, text as it is and other values as JSON. Keys that begin with `internal.`, values
+///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more.
 /// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]
@@ -126,7 +128,8 @@ pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
         let name = attribute.key.value.strip_prefix("env.")?;
         Some((OsString::from(name), OsString::from(attribute.value.value.text().into_owned())))
     });
-    told.into_iter().map(|(name, value)| (name.into(), value.into())).chain(own).collect()
+    let told = told.into_iter().map(|(name, value)| (name.into(), value.into()));
+    told.chain(variables::of(&stage.context)).chain(own).collect()
 }
 
 /// Returns the last line that says something, shortened: a reason is read on one line.
