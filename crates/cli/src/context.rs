@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrata::{CheckpointStore, Clock, SystemClock, Timestamp};
+use ferrata::{CheckpointStore, Clock, Runtime, SystemClock, Timestamp};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -35,5 +35,10 @@ impl Context {
     /// Opens the store. Nothing is read or written yet.
     pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
         store::open(&self.global.store)
+    }
+
+    /// Opens the store for reading and steering runs. Nothing is read or written yet.
+    pub(crate) fn runtime(&self) -> Result<Runtime, Failure> {
+        Ok(Runtime::builder_with(self.store()?).operator())
     }
 }

@@ -55,6 +55,13 @@ impl Failure {
         self
     }
 
+    /// Says which kind of error of the library it is like.
+    #[must_use]
+    pub(crate) fn with_code(mut self, kind: ErrorKind) -> Self {
+        self.code = Some(kind.code());
+        self
+    }
+
     /// Adds lines below the message.
     #[must_use]
     pub(crate) fn with_details(mut self, details: impl IntoIterator<Item = String>) -> Self {

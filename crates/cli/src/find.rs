@@ -13,12 +13,13 @@ const NAMED: usize = 10;
 impl Context {
     /// Finds the run that is meant by `name`: an id, a beginning of one, or either after a tenant and a slash.
     pub(crate) async fn find(&self, store: &dyn CheckpointStore, name: &str) -> Result<RunHead, Failure> {
+        let unfit = |error| Failure::from(error).or_type("ferrata ls");
         let (tenant, id) = match name.split_once('/') {
-            Some((tenant, id)) => (Some(TenantId::new(tenant)?), id),
+            Some((tenant, id)) => (Some(TenantId::new(tenant).map_err(unfit)?), id),
             None => (self.global.tenant.clone(), name),
         };
         // What is no id is no beginning of one either.
-        let whole = RunId::new(id).map_err(|error| Failure::from(error).or_type("ferrata ls"))?;
+        let whole = RunId::new(id).map_err(unfit)?;
         let exact = RunKey::new(tenant.clone().unwrap_or_default(), whole);
         if let Some(head) = store.head(&exact).await? {
             return Ok(head);

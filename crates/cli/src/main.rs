@@ -1,13 +1,19 @@
 //! The command `ferrata`: reads and steers the runs of any service through its store, and runs pipelines.
 
 mod args;
+mod changes;
 mod commands;
 mod context;
+mod draw;
 mod exit;
 mod failure;
 mod find;
+mod input;
 mod output;
+mod pipeline;
+mod probe;
 mod run;
+mod say;
 mod store;
 mod table;
 mod time;

@@ -84,6 +84,14 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// Returns the word that a value has in JSON.
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
 /// Returns the look of a status.
 pub(crate) fn of_status(status: RunStatus) -> Style {
     let color = match status {

@@ -1,20 +1,32 @@
 //! The command line: the options that every verb takes, and the verbs, one file for each group of them.
 
 mod completions;
+mod keep;
 mod list;
+mod pipeline;
+mod read;
 mod run;
+mod steer;
+mod store;
 mod wait;
 
 use clap::{Parser, Subcommand};
 use ferrata::TenantId;
 
 pub(crate) use completions::CompletionsArgs;
+pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::LsArgs;
+pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
+pub(crate) use read::{DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, position};
 pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
+pub(crate) use steer::{
+    AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, PauseArgs, RetryArgs, Runs, SendArgs, UnpauseArgs,
+};
+pub(crate) use store::{CheckArgs, StoreArgs, StoreCommand};
 pub(crate) use wait::WaitArgs;
 
 use crate::output::{Color, Format};
-use crate::store;
+use crate::store::DEFAULT;
 use crate::time::TimeFormat;
 
 /// Runs pipelines, and reads and steers the runs of any Ferrata service through its store.
@@ -50,7 +62,7 @@ pub(crate) struct Global {
         value_name = "URL",
         env = "FERRATA_STORE",
         hide_env_values = true,
-        default_value = store::DEFAULT
+        default_value = DEFAULT
     )]
     pub(crate) store: String,
     /// Only runs of this tenant; of all unless given.
@@ -82,8 +94,54 @@ pub(crate) enum Command {
     Resume(Box<ResumeArgs>),
     /// List runs, the newest first.
     Ls(LsArgs),
+    /// Show how a run stands: its nodes, its questions, and what to type next.
+    Show(ShowArgs),
+    /// List the records of a run's log, without what they hold.
+    History(HistoryArgs),
+    /// Print the state of a run, as it was at any place in its log.
+    State(StateArgs),
+    /// Tell what differs between the states at two places.
+    Diff(DiffArgs),
+    /// Tell what happened to a run, record by record.
+    Logs(LogsArgs),
+    /// List the open questions of a run, or of all runs.
+    Questions(QuestionsArgs),
+    /// Answer a question of a run.
+    Answer(AnswerArgs),
+    /// Send a message to a run, for whichever node receives next.
+    Send(SendArgs),
+    /// Have the failed nodes of failed runs tried again, attempts counted anew.
+    Retry(RetryArgs),
+    /// Stop runs until `unpause`: nodes at work finish, nothing new starts.
+    Pause(PauseArgs),
+    /// Let paused runs go on; whoever serves their workflow takes them up.
+    Unpause(UnpauseArgs),
+    /// Stop runs for good.
+    Cancel(CancelArgs),
     /// Wait until nothing moves a run any more, and end as it ended.
     Wait(WaitArgs),
+    /// Change the state of a run.
+    Edit(EditArgs),
+    /// Make a new run that goes on from some place in the log of another; that one stays as it is.
+    Fork(ForkArgs),
+    /// Check the log of a run: every checksum and link, and that each base holds what the records before it amount to.
+    Verify(VerifyArgs),
+    /// Write a run down as one file of JSON lines, to keep it elsewhere or to move it.
+    Export(ExportArgs),
+    /// Bring a run into the store that was exported from this one or another.
+    Import(ImportArgs),
+    /// Drop old records of a run; it can go on as before. Tells what it would drop unless --yes is given.
+    Prune(PruneArgs),
+    /// Remove runs and every trace of them.
+    Purge(PurgeArgs),
+    /// Drop old records of all runs, and whole runs that ended long ago. Tells what it would drop unless --yes is given.
+    Sweep(SweepArgs),
+    /// Check pipelines, and show the place of each mistake.
+    Lint(LintArgs),
+    /// Draw a pipeline, or how a run has gone.
+    Graph(GraphArgs),
+    /// Look at the store itself.
+    Store(StoreArgs),
     /// Print what a shell needs to complete this command.
     Completions(CompletionsArgs),
 }

@@ -22,6 +22,7 @@ mod shared;
 mod signal;
 mod start;
 mod tasks;
+mod untyped;
 
 pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
@@ -30,8 +31,8 @@ pub use handle::RunHandle;
 pub use inbox::Message;
 pub use outcome::Outcome;
 pub use past::{
-    Ancestor, Change, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position, Replanned, Verified,
-    Waiting,
+    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Happened, Past, Pending,
+    Position, Replanned, Verified, Waiting,
 };
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;
@@ -39,3 +40,4 @@ pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use signal::SignalRequest;
 pub use start::StartRequest;
+pub use untyped::{UntypedEditRequest, UntypedForkRequest};

@@ -13,7 +13,7 @@ use super::outcome::questions;
 use super::recovery::{self, Stalled};
 use super::resume::ResumeRequest;
 use super::retention::RetentionPolicy;
-use super::shared::{Control, Limits, Shared};
+use super::shared::{Control, Limits, Role, Shared};
 use super::signal::SignalRequest;
 use super::start::StartRequest;
 use super::tasks::spawn;
@@ -164,18 +164,49 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, answerer, retention, budget } = self;
-        store.setup().await?;
-        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
-        store.heartbeat(&executor, limits.heartbeat_ttl).await?;
-        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
-        let shared = Shared::new(
-            store, committer, clock, ids, executor, resources, limits, answerer, retention, EVENTS,
-        );
-        let shared = Arc::new(shared);
+        self.store.setup().await?;
+        let shared = self.shared(Role::Drives);
+        shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         spawn(beat(Arc::downgrade(&shared)));
         spawn(pass_notices(Arc::downgrade(&shared)));
         Ok(Runtime { shared })
+    }
+
+    /// Makes a runtime for an operator's tool: it reads and steers the runs of any application through their store, and drives
+    /// none. It prepares nothing, and does not count as alive: looking at a store changes nothing in it.
+    ///
+    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`fork`](Runtime::fork) and [`serve`](Runtime::serve) are refused
+    /// with [`ErrorKind::Invalid`]. What is said to a run is carried out by the process that drives it, or the next that does.
+    /// Without the application's code, [`edit_untyped`](Runtime::edit_untyped) and [`fork_untyped`](Runtime::fork_untyped) stand
+    /// in for those that want a graph.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::RunKey;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tool = Runtime::builder(MemoryStore::new()).operator();
+    /// let error = tool.cancel(&RunKey::try_from("doc-7")?, "no longer wanted").by("ann").await.unwrap_err();
+    /// assert_eq!(error.kind(), ferrata_core::ErrorKind::NotFound);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn operator(self) -> Runtime {
+        Runtime { shared: self.shared(Role::Operates) }
+    }
+
+    fn shared(self, role: Role) -> Arc<Shared> {
+        let Self { store, clock, ids, resources, limits, answerer, retention, budget } = self;
+        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
+        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
+        Arc::new(Shared::new(
+            role, store, committer, clock, ids, executor, resources, limits, answerer, retention, EVENTS,
+        ))
     }
 }
 
@@ -345,7 +376,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already.
+    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already, [`ErrorKind::Invalid`] if it is an
+    /// [operator's](RuntimeBuilder::operator).
     ///
     /// # Examples
     ///
@@ -374,6 +406,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        self.shared.check_drives()?;
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 

@@ -52,7 +52,17 @@ pub(crate) enum Control {
 /// How long runs have when the runtime ends; `None` while it goes on.
 pub(crate) type Stop = Option<Duration>;
 
+/// What a runtime is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs go on in it.
+    Drives,
+    /// It reads and steers runs that go on elsewhere.
+    Operates,
+}
+
 pub(crate) struct Shared {
+    role: Role,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) committer: Committer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -73,6 +83,7 @@ pub(crate) struct Shared {
 impl Shared {
     #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
     pub(crate) fn new(
+        role: Role,
         store: Arc<dyn CheckpointStore>,
         committer: Committer,
         clock: Arc<dyn Clock>,
@@ -85,6 +96,7 @@ impl Shared {
         events: usize,
     ) -> Self {
         Self {
+            role,
             store,
             committer,
             clock,
@@ -114,8 +126,10 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending.
+    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
+    /// [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey) -> Result<Driven> {
+        self.check_drives().map_err(|error| error.with_run(run))?;
         if self.stop.borrow().is_some() {
             let message = "the runtime is shutting down; start or resume the run with another";
             return Err(Error::new(ErrorKind::Closed, message).with_run(run));
@@ -130,6 +144,17 @@ impl Shared {
         active.insert(run.clone(), sender);
         self.drivers.send_modify(|count| *count += 1);
         Ok(Driven { shared: Arc::clone(self), run: run.clone(), control })
+    }
+
+    /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
+    pub(crate) fn check_drives(&self) -> Result<()> {
+        match self.role {
+            Role::Drives => Ok(()),
+            Role::Operates => {
+                let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
     }
 
     /// Returns how many runs are driven here.
