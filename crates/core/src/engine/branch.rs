@@ -21,7 +21,7 @@ impl Machine {
         (self.receiving, self.fruitless) = (false, 0);
         self.answered.clear();
         self.pins.clear();
-        self.note_graph(&plan.fingerprints());
+        self.note_graph(&plan.prints);
         let going = std::mem::take(&mut self.in_flight);
         let stopped = std::mem::take(&mut self.stopped_at);
         self.live = self.plan.as_ref().map(|plan| plan.topology.liveness());

@@ -151,7 +151,7 @@ impl Machine {
             inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
             memos: BTreeMap::clone(&a.memos),
         };
-        let nodes = self.names.iter().zip(&self.nodes).map(|(name, node)| StoredNode {
+        let nodes = self.names().zip(&self.nodes).zip(0..).map(|((name, node), local)| StoredNode {
             name: name.clone(),
             visits: node.visits,
             ok: node.succeeded,
@@ -159,7 +159,7 @@ impl Machine {
             spent: node.spent,
             returns: node.returns,
             replans: node.replans,
-            print: node.print,
+            print: self.print(local),
         });
         let replans = self.replans.iter().map(|r| StoredReplan {
             from: r.from,
@@ -221,9 +221,10 @@ impl Machine {
                 spent: node.spent,
                 returns: node.returns,
                 replans: node.replans,
-                print: node.print,
             };
         }
+        let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
+        machine.note_graph(&Arc::new(prints.collect()));
         machine.life = stored.life;
         machine.status = stored.status;
         machine.failure = stored.failure;
@@ -279,7 +280,7 @@ impl StoredActivation {
             resolution: self.resolution,
             item: self.item,
             inputs,
-            memos: Arc::new(self.memos),
+            memos: self.memos.into(),
         })
     }
 }

@@ -1,8 +1,10 @@
 //! Turns a declared graph into a plan, if nothing is wrong with it.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 
 use crate::graph::check::{by_name, check};
+use crate::graph::edge::EdgeKind;
 use crate::graph::fingerprint;
 use crate::graph::issue::GraphError;
 use crate::graph::join::Join;
@@ -63,10 +65,15 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             interrupt: node.interrupt,
             checkpoint: node.checkpoint,
             routed,
+            sole: match *outgoing {
+                [edge] if edges[edge.as_usize()].kind == EdgeKind::Plain => Some(edge),
+                _ => None,
+            },
             outgoing: outgoing.into(),
             fingerprint,
         })
         .collect();
+    let prints = Arc::new(nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect());
     let pairs: Vec<(u32, u32)> = edges.iter().map(|edge| (edge.from.get(), edge.to.get())).collect();
     Ok(Plan {
         name: WorkflowName::new(&outline.name).expect(CHECKED),
@@ -88,5 +95,6 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         concurrency: outline.concurrency.and_then(NonZeroU32::new),
         retry_target: outline.fallback.as_deref().map(find),
         fingerprint: graph_fingerprint,
+        prints,
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::graph::edge::EdgeKind;
@@ -13,6 +14,9 @@ use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::state::Schema;
+
+/// How many edges are looked through for a target before it is looked up.
+const NEAR: usize = 4;
 
 /// The index of an edge in its graph: dense, in the order of declaration, which is the order of joined inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +62,8 @@ pub(crate) struct Plan {
     /// Where a run goes when a goal gate or a failed node names no target of its own.
     pub(crate) retry_target: Option<NodeIx>,
     pub(crate) fingerprint: Fingerprint,
+    /// What each node is like; the runs of the graph share it.
+    pub(crate) prints: Arc<BTreeMap<NodeName, Fingerprint>>,
 }
 
 /// One node of a plan.
@@ -84,6 +90,8 @@ pub(crate) struct NodePlan {
     pub(crate) routed: bool,
     /// The edges that leave the node, in the order of declaration.
     pub(crate) outgoing: Box<[EdgeIx]>,
+    /// The edge that leaves the node, if there is but one and it always fires.
+    pub(crate) sole: Option<EdgeIx>,
     pub(crate) fingerprint: Fingerprint,
 }
 
@@ -106,12 +114,7 @@ impl Plan {
         self.edges[edge.as_usize()]
     }
 
-    /// Returns what each node is like.
-    pub(crate) fn fingerprints(&self) -> BTreeMap<NodeName, Fingerprint> {
-        self.nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect()
-    }
-
-    /// Finds a node by its name.
+    /// Returns what repeating each node means, where that is not the usual.
     pub(crate) fn effects(&self) -> BTreeMap<NodeName, Effect> {
         let unusual = self.nodes.iter().filter(|node| node.effect != Effect::default());
         unusual.map(|node| (node.name.clone(), node.effect)).collect()
@@ -122,8 +125,15 @@ impl Plan {
         self.nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect()
     }
 
+    /// Finds a node by its name.
     pub(crate) fn find(&self, name: &str) -> Option<NodeIx> {
         self.by_name.get(name).copied()
+    }
+
+    /// Finds a node that most likely is a target of `from`: that is seen at once where few edges leave it.
+    pub(crate) fn find_after(&self, from: NodeIx, name: &NodeName) -> Option<NodeIx> {
+        let near = self.node(from).outgoing.iter().take(NEAR).map(|&edge| self.edge(edge).to);
+        near.into_iter().find(|&to| self.node(to).name == *name).or_else(|| self.find(name.as_str()))
     }
 
     /// Finds an edge by its ends and its kind; there is at most one.

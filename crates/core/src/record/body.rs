@@ -96,7 +96,7 @@ pub(crate) struct Started {
     /// Where it begins.
     pub(crate) entry: NodeName,
     /// What each node of the graph is like.
-    pub(crate) graph: BTreeMap<NodeName, Fingerprint>,
+    pub(crate) graph: Arc<BTreeMap<NodeName, Fingerprint>>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
     /// What repeating each node means, where that is not the usual.
@@ -481,7 +481,7 @@ pub(crate) struct Claimed {
     pub(crate) executor: ExecutorId,
     /// What each node of the graph is like, if the graph changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) graph: Option<BTreeMap<NodeName, Fingerprint>>,
+    pub(crate) graph: Option<Arc<BTreeMap<NodeName, Fingerprint>>>,
     /// Tokens that the graph of today lets start.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) settled: Settled,

@@ -553,7 +553,7 @@ impl Runtime {
 
     /// Returns the events of all runs of this process from now on.
     pub fn events(&self) -> Events {
-        Events::new(self.shared.events.subscribe(), None)
+        self.shared.hear(None)
     }
 
     /// Ends the runtime: starts nothing new, lets nodes finish for `grace`, drops the rest, and lets every run go, so that

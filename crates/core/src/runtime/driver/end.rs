@@ -13,6 +13,7 @@ use super::facts::{Fact, What};
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result, panic_text};
+use crate::graph::fire::Fires;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, RouteContext};
 use crate::record::body::{AttemptFailed, Event};
@@ -31,7 +32,7 @@ pub(super) struct Spoilt {
 struct Applied {
     patch: Patch,
     overwrites: Vec<String>,
-    fired: Vec<crate::graph::fire::Fired>,
+    fired: Fires,
 }
 
 impl<S: State> Driver<S> {
@@ -218,8 +219,13 @@ impl<S: State> Driver<S> {
         let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
             Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
         };
-        let mut writer =
-            if self.encodes_patches() { PatchWriter::recording() } else { PatchWriter::touching() };
+        // Who runs alone overwrites what nobody else writes.
+        let alone = self.machine.in_flight.len() <= 1 && self.machine.overwrites.is_empty();
+        let mut writer = match self.encodes_patches() {
+            true => PatchWriter::recording(),
+            false if alone => PatchWriter::idle(),
+            false => PatchWriter::touching(),
+        };
         if !update.is_none() || update.output().is_none() {
             let state = Arc::make_mut(&mut self.state);
             catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
@@ -232,14 +238,14 @@ impl<S: State> Driver<S> {
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output()).with_replans(&replans);
         let (graph, state) = (&self.graph, &self.state);
-        let fired = catch_unwind(AssertUnwindSafe(|| graph.fire(index, state, &cx)))
+        let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?
             .map_err(|error| Failure::of(FailureKind::Route, &error))?;
         let overwritten = written.touched.iter().filter(|touch| touch.write == Write::Overwritten);
-        let overwrites = if self.machine.in_flight.len() > 1 || !self.machine.overwrites.is_empty() {
-            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
-        } else {
+        let overwrites = if alone {
             Vec::new()
+        } else {
+            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
         };
         Ok(Applied { patch: written.patch.unwrap_or_default(), overwrites, fired })
     }
