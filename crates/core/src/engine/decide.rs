@@ -74,6 +74,10 @@ impl Machine {
             end: None,
         };
         match ending.result {
+            Ok(Fires::Sole(edge)) if self.goes_straight(plan, index, plan.edge(edge).to) => {
+                done.fired = vec![Fired::plain(plan.node(plan.edge(edge).to).name.clone())];
+                return done;
+            }
             Ok(fired) => {
                 done.fired = collect(plan, fired);
                 self.bypass(plan, index, |kind| kind != EdgeKind::OnFailure, &mut done);
@@ -115,6 +119,19 @@ impl Machine {
         }
         self.settle_after(plan, index, &mut done, unmet);
         done
+    }
+
+    /// Tells whether the run is at one place, and the token for the next does nothing but start it.
+    fn goes_straight(&self, plan: &Plan, from: NodeIx, to: NodeIx) -> bool {
+        let next = plan.node(to);
+        self.status == RunStatus::InProgress
+            && self.in_flight.len() == 1
+            && self.tokens.is_empty()
+            && next.join == Join::All
+            && !(plan.counts && self.nodes.iter().any(|node| node.spent))
+            && !plan.node(from).interrupt.after
+            && next.max_visits.is_none()
+            && plan.max_steps.is_none()
     }
 
     /// Decides which waiting tokens may start as the graph is now, without any activation ending.

@@ -16,6 +16,7 @@ use crate::few_map::FewMap;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
+use crate::graph::prints::Prints;
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{
@@ -59,7 +60,7 @@ pub(crate) struct Machine {
     strangers: Vec<NodeName>,
     strange: HashMap<NodeName, Local>,
     /// What each node was like in the graph that the run was last driven with.
-    graph: Arc<BTreeMap<NodeName, Fingerprint>>,
+    graph: Arc<Prints>,
     pub(crate) nodes: Vec<NodeState>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
@@ -179,12 +180,15 @@ impl Machine {
         planned.chain(&self.strangers)
     }
 
+    /// Tells whether the run was last driven with the graph of the plan.
+    pub(super) fn has_graph_of_plan(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| Arc::ptr_eq(&plan.prints, &self.graph))
+    }
+
     /// Returns what a node was like in the graph that the run was last driven with.
     pub(crate) fn print(&self, node: Local) -> Option<Fingerprint> {
         match (&self.plan, self.index(node)) {
-            (Some(plan), Some(index)) if Arc::ptr_eq(&plan.prints, &self.graph) => {
-                Some(plan.node(index).fingerprint)
-            }
+            (Some(plan), Some(index)) if self.has_graph_of_plan() => Some(plan.node(index).fingerprint),
             _ => self.graph.get(self.name(node)).copied(),
         }
     }
@@ -283,7 +287,7 @@ impl Machine {
     }
 
     /// Notes what the graph is like that the run is driven with.
-    pub(super) fn note_graph(&mut self, graph: &Arc<BTreeMap<NodeName, Fingerprint>>) {
+    pub(super) fn note_graph(&mut self, graph: &Arc<Prints>) {
         if let Some(plan) = self.plan.as_ref().filter(|plan| plan.prints == *graph) {
             self.graph = Arc::clone(&plan.prints);
             return;
@@ -316,7 +320,7 @@ impl Machine {
     }
 
     /// Returns what each node of the plan is like, if the run was last driven with another.
-    pub(crate) fn changed_graph(&self) -> Option<Arc<BTreeMap<NodeName, Fingerprint>>> {
+    pub(crate) fn changed_graph(&self) -> Option<Arc<Prints>> {
         let plan = self.plan.as_ref()?;
         (self.graph != plan.prints).then(|| Arc::clone(&plan.prints))
     }
@@ -330,6 +334,9 @@ impl Machine {
             None => self.known(&done.node)?,
         };
         let key = (node, done.visit);
+        if self.step_on(key, done) {
+            return Ok(());
+        }
         let mut activation =
             self.in_flight.remove(&key).ok_or_else(|| not_in_flight(&done.node, done.visit))?;
         if done.end.is_none() && activation.inputs.capacity() <= SPARE {
@@ -379,6 +386,41 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Takes in the usual step of a run without branches: the only activation ended well, and its token starts the next.
+    ///
+    /// It comes to what [`absorb_done`](Self::absorb_done) does in general. Returns false if there is more to it.
+    fn step_on(&mut self, key: ActivationKey, done: &NodeDone) -> bool {
+        let [fired] = &*done.fired else { return false };
+        let usual = fired.is_plain() && done.has_no_more_than_fired();
+        let alone = self.in_flight.len() == 1 && self.tokens.is_empty() && self.in_flight.contains_key(&key);
+        let (true, true, Some(from)) = (usual, alone, self.index(key.0)) else { return false };
+        let Some(to) = self.plan.as_ref().and_then(|plan| plan.find_after(from, &fired.to)) else {
+            return false;
+        };
+        let Some(mut activation) = self.in_flight.remove(&key) else { return false };
+        self.tick += 1;
+        self.fruitless = 0;
+        self.nodes[key.0 as usize].succeeded = Some(true);
+        self.history.push(Ended { node: key.0, visit: key.1, outcome: Outcome::Succeeded });
+        if let Some(live) = &mut self.live {
+            live.stepped(from, to);
+        }
+        let mut inputs = std::mem::take(&mut activation.inputs);
+        inputs.clear();
+        if inputs.capacity() > SPARE {
+            inputs = Vec::new();
+        }
+        inputs.push(Token { from: key.0, visit: key.1, output: done.output.clone(), item: None });
+        let state = &mut self.nodes[to.as_usize()];
+        state.visits += 1;
+        state.skipped = false;
+        let next = (to.get(), Visit::new(state.visits));
+        self.started += 1;
+        self.in_flight.insert(next, Activation::new(self.tick, None, inputs));
+        self.fresh.push(next);
+        true
     }
 
     fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {

@@ -77,6 +77,16 @@ impl Liveness {
         self.refresh(node);
     }
 
+    /// Where nothing waits and the one activation in flight is of `from`: makes it one of `to` instead.
+    ///
+    /// That is what a token does that goes from one to the other and is taken at once.
+    pub(crate) fn stepped(&mut self, from: NodeIx, to: NodeIx) {
+        self.in_flight.clear();
+        self.in_flight.insert(self.position(to), 1);
+        self.blocking.remove(from);
+        self.blocking.insert(to);
+    }
+
     /// Counts one more token at the node; `back` if it came by a back edge.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
         let (_, tokens) = self.waiting.or_insert(self.position(node), (node, Waiting::default()));

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use serde_json::value::RawValue;
 
 use crate::graph::edge::EdgeKind;
 use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::policy::{Interrupt, NodeCheckpoint};
+use crate::graph::prints::Prints;
 use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
@@ -63,7 +66,13 @@ pub(crate) struct Plan {
     pub(crate) retry_target: Option<NodeIx>,
     pub(crate) fingerprint: Fingerprint,
     /// What each node is like; the runs of the graph share it.
-    pub(crate) prints: Arc<BTreeMap<NodeName, Fingerprint>>,
+    pub(crate) prints: Arc<Prints>,
+    /// What repeating each node means, where that is not the usual.
+    pub(crate) effects: Arc<BTreeMap<NodeName, Effect>>,
+    /// How the base of a run holds each node that has not run yet, encoded when it is first needed.
+    pub(crate) blanks: OnceLock<Box<[Box<RawValue>]>>,
+    /// The nodes whose goal must be met for a run to end.
+    pub(crate) gates: Arc<BTreeSet<NodeName>>,
 }
 
 /// One node of a plan.
@@ -112,17 +121,6 @@ impl Plan {
     /// Returns an edge.
     pub(crate) fn edge(&self, edge: EdgeIx) -> EdgePlan {
         self.edges[edge.as_usize()]
-    }
-
-    /// Returns what repeating each node means, where that is not the usual.
-    pub(crate) fn effects(&self) -> BTreeMap<NodeName, Effect> {
-        let unusual = self.nodes.iter().filter(|node| node.effect != Effect::default());
-        unusual.map(|node| (node.name.clone(), node.effect)).collect()
-    }
-
-    /// Returns the nodes whose goal must be met for a run to end.
-    pub(crate) fn gates(&self) -> BTreeSet<NodeName> {
-        self.nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect()
     }
 
     /// Finds a node by its name.

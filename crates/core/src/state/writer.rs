@@ -207,6 +207,9 @@ impl PatchWriter {
     /// Returns the patch and the channels it touches.
     pub fn finish(self) -> Written {
         let mut touched = self.touched;
+        if touched.len() <= 1 {
+            return Written { patch: self.recording.then(|| Patch::from_parts(self.parts)), touched };
+        }
         touched.sort_by(|a, b| a.channel.name().cmp(b.channel.name()));
         touched.dedup_by(|later, earlier| {
             let same = later.channel.name() == earlier.channel.name();

@@ -83,8 +83,8 @@ impl Run {
             entry,
             graph: Arc::clone(&plan.prints),
             life: uuid::Uuid::from_u128(7),
-            effects: plan.effects(),
-            gates: plan.gates(),
+            effects: Arc::clone(&plan.effects),
+            gates: Arc::clone(&plan.gates),
         };
         machine.absorb(&Event::Start(started)).unwrap();
         Self { machine, plan }

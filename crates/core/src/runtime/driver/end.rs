@@ -50,21 +50,21 @@ impl<S: State> Driver<S> {
             return Ok(());
         };
         let failed = activation.failed + 1;
-        let what = match end {
-            AttemptEnd::Done(update) => What::Ended { result: Ok(update), took },
+        match end {
+            AttemptEnd::Done(update) => self.take_in_end(key, Ok(update), took)?,
             AttemptEnd::Failed { failure, fatal, retry_after } => {
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
-                if fatal || failed >= node.retry.attempts() {
+                let what = if fatal || failed >= node.retry.attempts() {
                     What::Ended { result: Err(failure), took }
                 } else {
                     let seed = u64::from(key.0) << 32 | u64::from(key.1.get());
                     let delay = retry_after.unwrap_or_else(|| node.retry.delay(failed, seed));
                     What::Retry { failed, failure, at: self.shared.clock.now().plus(delay) }
-                }
+                };
+                self.take_in(Fact { key, what })?;
             }
-        };
-        self.take_in(Fact { key, what })?;
+        }
         if let Some(spoilt) = self.spoilt.take() {
             self.mend(spoilt).await?;
         }
@@ -120,6 +120,9 @@ impl<S: State> Driver<S> {
         let before = keep.then(|| Arc::clone(&self.state));
         let applied = match &result {
             Ok(update) => self.apply(key, update).and_then(|applied| {
+                if applied.overwrites.is_empty() {
+                    return Ok(applied);
+                }
                 let overwrites: Vec<&str> = applied.overwrites.iter().map(String::as_str).collect();
                 match self.machine.clash(key, &overwrites) {
                     Some(failure) => Err(failure),
@@ -171,9 +174,9 @@ impl<S: State> Driver<S> {
         if self.keeps_facts() {
             self.facts.push(Fact { key, what: What::Ended { result, took } });
         }
-        let plan = Arc::clone(&self.plan);
-        let node = plan.node(index);
-        self.hold(done, patch, node.checkpoint, node.effect == Effect::External)?;
+        let node = self.plan.node(index);
+        let (checkpoint, must) = (node.checkpoint, node.effect == Effect::External);
+        self.hold(done, patch, checkpoint, must)?;
         self.announce(status);
         Ok(())
     }

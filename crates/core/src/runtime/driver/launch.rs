@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
+
 use super::super::attempt::Attempt;
 use super::barrier::Barrier;
 use super::facts::{Fact, What};
@@ -115,12 +117,16 @@ impl<S: State> Driver<S> {
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
         let external = plan.effect == Effect::External;
         let timeout = plan.timeout;
-        let span = tracing::debug_span!(
-            "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
-        );
-        let work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
-        let work =
-            if span.is_disabled() { work } else { Box::pin(tracing::Instrument::instrument(work, span)) };
+        let mut work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
+        // Asked first, because even a span that nobody wants costs more than the rest of a small node where `log` is enabled.
+        if LevelFilter::current() >= LevelFilter::DEBUG {
+            let span = tracing::debug_span!(
+                "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
+            );
+            if !span.is_disabled() {
+                work = Box::pin(tracing::Instrument::instrument(work, span));
+            }
+        }
         // How long it took is told in the record and to subscribers.
         let timed = self.encodes_patches() || self.shared.is_heard();
         let mut attempt = Attempt::new(work, timeout, Arc::clone(&scope), timed);

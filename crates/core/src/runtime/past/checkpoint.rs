@@ -288,7 +288,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         visited: visited.map(|(name, node)| (name.clone(), node.visits)).collect(),
         skipped: skipped.map(|(name, _)| name.clone()).collect(),
         waiting: waiting(&machine),
-        gates: gates.into_iter().filter_map(gate).collect(),
+        gates: gates.iter().cloned().filter_map(gate).collect(),
         questions: questions(&machine),
         unread: machine.inbox.len(),
         replans: machine
