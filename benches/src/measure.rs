@@ -45,17 +45,37 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Measures two workloads in turn, `rounds` times after a first round that is not counted.
+/// How often two workloads are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounds {
+    /// Rounds before, which are not counted.
+    pub(crate) warm: u32,
+    pub(crate) counted: u32,
+}
+
+impl Rounds {
+    /// So many, after one that is not counted.
+    pub(crate) fn warm(counted: u32) -> Self {
+        Self { warm: 1, counted }
+    }
+
+    /// So many from the start: for what takes minutes.
+    pub(crate) fn cold(counted: u32) -> Self {
+        Self { warm: 0, counted }
+    }
+}
+
+/// Measures two workloads in turn.
 ///
 /// Who comes first changes from round to round. `units` is how many of what is reported one call of each makes.
 pub(crate) async fn in_turn(
-    rounds: u32,
+    rounds: Rounds,
     units: [f64; 2],
     mut ours: impl AsyncFnMut() -> Result<()>,
     mut theirs: impl AsyncFnMut() -> Result<()>,
 ) -> Result<Pair> {
     let mut figures = Vec::new();
-    for round in 0..=rounds {
+    for round in 0..rounds.warm + rounds.counted {
         let (mine, other);
         if round % 2 == 0 {
             mine = timed(&mut ours).await?;
@@ -64,7 +84,7 @@ pub(crate) async fn in_turn(
             other = timed(&mut theirs).await?;
             mine = timed(&mut ours).await?;
         }
-        if round > 0 {
+        if round >= rounds.warm {
             figures.push((micros(mine) / units[0], micros(other) / units[1]));
         }
     }
@@ -103,7 +123,7 @@ mod tests {
         let calls = std::cell::RefCell::new(String::new());
         let call = |name| calls.borrow_mut().push(name);
         let pair = in_turn(
-            2,
+            Rounds::warm(2),
             [1.0, 1.0],
             async || {
                 call('o');

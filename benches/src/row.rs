@@ -17,7 +17,9 @@ pub(crate) enum Goal {
     Extra(f64),
     /// At most so much, whatever the reference.
     Each(f64),
-    /// No goal: for comparison.
+    /// At most so much in every measurement.
+    Most(f64),
+    /// None of its own: for comparison, or the notes have goals.
     None,
 }
 
@@ -28,6 +30,7 @@ impl Goal {
             Self::Rate(least) => Some(row.ratio?.median <= 1.0 / least),
             Self::Extra(most) => Some(row.extra?.median <= most),
             Self::Each(most) => Some(row.ours.median <= most),
+            Self::Most(most) => Some(row.ours.max <= most),
             Self::None => None,
         }
     }
@@ -39,7 +42,8 @@ impl Goal {
             Self::Rate(least) => format!("at least {least}x the rate"),
             Self::Extra(most) => format!("at most +{most} {unit}"),
             Self::Each(most) => format!("at most {most} {unit}"),
-            Self::None => "none".to_owned(),
+            Self::Most(most) => format!("never over {most} {unit}"),
+            Self::None => String::new(),
         }
     }
 }
@@ -170,9 +174,10 @@ impl fmt::Display for Row {
         let met = match self.met {
             Some(true) => "met",
             Some(false) => "NOT MET",
-            None => "",
+            None => return Ok(()),
         };
-        writeln!(f, "    {:<10} {} {met}", "goal", self.goal_in_words())
+        let goal = format!("{} {met}", self.goal_in_words());
+        writeln!(f, "    {:<10} {}", "goal", goal.trim_start())
     }
 }
 
@@ -209,6 +214,7 @@ mod tests {
         assert_eq!(row(1.0, 2.9, Goal::Rate(3.0)).met, Some(false));
         assert_eq!(row(1.4, 1.0, Goal::Extra(0.3)).met, Some(false));
         assert_eq!(row(1.4, 1.0, Goal::Each(1.5)).met, Some(true));
+        assert_eq!(row(1.4, 1.0, Goal::Most(1.3)).met, Some(false));
         assert_eq!(row(9.0, 1.0, Goal::None).met, None);
         assert_eq!(row(1.0, 3.0, Goal::Rate(3.0)).also("p99", false).met, Some(false));
     }

@@ -10,7 +10,7 @@ use ferrata::store::MemoryStore;
 
 use super::Table;
 use crate::graphs::{self, Small};
-use crate::measure::{Pair, in_turn};
+use crate::measure::{Pair, Rounds, in_turn};
 use crate::row::{Goal, Row};
 
 type Bare = Box<dyn Fn(u64) -> Pin<Box<dyn Future<Output = u64> + Send>> + Send + Sync>;
@@ -47,7 +47,7 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
     };
     let pair = async |input: &Small, frequency| -> Result<Pair> {
         let ours = async || chain(input, frequency).await;
-        in_turn(rounds, [NODES as f64; 2], ours, async || loop_over(&nodes).await).await
+        in_turn(Rounds::warm(rounds), [NODES as f64; 2], ours, async || loop_over(&nodes).await).await
     };
     let (small, large) = (Small::default(), Small::with_blob(1024 * 1024));
 
@@ -64,7 +64,7 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
     if table.wants("core/every-node-1-mib") {
         let every = CheckpointFrequency::EveryNode;
         let pair = in_turn(
-            rounds.min(11),
+            Rounds::warm(rounds.min(11)),
             [NODES as f64; 2],
             async || chain(&large, every).await,
             async || chain(&small, every).await,
@@ -83,8 +83,12 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
             anyhow::Ok(())
         };
         let units = [10_000.0, 1_000.0];
-        let pair =
-            in_turn(rounds.min(7), units, async || fan(&ten, 10_000).await, async || fan(&one, 1_000).await);
+        let pair = in_turn(
+            Rounds::warm(rounds.min(7)),
+            units,
+            async || fan(&ten, 10_000).await,
+            async || fan(&one, 1_000).await,
+        );
         let name = "fan-out of 10,000 and join, recorded in memory";
         let row =
             Row::pair("core/fan-out", name, "fan-out of 1,000", "µs/item", pair.await?, Goal::Times(1.2));

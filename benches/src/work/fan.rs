@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _, PgConnection};
 use super::Table;
 use crate::bare;
 use crate::graphs::{self, Small};
-use crate::measure::in_turn;
+use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
@@ -40,7 +40,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
             insert(&mut connection, &name, run, width + 2, body).await
         };
         let rounds = table.args.scaled(if width > 1_000 { 5 } else { 9 }, 2);
-        let pair = in_turn(rounds, [width as f64; 2], ours, theirs).await?;
+        let pair = in_turn(Rounds::warm(rounds), [width as f64; 2], ours, theirs).await?;
         medians.push(pair.ours.median);
         let workload = format!("1 to {width} fan-out and join, postgres");
         let reference = format!("as many rows inserted in batches of {BATCH}");

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Executor as _};
 
 use super::Table;
 use crate::graphs::{self, Small};
-use crate::measure::in_turn;
+use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::Space;
 
@@ -52,7 +52,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         Ok(())
     };
     let rounds = table.args.scaled(15, 3);
-    let pair = in_turn(rounds, [CALLS as f64; 2], ours, theirs).await?;
+    let pair = in_turn(Rounds::warm(rounds), [CALLS as f64; 2], ours, theirs).await?;
     let workload = format!("first page of {PAGE} of {steps} checkpoints, postgres");
     table.push(Row::pair(id, workload, "one indexed query", "µs/page", pair, Goal::Times(2.0)));
     space.remove().await

@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
 use super::Table;
 use crate::graphs::{self, Small};
-use crate::measure::in_turn;
+use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
@@ -41,7 +41,8 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         };
         let rounds = table.args.scaled(9, 2);
         let (bytes, records) = bare.once().await?;
-        let pair = in_turn(rounds, [1_000.0; 2], loaded, async || bare.once().await.map(drop)).await?;
+        let pair =
+            in_turn(Rounds::warm(rounds), [1_000.0; 2], loaded, async || bare.once().await.map(drop)).await?;
         let workload = format!("load the latest of {steps} steps, state {in_words}, {}", space.kind.name());
         let reference = "reading the same records and parsing each as JSON";
         let row = Row::pair(id, workload, reference, "ms", pair, Goal::Times(2.0));

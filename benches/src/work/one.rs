@@ -6,7 +6,7 @@ use ferrata::graph::Effect;
 use super::Table;
 use crate::bare::Bare;
 use crate::graphs::{self, Small};
-use crate::measure::in_turn;
+use crate::measure::{Rounds, in_turn};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
@@ -49,7 +49,8 @@ async fn row(
     let body = super::body_bytes(&runtime, probe.run()).await?;
     let mut bare = Bare::open(&space, 1, body).await?;
     let ours = async || graphs::run(&runtime, &graph, Small::default()).await.map(drop);
-    let pair = in_turn(rounds, [nodes as f64; 2], ours, async || bare.commits(nodes).await).await?;
+    let pair =
+        in_turn(Rounds::warm(rounds), [nodes as f64; 2], ours, async || bare.commits(nodes).await).await?;
     bare.close().await?;
     let workload = format!("one run of {nodes} `{effect:?}` nodes, {}", space.kind.name());
     let row = Row::pair(id, workload, Bare::in_words(space.kind, 1), "µs/node", pair, goal);
