@@ -9,6 +9,7 @@ use super::signal;
 use super::tasks::spawn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, RunKey};
+use crate::store::RunAppend;
 
 /// How long to wait before a run that could not be let go of is let go of again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -68,6 +69,44 @@ pub(crate) async fn admit(shared: Weak<Shared>) {
             }
         }
     }
+}
+
+/// Finds out what became of a start or claim whose reply was lost, and lets the run go if it was done after all: it would be this
+/// process's by its log, and nobody would drive it.
+///
+/// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either.
+pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch, why: &Error) {
+    if why.kind() != ErrorKind::Indeterminate {
+        return;
+    }
+    let (weak, why) = (Arc::downgrade(shared), why.clone());
+    spawn(async move {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let Some(shared) = weak.upgrade() else { return };
+            // Whoever drives it has met its log.
+            if matches!(shared.stop.borrow().phase, Phase::Ending(_)) || shared.driver(&append.run).is_some()
+            {
+                return;
+            }
+            match shared.committer.submit(append.clone(), None).await {
+                Ok(Err(error)) if error.is_retryable() => {}
+                Ok(Ok(_)) => return let_go(&weak, &append.run, epoch, &why),
+                Ok(Err(error)) if error.kind() == ErrorKind::Conflict => {
+                    return let_go(&weak, &append.run, epoch, &why);
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(run = %append.run, %error, "cannot find out whether the run was taken");
+                    return;
+                }
+                Err(_) => return,
+            }
+            let clock = Arc::clone(&shared.clock);
+            drop(shared);
+            clock.sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    });
 }
 
 /// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would

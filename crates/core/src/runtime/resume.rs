@@ -8,6 +8,7 @@ use super::admission::Permit;
 use super::driver::Outbox;
 use super::event::Event as RunEventKind;
 use super::handle::{Link, RunHandle};
+use super::life;
 use super::load::{Loaded, load, missing};
 use super::log::{About, LogWriter};
 use super::shared::Shared;
@@ -110,7 +111,8 @@ pub(crate) async fn resume<S: State>(
             Claim::Taken(handle) => return Ok(handle),
             Claim::Overtaken(epoch) => {
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
-                if head.epoch != epoch {
+                // A claim of before may have been done although its reply was lost: then the run is this executor's, and free.
+                if head.epoch != epoch && head.owner != Some(shared.executor) {
                     let message = "another executor took the run at the same moment; it goes on there";
                     return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
                 }
@@ -213,10 +215,15 @@ async fn claim<S: State>(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    let durable = match shared.committer.submit(append, Some(driven.term)).await.unwrap_or_else(gone) {
+    let durable = match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone)
+    {
         Ok(durable) => durable,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(folded.last.epoch)),
-        Err(error) => return Err(not_taken(error).with_run(run)),
+        Err(error) => {
+            drop(driven);
+            life::settle_doubt(shared, append, log.epoch, &error);
+            return Err(not_taken(error).with_run(run));
+        }
     };
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });

@@ -74,7 +74,17 @@ pub(crate) struct Stop {
     pub(crate) term: u64,
 }
 
+/// What a runtime is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs go on in it.
+    Drives,
+    /// It reads and steers runs that go on elsewhere.
+    Operates,
+}
+
 pub(crate) struct Shared {
+    role: Role,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) committer: Committer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -97,6 +107,7 @@ pub(crate) struct Shared {
 impl Shared {
     #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
     pub(crate) fn new(
+        role: Role,
         store: Arc<dyn CheckpointStore>,
         committer: Committer,
         clock: Arc<dyn Clock>,
@@ -111,6 +122,7 @@ impl Shared {
         events: usize,
     ) -> Self {
         Self {
+            role,
             store,
             committer,
             clock,
@@ -143,8 +155,9 @@ impl Shared {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
-    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost.
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
+        self.check_drives().map_err(|error| error.with_run(run))?;
         if self.is_closing() {
             return Err(Self::closed(run));
         }
@@ -169,6 +182,17 @@ impl Shared {
     /// Whether nothing new is taken.
     pub(crate) fn is_closing(&self) -> bool {
         self.stop.borrow().phase != Phase::Open
+    }
+
+    /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
+    pub(crate) fn check_drives(&self) -> Result<()> {
+        match self.role {
+            Role::Drives => Ok(()),
+            Role::Operates => {
+                let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
     }
 
     /// Returns how many runs are driven here.

@@ -160,7 +160,7 @@ impl<S: State> StartRequest<S> {
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
             match shared
                 .committer
-                .submit(append, driven.as_ref().map(|driven| driven.term))
+                .submit(append.clone(), driven.as_ref().map(|driven| driven.term))
                 .await
                 .unwrap_or_else(gone)
             {
@@ -169,7 +169,11 @@ impl<S: State> StartRequest<S> {
                     drop(driven);
                     return again(&shared, &graph, &run, &facts, policy).await;
                 }
-                Err(error) => return Err(not_taken(error).with_run(&run)),
+                Err(error) => {
+                    drop(driven);
+                    life::settle_doubt(&shared, append, log.epoch, &error);
+                    return Err(not_taken(error).with_run(&run));
+                }
             }
         }
         let Some(driven) = driven else {
