@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admission::Caps;
 use super::committer::{Committer, RetryBudget};
 use super::life;
 use super::pulse::Pulse;
@@ -39,6 +40,7 @@ pub struct RuntimeBuilder {
     limits: Limits,
     answerer: Option<Arc<dyn Answerer>>,
     retention: Option<RetentionPolicy>,
+    caps: Caps,
     budget: RetryBudget,
 }
 
@@ -58,10 +60,13 @@ impl RuntimeBuilder {
                 release_after: Duration::from_secs(60),
                 sweep: Duration::from_secs(1),
                 max_recovered: 10_000,
+                recovered_at_once: 128,
+                recovered_bytes: 64 * 1024 * 1024,
                 max_claims: 10,
             },
             answerer: None,
             retention: None,
+            caps: Caps::new(),
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
         }
     }
@@ -151,6 +156,22 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how many runs are taken up at the same time when many need it, and how many bytes of their logs may be read then; 128
+    /// and 64 MiB unless set. More: a faster recovery, at the cost of the store's other users and of memory. Fewer: the reverse. A log
+    /// that is larger alone is read alone.
+    #[must_use]
+    pub fn recover_at_once(mut self, runs: u32, bytes: u64) -> Self {
+        (self.limits.recovered_at_once, self.limits.recovered_bytes) = (runs.clamp(1, 10_000), bytes);
+        self
+    }
+
+    /// Sets how many runs may go on in this process at once; any number unless set.
+    #[must_use]
+    pub fn caps(mut self, caps: Caps) -> Self {
+        self.caps = caps;
+        self
+    }
+
     /// Sets how often a run may be taken up by itself without any progress, as when it ends its process each time; 10 times
     /// unless set. Then it is paused, for people to look at.
     #[must_use]
@@ -184,7 +205,7 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, answerer, retention, budget } = self;
+        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget } = self;
         store.setup().await?;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
         let sent = clock.monotonic();
@@ -192,11 +213,15 @@ impl RuntimeBuilder {
         let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, sent));
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);
         let shared = Shared::new(
-            store, committer, clock, ids, executor, pulse, resources, limits, answerer, retention, EVENTS,
+            store, committer, clock, ids, executor, pulse, resources, limits, answerer, retention, caps,
+            EVENTS,
         );
         let shared = Arc::new(shared);
         spawn(life::beat(Arc::downgrade(&shared)));
         spawn(life::pass_notices(Arc::downgrade(&shared)));
+        if shared.admission.is_capped() {
+            spawn(life::admit(Arc::downgrade(&shared)));
+        }
         Ok(Runtime::new(shared))
     }
 }

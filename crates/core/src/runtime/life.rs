@@ -25,7 +25,7 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         };
         clock.sleep(pause).await;
         let Some(shared) = shared.upgrade() else { return };
-        if matches!(shared.stop.borrow().phase, Phase::Ending(_)) && shared.driven() == 0 {
+        if shared.is_closing() && shared.driven() == 0 {
             // It was said that this process has ended.
             return;
         }
@@ -71,9 +71,9 @@ pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch
             }
             match shared.committer.submit(append.clone(), None).await {
                 Ok(Err(error)) if error.is_retryable() => {}
-                Ok(Ok(_)) => return let_go(&shared, &append.run, epoch, &why),
+                Ok(Ok(_)) => return let_go(&weak, &append.run, epoch, &why),
                 Ok(Err(error)) if error.kind() == ErrorKind::Conflict => {
-                    return let_go(&shared, &append.run, epoch, &why);
+                    return let_go(&weak, &append.run, epoch, &why);
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(run = %append.run, %error, "cannot find out whether the run was taken");
@@ -89,10 +89,30 @@ pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch
     });
 }
 
+/// Goes on with runs that waited for room, as soon as there is any.
+pub(crate) async fn admit(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let mut stop = strong.stop.subscribe();
+        while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
+            spawn(go(Arc::clone(&strong), permit));
+        }
+        let admission = Arc::clone(&strong.admission);
+        drop(strong);
+        tokio::select! {
+            () = admission.rung() => {}
+            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
+                admission.close();
+                return;
+            }
+        }
+    }
+}
+
 /// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would
 /// take it up.
-pub(crate) fn let_go(shared: &Arc<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
-    let (weak, run) = (Arc::downgrade(shared), run.clone());
+pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
+    let (weak, run) = (Weak::clone(shared), run.clone());
     let reason = format!("its driver stopped: {}", why.kind());
     spawn(async move {
         let mut pause = FIRST_PAUSE;

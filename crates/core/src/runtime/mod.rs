@@ -1,5 +1,6 @@
 //! The runtime: starts, drives, resumes and steers runs in a tokio service.
 
+mod admission;
 mod attempt;
 mod builder;
 mod committer;
@@ -21,11 +22,14 @@ mod resume;
 mod retention;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
+mod scales;
 mod shared;
 mod signal;
 mod start;
+mod sweep;
 mod tasks;
 
+pub use admission::Caps;
 pub use builder::RuntimeBuilder;
 pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};

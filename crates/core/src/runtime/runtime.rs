@@ -172,7 +172,7 @@ impl Runtime {
 
     /// Lists the runs of served workflows that could not be taken up, with the reason and the time of the next try.
     pub fn stalled(&self) -> Vec<Stalled> {
-        self.shared.recovery.stalled()
+        self.shared.recovery.stalled(self.shared.clock.now(), self.shared.limits.heartbeat_ttl)
     }
 
     /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
@@ -347,6 +347,42 @@ impl Runtime {
     /// Returns the events of all runs of this process from now on.
     pub fn events(&self) -> Events {
         Events::new(self.shared.events.subscribe(), None)
+    }
+
+    /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own
+    /// time, and comes back when none is left. [`start`](Self::start) and [`resume`](Self::resume) are refused with
+    /// [`ErrorKind::Closed`] from now on; signals are still taken.
+    ///
+    /// A run that only time can move is let go of at once, however near that time is, and one that waits for room is left to others:
+    /// both are in the store, without an owner. What ends or rests is recorded as always, so nothing that was done is done again.
+    ///
+    /// There is no bound on how long that takes: a run that loops for ever never comes to rest. Give it the time that your
+    /// deployment has, then call [`shutdown`](Self::shutdown), which cuts short what is left:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// tokio::select! {
+    ///     drained = runtime.drain() => drained?,
+    ///     () = tokio::time::sleep(Duration::from_secs(60)) => runtime.shutdown(Duration::from_secs(5)).await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the runtime takes nothing new all the same; call it again to wait, or [`shutdown`](Self::shutdown).
+    pub async fn drain(&self) -> Result<()> {
+        life::end(&self.shared, Phase::Draining).await
     }
 
     /// Ends the runtime: starts nothing new, lets nodes finish for `grace`, drops the rest, and lets every run go, so that

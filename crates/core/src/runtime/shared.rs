@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
 use super::event::{Event, RunEvent};
 use super::pulse::Pulse;
@@ -34,6 +35,10 @@ pub(crate) struct Limits {
     pub(crate) sweep: Duration,
     /// How many runs may go on here for recovery to take up more.
     pub(crate) max_recovered: usize,
+    /// How many runs recovery takes up at the same time.
+    pub(crate) recovered_at_once: u32,
+    /// How many bytes of logs it reads at the same time.
+    pub(crate) recovered_bytes: u64,
     /// How often a run may be taken up without any progress before it is parked.
     pub(crate) max_claims: u32,
     /// How far away the time must be that alone moves a run for its memory to be let go of.
@@ -81,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) events: broadcast::Sender<RunEvent>,
     pub(crate) stop: watch::Sender<Stop>,
     active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
@@ -101,6 +107,7 @@ impl Shared {
         limits: Limits,
         answerer: Option<Arc<dyn Answerer>>,
         retention: Option<RetentionPolicy>,
+        caps: Caps,
         events: usize,
     ) -> Self {
         Self {
@@ -114,7 +121,8 @@ impl Shared {
             limits,
             answerer,
             retention,
-            recovery: Arc::default(),
+            recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
+            admission: Admission::new(caps),
             events: broadcast::channel(events).0,
             stop: watch::channel(Stop::default()).0,
             active: Mutex::default(),
@@ -136,10 +144,9 @@ impl Shared {
     ///
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
     /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost.
-    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey) -> Result<Driven> {
+    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
         if self.is_closing() {
-            let message = "the runtime is shutting down; start or resume the run with another";
-            return Err(Error::new(ErrorKind::Closed, message).with_run(run));
+            return Err(Self::closed(run));
         }
         let (term, gaps) = self.pulse.present().map_err(|error| error.with_run(run))?;
         let (sender, control) = mpsc::unbounded_channel();
@@ -151,7 +158,12 @@ impl Shared {
         }
         active.insert(run.clone(), sender);
         self.drivers.send_modify(|count| *count += 1);
-        Ok(Driven { shared: Arc::clone(self), run: run.clone(), term, gaps, control })
+        Ok(Driven { shared: Arc::clone(self), run: run.clone(), term, gaps, control, _permit: permit })
+    }
+
+    pub(crate) fn closed(run: &RunKey) -> Error {
+        let message = "the runtime is shutting down; start or resume the run with another";
+        Error::new(ErrorKind::Closed, message).with_run(run)
     }
 
     /// Whether nothing new is taken.
@@ -178,6 +190,8 @@ pub(crate) struct Driven {
     pub(crate) term: u64,
     /// How often heartbeats had come late when it was last certain who owns the run.
     pub(crate) gaps: u64,
+    /// Given back when the run is no longer registered.
+    _permit: Permit,
     pub(crate) control: mpsc::UnboundedReceiver<Control>,
 }
 
@@ -185,5 +199,6 @@ impl Drop for Driven {
     fn drop(&mut self) {
         self.shared.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
         self.shared.drivers.send_modify(|count| *count -= 1);
+        self.shared.recovery.left();
     }
 }

@@ -1,7 +1,5 @@
 //! A process that cannot say that it is alive stops its runs before others take them, and goes on when it can.
 
-#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -205,6 +205,14 @@ impl World {
     }
 }
 
+/// Runs a future beside the test.
+pub(crate) fn spawn<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    #[expect(clippy::disallowed_methods, reason = "each test waits for what it spawns")]
+    tokio::spawn(future)
+}
+
 pub(crate) fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }

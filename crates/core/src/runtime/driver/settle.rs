@@ -81,7 +81,8 @@ impl<S: State> Driver<S> {
         let wake = self.next_time();
         let timed = !self.timers.is_empty() || self.waits.is_sleeping();
         if let (true, Some(at)) = (timed, wake) {
-            if at.since(self.shared.clock.now()) <= self.shared.limits.release_after {
+            let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
+            if near && !self.shared.is_closing() {
                 return Ok(false);
             }
             self.release("nothing but time moves the run", wake)?;
