@@ -100,6 +100,8 @@ pub(crate) async fn admit(shared: Weak<Shared>) {
         let admission = Arc::clone(&strong.admission);
         drop(strong);
         tokio::select! {
+            // In this order, so that a simulation takes the same course each time.
+            biased;
             () = admission.rung() => {}
             _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
                 admission.close();
