@@ -32,7 +32,7 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         let before = last;
         last = shared.pulse.try_once(&*shared.store, &shared.executor).await;
         match (before, last) {
-            (_, Tried::Lost) => shared.stop.send_modify(|stop| stop.term += 1),
+            (_, Tried::Lost) => shared.change_stop(|stop| stop.term += 1),
             (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),
             _ => {}
         }
@@ -47,6 +47,28 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
         if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
             // A driver that has ended needs no notice.
             let _ = driver.send(Control::Look);
+        }
+    }
+}
+
+/// Goes on with runs that waited for room, as soon as there is any.
+pub(crate) async fn admit(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let mut stop = strong.stop.subscribe();
+        while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
+            spawn(go(Arc::clone(&strong), permit));
+        }
+        let admission = Arc::clone(&strong.admission);
+        drop(strong);
+        tokio::select! {
+            // In this order, so that a simulation takes the same course each time.
+            biased;
+            () = admission.rung() => {}
+            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
+                admission.close();
+                return;
+            }
         }
     }
 }
@@ -89,28 +111,6 @@ pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch
     });
 }
 
-/// Goes on with runs that waited for room, as soon as there is any.
-pub(crate) async fn admit(shared: Weak<Shared>) {
-    loop {
-        let Some(strong) = shared.upgrade() else { return };
-        let mut stop = strong.stop.subscribe();
-        while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
-            spawn(go(Arc::clone(&strong), permit));
-        }
-        let admission = Arc::clone(&strong.admission);
-        drop(strong);
-        tokio::select! {
-            // In this order, so that a simulation takes the same course each time.
-            biased;
-            () = admission.rung() => {}
-            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
-                admission.close();
-                return;
-            }
-        }
-    }
-}
-
 /// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would
 /// take it up.
 pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
@@ -149,7 +149,7 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Er
 
 /// Ends a runtime, and comes back when no run goes on here any more.
 pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
-    shared.stop.send_modify(|stop| {
+    shared.change_stop(|stop| {
         stop.phase = match (stop.phase, phase) {
             (Phase::Ending(before), Phase::Ending(now)) => Phase::Ending(before.min(now)),
             (Phase::Ending(before), _) => Phase::Ending(before),

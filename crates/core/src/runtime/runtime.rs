@@ -138,7 +138,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already.
+    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already, [`ErrorKind::Invalid`] if it is an
+    /// [operator's](RuntimeBuilder::operator).
     ///
     /// # Examples
     ///
@@ -167,6 +168,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        self.shared.check_drives()?;
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 

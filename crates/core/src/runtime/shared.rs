@@ -1,6 +1,6 @@
 //! What all runs of a runtime share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(crate) enum Control {
     Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
     /// The run may have changed in the store.
     Look,
+    /// The runtime ends, or has lost its runs.
+    Stop,
 }
 
 /// Whether a runtime goes on.
@@ -74,7 +76,17 @@ pub(crate) struct Stop {
     pub(crate) term: u64,
 }
 
+/// What a runtime is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs go on in it.
+    Drives,
+    /// It reads and steers runs that go on elsewhere.
+    Operates,
+}
+
 pub(crate) struct Shared {
+    role: Role,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) committer: Committer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -89,7 +101,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) events: broadcast::Sender<RunEvent>,
     pub(crate) stop: watch::Sender<Stop>,
-    active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
+    active: Mutex<BTreeMap<RunKey, mpsc::UnboundedSender<Control>>>,
     /// Closed when the last driver is gone.
     pub(crate) drivers: watch::Sender<usize>,
 }
@@ -97,6 +109,7 @@ pub(crate) struct Shared {
 impl Shared {
     #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
     pub(crate) fn new(
+        role: Role,
         store: Arc<dyn CheckpointStore>,
         committer: Committer,
         clock: Arc<dyn Clock>,
@@ -111,6 +124,7 @@ impl Shared {
         events: usize,
     ) -> Self {
         Self {
+            role,
             store,
             committer,
             clock,
@@ -143,8 +157,9 @@ impl Shared {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
-    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost.
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
+        self.check_drives().map_err(|error| error.with_run(run))?;
         if self.is_closing() {
             return Err(Self::closed(run));
         }
@@ -171,9 +186,29 @@ impl Shared {
         self.stop.borrow().phase != Phase::Open
     }
 
+    /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
+    pub(crate) fn check_drives(&self) -> Result<()> {
+        match self.role {
+            Role::Drives => Ok(()),
+            Role::Operates => {
+                let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
+    }
+
     /// Returns how many runs are driven here.
     pub(crate) fn driven(&self) -> usize {
         *self.drivers.borrow()
+    }
+
+    /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
+    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
+        self.stop.send_modify(change);
+        for driver in self.active.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            // A driver that has ended need not be told.
+            let _ = driver.send(Control::Stop);
+        }
     }
 
     /// Returns the way to the driver of a run, if it is driven here.
