@@ -1,6 +1,6 @@
 //! What all runs of a runtime share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(crate) enum Control {
     Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
     /// The run may have changed in the store.
     Look,
+    /// The runtime ends, or has lost its runs.
+    Stop,
 }
 
 /// Whether a runtime goes on.
@@ -99,7 +101,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) events: broadcast::Sender<RunEvent>,
     pub(crate) stop: watch::Sender<Stop>,
-    active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
+    active: Mutex<BTreeMap<RunKey, mpsc::UnboundedSender<Control>>>,
     /// Closed when the last driver is gone.
     pub(crate) drivers: watch::Sender<usize>,
 }
@@ -198,6 +200,15 @@ impl Shared {
     /// Returns how many runs are driven here.
     pub(crate) fn driven(&self) -> usize {
         *self.drivers.borrow()
+    }
+
+    /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
+    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
+        self.stop.send_modify(change);
+        for driver in self.active.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            // A driver that has ended need not be told.
+            let _ = driver.send(Control::Stop);
+        }
     }
 
     /// Returns the way to the driver of a run, if it is driven here.
