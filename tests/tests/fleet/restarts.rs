@@ -29,7 +29,7 @@ pub(crate) async fn rolling(space: &Space, dice: &mut Dice) {
         (heads.iter().filter(is_new).count() == 2 * RUNS as usize).then_some(heads.len())
     })
     .await;
-    crew.complete(started, |_| true).await;
+    crew.complete(started).await;
     println!("{started} runs, the last completed {:?} after the last restart", clock.monotonic() - begun);
     for member in members {
         member.leave().await;
