@@ -6,7 +6,9 @@
 )]
 
 mod args;
+mod bench;
 mod cargo;
+mod chaos;
 mod fix;
 mod gate;
 mod servers;
@@ -40,6 +42,8 @@ fn run() -> Result<()> {
             Ok(())
         }
         Command::Test(options) => testing::run(root, &options),
+        Command::Bench(options) => bench::run(root, &options),
+        Command::Chaos(options) => chaos::run(root, &options),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),
