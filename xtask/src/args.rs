@@ -21,6 +21,8 @@ Options of `test`:
                       STORE_TEST_REDIS_CLUSTER_URL and STORE_TEST_S3_URL name; what is not set is that of
                       docker-compose.yml
   --install           As root on Debian, install the servers that are missing, as is done where CI=true
+  --real-s3           Only what concerns S3, on a private Ceph object gateway instead of moto: as root on Debian; it is
+                      downloaded once (160 MB)
 
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
@@ -62,6 +64,8 @@ pub(crate) enum Services {
     Native,
     /// They run already, where the environment says.
     Env,
+    /// Only a distributed S3 server is started, and only what needs it is tested.
+    RealS3,
 }
 
 /// Whether programs may be installed on this machine.
@@ -115,6 +119,7 @@ fn parse_test(arguments: &[String]) -> Result<TestOptions> {
                     }
                 }
             }
+            "--real-s3" => options.services = Services::RealS3,
             "--install" => options.install = Install::Asked,
             "--" => {
                 options.filter = rest.cloned().collect();
@@ -147,6 +152,8 @@ mod tests {
         let line = "test --install --services env -- resume --nocapture";
         assert_eq!(parsed(line).unwrap(), Command::Test(options));
         assert_eq!(parsed("test --services native").unwrap(), Command::Test(TestOptions::default()));
+        let options = TestOptions { services: Services::RealS3, ..TestOptions::default() };
+        assert_eq!(parsed("test --real-s3").unwrap(), Command::Test(options));
         assert_eq!(parsed("ci").unwrap(), Command::Ci { tests: Tests::Run });
         assert_eq!(parsed("ci --skip-tests").unwrap(), Command::Ci { tests: Tests::Skip });
         assert_eq!(parsed("fix").unwrap(), Command::Fix);

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ferrata_test_servers::{Moto, Program, ServerError, Service, Services as Private, missing};
+use ferrata_test_servers::{Moto, Program, Radosgw, ServerError, Service, Services as Private, missing};
 
 use crate::args::{Install, Services, TestOptions};
 
@@ -22,6 +22,8 @@ const REACHED: Duration = Duration::from_secs(5);
 pub(crate) enum Servers {
     /// Started for this run.
     Private(Box<Private>),
+    /// Started for this run: the one server that is tested.
+    RealS3(Box<Radosgw>),
     /// The variables that are not set, with the servers of docker-compose.yml.
     Given(Vec<(&'static str, String)>),
 }
@@ -35,6 +37,11 @@ impl Servers {
                 let urls: Vec<String> = servers.urls().into_iter().map(|(_, url)| url).collect();
                 println!("servers of the tests: {}", urls.join(" "));
                 Ok(Self::Private(Box::new(servers)))
+            }
+            Services::RealS3 => {
+                let server = Radosgw::start()?;
+                println!("server of the tests: {} at {}", server.version()?, server.url());
+                Ok(Self::RealS3(Box::new(server)))
             }
             Services::Env => {
                 let unset = Service::ALL.into_iter().filter(|service| given(service.variable()).is_none());
@@ -50,6 +57,14 @@ impl Servers {
             Self::Private(servers) => {
                 servers.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()
             }
+            Self::RealS3(server) => {
+                let user = || "test".to_owned();
+                vec![
+                    (Service::S3.variable(), server.url()),
+                    ("AWS_ACCESS_KEY_ID", user()),
+                    ("AWS_SECRET_ACCESS_KEY", user()),
+                ]
+            }
             Self::Given(variables) => variables.clone(),
         }
     }
@@ -59,6 +74,10 @@ impl Servers {
 pub(crate) fn prepare(options: &TestOptions) -> Result<()> {
     match options.services {
         Services::Env => reach(&Service::ALL.map(|service| (service, given(service.variable())))),
+        Services::RealS3 => {
+            println!("a Ceph object gateway will be downloaded into the target folder, unless it is there");
+            Ok(())
+        }
         Services::Native => {
             for service in Service::ALL.into_iter().filter(|service| given(service.variable()).is_some()) {
                 println!("{} is set and not used; `--services env` uses it", service.variable());

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::args::TestOptions;
+use crate::args::{Services, TestOptions};
 use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 
@@ -17,11 +17,20 @@ fn command(filter: &[String]) -> Cargo {
     if filter.is_empty() { call } else { call.args(&["--".to_owned()]).args(filter) }
 }
 
+/// What needs an S3 server, and no other: the store's own tests, and the kills.
+const S3: [&str; 2] = [
+    "test --package ferrata-store-s3 --all-features --no-fail-fast --locked",
+    "test --package ferrata-tests --test kill --no-fail-fast --locked -- s3::",
+];
+
 /// Builds the tests, then runs them with their servers.
 ///
 /// They are built first: a mistake costs no server, and no server waits through a long build.
 pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
     servers::prepare(options)?;
+    if options.services == Services::RealS3 {
+        return run_on_real_s3(root, options);
+    }
     Cargo::new("test --workspace --all-features --no-run --locked").run(root)?;
     let servers = Servers::start(options.services)?;
     let mut call = command(&options.filter);
@@ -32,6 +41,23 @@ pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
     let outcome = call.run(root);
     drop(servers);
     outcome
+}
+
+/// Runs what concerns S3 on a distributed server.
+fn run_on_real_s3(root: &Path, options: &TestOptions) -> Result<()> {
+    let servers = Servers::start(options.services)?;
+    for line in S3 {
+        let mut call = Cargo::new(line);
+        if !options.filter.is_empty() {
+            let separator: &[String] = if line.contains(" -- ") { &[] } else { &["--".to_owned()] };
+            call = call.args(separator).args(&options.filter);
+        }
+        for (variable, value) in servers.variables() {
+            call = call.hidden_env(variable, value);
+        }
+        call.run(root)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

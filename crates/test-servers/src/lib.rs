@@ -12,6 +12,7 @@
 //!
 //! - [`Postgres`], [`Redis`], [`RedisCluster`] and [`Moto`] (S3) start what is installed on this machine and need no container.
 //!   What is not installed is one error with the command that installs it.
+//! - [`Radosgw`] is a real distributed S3 server; it needs root, and is for a run of its own.
 //! - Each is a [`Server`] (the cluster three of them), with the verbs of a fault: kill, stop, restart, suspend, resume.
 //! - [`Proxy`] stands between a client and a server, and cuts, resets, delays or refuses where a test says so.
 //! - [`Services`] starts one of each, and [`service_url`] is where a store's tests find those that `cargo xtask
@@ -25,10 +26,12 @@ mod cluster;
 mod error;
 mod folder;
 mod moto;
+mod once;
 mod port;
 mod postgres;
 mod program;
 mod proxy;
+mod radosgw;
 mod redis;
 mod resp;
 mod running;
@@ -46,6 +49,7 @@ pub use crate::moto::Moto;
 pub use crate::postgres::{Postgres, PostgresOptions};
 pub use crate::program::{Program, missing};
 pub use crate::proxy::{Act, Cut, Done, Fault, Place, Proxy, Trigger};
+pub use crate::radosgw::Radosgw;
 pub use crate::redis::{AppendFsync, Redis, RedisOptions};
 pub use crate::server::Server;
 pub use crate::service::{Service, service_url};

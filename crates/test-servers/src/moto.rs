@@ -7,29 +7,19 @@ use rustix::process::Signal;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::running::Launch;
-use crate::server::{Kind, Ready, Server};
+use crate::server::{Kind, Ready, STARTING, Server};
 use crate::venv;
 
-const KIND: Kind =
-    Kind { name: "moto", ready: Ready::Http, stop: Signal::TERM, quit: (Signal::KILL, "KILL") };
+const KIND: Kind = Kind {
+    name: "moto",
+    ready: Ready::Http,
+    starting: STARTING,
+    stop: Signal::TERM,
+    quit: (Signal::KILL, "KILL"),
+};
 
-/// What Python runs before moto.
-///
-/// Moto answers each request in a thread of its own, looks whether a key is free, and writes some time after: now and then
-/// two conditional writes of one key both succeed. (Seen once in some 500 races of 16 writers on a busy machine.) Behind a
-/// lock it keeps them apart.
-const ONE_AT_A_TIME: &str = "\
-import threading
-import werkzeug.serving
-lock = threading.Lock()
-run_simple = werkzeug.serving.run_simple
-def run(host, port, app, *args, **options):
-    def locked(environ, start_response):
-        with lock:
-            return list(app(environ, start_response))
-    return run_simple(host, port, locked, *args, **options)
-werkzeug.serving.run_simple = run
-";
+/// What Python runs before moto: a lock that keeps conditional writes apart. docker-compose.yml gives its moto the same file.
+const ONE_AT_A_TIME: &str = include_str!("moto/sitecustomize.py");
 
 /// A `moto_server`. It keeps everything in memory: a restart begins empty. Any credentials are good.
 ///

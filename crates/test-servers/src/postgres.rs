@@ -10,12 +10,13 @@ use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::program;
 use crate::running::{Launch, run_as};
-use crate::server::{Kind, Ready, Server};
+use crate::server::{Kind, Ready, STARTING, Server};
 use crate::user::User;
 
 const KIND: Kind = Kind {
     name: "Postgres",
     ready: Ready::Postmaster,
+    starting: STARTING,
     stop: Signal::INT,
     // It ends its children and gives its shared memory back, which a kill would leave in the system.
     quit: (Signal::QUIT, "QUIT"),

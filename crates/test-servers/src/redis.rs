@@ -10,11 +10,12 @@ use crate::error::Result;
 use crate::folder::Folder;
 use crate::program;
 use crate::running::Launch;
-use crate::server::{Kind, Ready, Server};
+use crate::server::{Kind, Ready, STARTING, Server};
 
 const KIND: Kind = Kind {
     name: "Redis",
     ready: Ready::Redis,
+    starting: STARTING,
     stop: Signal::TERM,
     // It is not to write anything that is thrown away at once.
     quit: (Signal::KILL, "KILL"),

@@ -13,7 +13,7 @@ use crate::running::{Launch, Running};
 use crate::{port, resp, wait};
 
 /// How long a server may take until it answers: it takes a second, and a busy machine many.
-const STARTING: Duration = Duration::from_secs(60);
+pub(crate) const STARTING: Duration = Duration::from_secs(60);
 
 /// How a kind of server says that it is ready, in a way that no other server on its port can say.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub(crate) enum Ready {
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) ready: Ready,
+    /// How long it may take until it is.
+    pub(crate) starting: Duration,
     /// Ends it in good order, with everything on disk.
     pub(crate) stop: Signal,
     /// Ends it quickly, with nothing left in the system.
@@ -150,11 +152,11 @@ impl Server {
     fn launch(&self) -> Result<Running> {
         let mut running = self.launch.spawn()?;
         let pid = running.pid();
-        let outcome = wait::until(STARTING, || match running.ended() {
+        let outcome = wait::until(self.kind.starting, || match running.ended() {
             Some(status) => Some(Err(format!("ended at its start ({status})"))),
             None => self.is_ready(pid).then_some(Ok(())),
         });
-        let late = || Err(format!("was not ready after {} s", STARTING.as_secs()));
+        let late = || Err(format!("was not ready after {} s", self.kind.starting.as_secs()));
         match outcome.unwrap_or_else(late) {
             Ok(()) => Ok(running),
             Err(what) => {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_smithy_http_client::tls::Provider;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
 use ferrata_store_conformance::{Damage, Space, StoreFactory};
@@ -16,12 +18,23 @@ use ferrata_test_servers::{Service, service_url};
 use crate::memory::{ACCESS_KEY, BUCKET, Memory, SECRET_KEY};
 use crate::raw::Raw;
 
-/// Makes a client of the one user.
+/// Makes a client of the one user of a server in this process.
 pub(crate) fn client(endpoint: &str, secret: &str) -> Client {
-    let http = aws_smithy_http_client::Builder::new().build_http();
+    client_of(endpoint, ACCESS_KEY, secret)
+}
+
+/// Makes a client of the server that the variable names, with the credentials of the environment; moto takes any.
+pub(crate) fn server_client() -> Client {
+    let said = |variable| std::env::var(variable).unwrap_or_else(|_| "test".to_owned());
+    client_of(&service_url(Service::S3), &said("AWS_ACCESS_KEY_ID"), &said("AWS_SECRET_ACCESS_KEY"))
+}
+
+fn client_of(endpoint: &str, id: &str, secret: &str) -> Client {
+    let tls = Provider::Rustls(CryptoMode::Ring);
+    let http = aws_smithy_http_client::Builder::new().tls_provider(tls).build_https();
     let config = aws_sdk_s3::Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .credentials_provider(Credentials::new(ACCESS_KEY, secret, None, None, "test"))
+        .credentials_provider(Credentials::new(id, secret, None, None, "test"))
         .region(Region::from_static("us-east-1"))
         .endpoint_url(endpoint)
         .force_path_style(true)
@@ -49,7 +62,7 @@ impl Raw {
 
     /// A prefix of its own on the server that the variable names.
     pub(crate) async fn on_server() -> Self {
-        let client = client(&service_url(Service::S3), SECRET_KEY);
+        let client = server_client();
         let bucket = "ferrata-tests";
         // It is there already, unless this test is the first.
         let _made = client.create_bucket().bucket(bucket).send().await;

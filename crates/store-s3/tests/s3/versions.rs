@@ -4,12 +4,10 @@ use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
 use ferrata_core::Seq;
 use ferrata_core::store::{CheckpointStore as _, PruneCut};
 use ferrata_store_s3::{S3Options, S3Store};
-use ferrata_test_servers::{Service, service_url};
 
 use crate::author::Author;
-use crate::memory::SECRET_KEY;
 use crate::raw::Raw;
-use crate::spaces::client;
+use crate::spaces::server_client;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
@@ -27,7 +25,7 @@ async fn the_server_keeps_conditional_writes_apart() {
 #[cfg_attr(not(store_test_s3), ignore = "set STORE_TEST_S3_URL to the address of a server of S3")]
 async fn a_purge_leaves_no_version_of_a_run() {
     let raw = Raw {
-        client: client(&service_url(Service::S3), SECRET_KEY),
+        client: server_client(),
         bucket: "ferrata-tests-versions",
         prefix: Raw::on_server().await.prefix,
     };

@@ -1,0 +1,70 @@
+//! What is installed once, by whoever needs it first, into a folder that outlives the test.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Result, ServerError};
+
+/// A folder that is filled once.
+#[derive(Debug)]
+pub(crate) struct Once {
+    folder: PathBuf,
+}
+
+impl Once {
+    /// The folder of this name: in the target folder that this program was built into, or in the user's cache.
+    pub(crate) fn new(name: &str) -> Self {
+        let name = format!("test-servers/{name}");
+        let program = std::env::current_exe().unwrap_or_default();
+        // Cargo marks its target folder so.
+        let target = program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file());
+        let folder = target.map_or_else(|| cache().join("ferrata").join(&name), |target| target.join(&name));
+        Self { folder }
+    }
+
+    /// Returns the folder, if it was filled to the end.
+    pub(crate) fn made(&self) -> Option<PathBuf> {
+        self.folder.join("complete").is_file().then(|| self.folder.clone())
+    }
+
+    /// Has it filled by `fill`, unless it is full, and returns it.
+    ///
+    /// Test programs run at once: one fills it, the others wait.
+    pub(crate) fn make(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+        let folder = &self.folder;
+        fs::create_dir_all(folder).map_err(ServerError::io("make", folder))?;
+        // The lock ends with the file.
+        let path = folder.with_extension("lock");
+        let lock = File::create(&path).map_err(ServerError::io("write", &path))?;
+        lock.lock().map_err(ServerError::io("lock", &path))?;
+        if self.made().is_none() {
+            fill(folder)?;
+            let complete = folder.join("complete");
+            fs::write(&complete, "").map_err(ServerError::io("write", &complete))?;
+        }
+        Ok(folder.clone())
+    }
+}
+
+/// Runs a command to its end, and returns what it printed.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(ServerError::io("start", &name))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy()).collect();
+    Err(ServerError::Failed {
+        name: format!("`{} {}`", name.display(), arguments.join(" ")),
+        what: format!("failed ({})", output.status),
+        log: String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+    })
+}
+
+fn cache() -> PathBuf {
+    let folder = |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    folder("XDG_CACHE_HOME")
+        .or_else(|| Some(folder("HOME")?.join(".cache")))
+        .unwrap_or_else(std::env::temp_dir)
+}

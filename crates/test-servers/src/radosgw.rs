@@ -1,0 +1,161 @@
+//! A private Ceph object gateway: a distributed object store with its whole path, on one machine and in memory.
+//!
+//! Ceph's packages cannot be installed beside those of another release, and their scripts want an init system. So they are
+//! unpacked into a folder, and the servers run with that folder as their root, in namespaces of their own: mounts and processes
+//! end with them.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Signal, geteuid};
+
+use crate::error::{Result, ServerError};
+use crate::folder::Folder;
+use crate::once::{Once, run};
+use crate::port;
+use crate::running::Launch;
+use crate::server::{Kind, Ready, Server};
+
+const KIND: Kind = Kind {
+    name: "radosgw",
+    ready: Ready::Http,
+    starting: Duration::from_secs(300),
+    stop: Signal::TERM,
+    quit: (Signal::KILL, "KILL"),
+};
+
+/// The release of Debian whose Ceph is new enough: that of the one before refuses `If-Match`.
+const SUITE: &str = "sid";
+
+/// What is needed to run, with all it depends on.
+const PACKAGES: [&str; 6] = ["radosgw", "ceph-mon", "ceph-osd", "ceph-common", "bash", "coreutils"];
+
+/// Runs inside of the folder: a monitor, an object server with its data in memory, and the gateway.
+const SERVE: &str = include_str!("radosgw/serve.sh");
+
+/// Makes the namespace fit for it, then becomes it.
+const ENTER: &str = r#"mount --bind /dev "$1/dev" && mount -t proc proc "$1/proc" && mount --bind "$2" "$1/data" &&
+exec chroot "$1" /bin/bash /data/serve.sh "$3" "$4""#;
+
+/// A `radosgw` of Debian's unstable release, with one user, `test`, whose secret is `test`. Needs root.
+///
+/// Some 160 MB are downloaded once, and unpacked into the target folder. It keeps its data in memory, and a restart begins empty.
+#[derive(Debug)]
+pub struct Radosgw {
+    server: Server,
+    root: PathBuf,
+}
+
+impl Radosgw {
+    /// Installs it if it is not there, and starts it; that takes some 15 seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Failed`] if this is not root, if the packages cannot be had, or if it did not start, with what it printed.
+    pub fn start() -> Result<Self> {
+        if !geteuid().is_root() {
+            return Err(failed(
+                "needs root: it runs with a folder of its own as the root of the file system",
+            ));
+        }
+        let root = Once::new("radosgw").make(unpack)?.join("root");
+        let folder = Folder::new(None, None)?;
+        let data = folder.path().join("data");
+        fs::create_dir_all(&data).map_err(ServerError::io("make", &data))?;
+        let script = data.join("serve.sh");
+        fs::write(&script, SERVE).map_err(ServerError::io("write", &script))?;
+        let server = Server::start(&KIND, folder, |port, folder| {
+            let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", ENTER, "enter"];
+            let mut arguments: Vec<_> = namespaces.map(Into::into).into();
+            arguments.extend([root.clone().into_os_string(), folder.join("data").into_os_string()]);
+            arguments.extend([port, port::free()].map(|port| port.to_string().into()));
+            Launch::new(&KIND, "/usr/bin/unshare".into(), arguments, folder)
+        })?;
+        Ok(Self { server, root })
+    }
+
+    /// Returns the endpoint, as an S3 client takes it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.server.port())
+    }
+
+    /// Returns which version it is: what the release has changes.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Failed`] if it does not say.
+    pub fn version(&self) -> Result<String> {
+        let said = run(Command::new("chroot").arg(&self.root).args(["/usr/bin/radosgw", "--version"]))?;
+        Ok(said.trim().to_owned())
+    }
+}
+
+impl Deref for Radosgw {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+/// Downloads the packages by a package list of its own, so that nothing of this machine changes, and unpacks them.
+fn unpack(folder: &Path) -> Result<()> {
+    let [root, state] = ["root", "apt"].map(|name| folder.join(name));
+    for part in ["apt/lists/partial", "apt/cache/archives/partial", "root/data", "root/dev", "root/proc"] {
+        let path = folder.join(part);
+        fs::create_dir_all(&path).map_err(ServerError::io("make", path))?;
+    }
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(ServerError::io("write", path))
+    };
+    write("apt/status", "")?;
+    let line = format!(
+        "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {} {SUITE} main\n",
+        repository()?
+    );
+    write("apt/sources.list", &line)?;
+    let state = state.display();
+    write(
+        "apt/conf",
+        &format!(
+            "Dir::Etc::sourcelist \"{state}/sources.list\"; Dir::Etc::sourceparts \"-\"; Dir::State \"{state}\"; \
+             Dir::State::lists \"{state}/lists\"; Dir::State::status \"{state}/status\"; Dir::Cache \"{state}/cache\"; \
+             APT::Install-Recommends \"false\"; APT::Sandbox::User \"root\";\n"
+        ),
+    )?;
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.arg("--config-file").arg(folder.join("apt/conf"));
+        command
+    };
+    run(apt().arg("update"))?;
+    run(apt().args(["install", "--yes", "--download-only"]).args(PACKAGES))?;
+    let archives = folder.join("apt/cache/archives");
+    let unpack = r#"set -e; for package in "$1"/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar --extract --directory "$2" --keep-directory-symlink; done"#;
+    run(Command::new("/bin/bash")
+        .args(["-o", "pipefail", "-c", unpack, "unpack"])
+        .arg(&archives)
+        .arg(&root))?;
+    fs::remove_dir_all(folder.join("apt")).map_err(ServerError::io("remove", folder.join("apt")))
+}
+
+/// Returns where this machine has its packages from.
+fn repository() -> Result<String> {
+    let format = "$(ORIGIN) $(LABEL) $(REPO_URI)";
+    let said =
+        run(Command::new("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]))?;
+    let mut found = said.lines().filter_map(|line| line.strip_prefix("Debian Debian "));
+    found.next().map(str::to_owned).ok_or_else(|| {
+        failed("needs Debian's packages, and `apt-get indextargets` names none; run `apt-get update` first")
+    })
+}
+
+fn failed(what: &str) -> ServerError {
+    ServerError::Failed { name: KIND.name.to_owned(), what: what.to_owned(), log: String::new() }
+}
