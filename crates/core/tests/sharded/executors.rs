@@ -17,7 +17,10 @@ const RUNS: usize = 24;
 
 /// Which activations began, by which executor: an effect outside of the stores.
 #[derive(Clone, Debug, Default)]
-struct Ledger(Arc<Mutex<BTreeMap<(RunKey, String), Vec<&'static str>>>>);
+struct Ledger(Arc<Mutex<Began>>);
+
+/// By run and node: the executors.
+type Began = BTreeMap<(RunKey, String), Vec<&'static str>>;
 
 /// What a process is to its nodes.
 struct Hand {
