@@ -50,8 +50,10 @@ impl<S: State> Driver<S> {
         };
         let failed = activation.failed + 1;
         let what = match end {
+            // It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again.
+            AttemptEnd::Failed { unfinished: true, .. } if *self.cancelled.borrow() => return Ok(()),
             AttemptEnd::Done(update) => What::Ended { result: Ok(update), took },
-            AttemptEnd::Failed { failure, fatal, retry_after } => {
+            AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
                 if fatal || failed >= node.retry.attempts() {
