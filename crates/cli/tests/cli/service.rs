@@ -45,10 +45,15 @@ pub(crate) fn pay() -> Graph<Context> {
 /// Takes messages until somebody says bye.
 pub(crate) fn chat() -> Graph<Context> {
     Graph::<Context>::builder("chat")
-        .conversation("talk", ["end"], Conversation::new().exit_on("bye"), async |_cx, mut s, text: String| {
-            s.set("last", text)?;
-            Ok(s)
-        })
+        .conversation(
+            "talk",
+            ["end"],
+            Conversation::new().exit_on("bye"),
+            async |_cx, mut s, text: String| {
+                s.set("last", text)?;
+                Ok(s)
+            },
+        )
         .node("end", async |_cx, s| Ok(s))
         .entry("talk")
         .build()
