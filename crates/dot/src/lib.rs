@@ -31,6 +31,8 @@
 
 pub mod compile;
 pub mod condition;
+pub mod entry;
+pub mod fidelity;
 pub mod handler;
 pub mod lint;
 pub mod outcome;

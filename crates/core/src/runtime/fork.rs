@@ -5,7 +5,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::handle::RunHandle;
+use super::handle::{Link, RunHandle};
 use super::load::missing;
 use super::log::{About, LogWriter};
 use super::past::{Position, folded_at};
@@ -121,15 +121,15 @@ impl<S: State> ForkRequest<S> {
         let append =
             RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts.clone()) };
         let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-        match shared.committer.submit(append).await.unwrap_or_else(gone) {
+        match shared.committer.submit(append, None).await.unwrap_or_else(gone) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => same(&shared, &run, &facts).await?,
             Err(error) => return Err(error.with_run(&run)),
         }
-        match resume(&shared, &self.graph, &run, self.policy, &Terms::default()).await {
+        match resume(&shared, &self.graph, &run, self.policy, &Terms::default(), None, None).await {
             // It was made before, and goes on or has ended.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(RunHandle::new(shared, self.graph, run, None))
+                Ok(RunHandle::new(shared, self.graph, run, Link::Elsewhere))
             }
             result => result,
         }

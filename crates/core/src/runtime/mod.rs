@@ -1,6 +1,8 @@
 //! The runtime: starts, drives, resumes and steers runs in a tokio service.
 
+mod admission;
 mod attempt;
+mod builder;
 mod committer;
 mod driver;
 mod edit;
@@ -9,21 +11,27 @@ mod fork;
 mod handle;
 mod history;
 mod inbox;
+mod life;
 mod load;
 mod log;
 mod outcome;
 mod past;
+mod pulse;
 mod recovery;
 mod resume;
 mod retention;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
+mod scales;
 mod shared;
 mod signal;
 mod start;
+mod sweep;
 mod tasks;
 mod untyped;
 
+pub use admission::Caps;
+pub use builder::RuntimeBuilder;
 pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
 pub use fork::ForkRequest;
@@ -37,7 +45,7 @@ pub use past::{
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;
 pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
-pub use runtime::{Runtime, RuntimeBuilder};
+pub use runtime::Runtime;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
 pub use untyped::{UntypedEditRequest, UntypedForkRequest};

@@ -222,7 +222,7 @@ fn checked_size(shared: &Shared, folded: &Folded) -> Result<()> {
 
 async fn submit(shared: &Shared, append: RunAppend) -> Result<()> {
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    shared.committer.submit(append).await.unwrap_or_else(gone).map(|_| ())
+    shared.committer.submit(append, None).await.unwrap_or_else(gone).map(|_| ())
 }
 
 impl IntoFuture for UntypedEditRequest {

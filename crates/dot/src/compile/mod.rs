@@ -2,6 +2,7 @@
 
 mod branch;
 mod build;
+mod leave;
 mod plan;
 mod refuse;
 mod region;
@@ -75,7 +76,16 @@ impl Compiler {
     pub fn compile(&self, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
         let types = self.registry.types();
         self.linter.check_with(pipeline, types)?;
-        refuse::unsupported(pipeline)?;
+        refuse::unsupported(pipeline, |node| self.registry.type_of(node))?;
         build::graph(pipeline, &self.registry)
+    }
+
+    /// Returns the outermost parallel node whose branches a node is part of, or meets.
+    pub(crate) fn fork_around<'a>(
+        &self,
+        pipeline: &'a Pipeline,
+        node: usize,
+    ) -> Result<Option<&'a str>, Error> {
+        build::fork_around(pipeline, &self.registry, node)
     }
 }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use ferrata_core::{Clock, SystemClock};
 
 use super::codergen::{Answer, Backend, Request};
+use super::hooks;
 use super::process::{Shell, run};
 use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
@@ -20,8 +21,10 @@ const MAX_STATUS: u64 = 1 << 20;
 
 /// Runs a command for each task.
 ///
-/// - The prompt is on its standard input; `FERRATA_LLM_MODEL`, `FERRATA_LLM_PROVIDER` and `FERRATA_REASONING_EFFORT` are in
-///   its environment, and all that a [`Tool`](super::Tool) finds there.
+/// - The prompt is on its standard input, after what the task is told of the run so far. `FERRATA_LLM_MODEL`,
+///   `FERRATA_LLM_PROVIDER`, `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD` and the
+///   commands of tool hooks as `FERRATA_TOOL_HOOK_PRE` and `_POST` are in its environment, and all that a
+///   [`Tool`](super::Tool) finds there.
 /// - With a [directory for its files](Self::with_stage_directory), it finds `FERRATA_STAGE_DIR`, a directory of the attempt's
 ///   own with the prompt as `prompt.md`. If it leaves a `status.json` or `outcome.json` there, that is the outcome, whatever
 ///   the exit status.
@@ -101,6 +104,14 @@ impl Backend for CommandBackend {
         ] {
             environment.push((name.into(), request.setting(setting).into()));
         }
+        for (name, setting) in [
+            ("FERRATA_NODE_TYPE", &*stage.kind),
+            ("FERRATA_FIDELITY", request.fidelity.as_str()),
+            ("FERRATA_THREAD", request.thread.unwrap_or_default()),
+        ] {
+            environment.push((name.into(), setting.into()));
+        }
+        environment.extend(hooks::told(stage));
         if let Some(files) = &files {
             environment.push(("FERRATA_STAGE_DIR".into(), files.into()));
         }
@@ -110,6 +121,7 @@ impl Backend for CommandBackend {
             environment,
             input: request.prompt.as_bytes().to_vec(),
             keep: self.keep,
+            pulse: stage.pulse.clone(),
         };
         let finished = run(shell, &*self.clock, stage.cx.cancelled())
             .await

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
+use serde_json::json;
 
+use super::hooks::Call;
 use super::process::{Shell, run};
 use super::{Handler, HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
@@ -25,6 +27,9 @@ pub(super) const TEMPORARY: i32 = 75;
 ///   exit status; of long outputs the beginning and the end.
 /// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
 ///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
+/// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with what they
+///   are about as JSON on their standard input. Unless the one before ends with status 0, the tool is not called, and the
+///   outcome is `skipped`. What is wrong with the one after is in the notes.
 /// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]
@@ -65,12 +70,21 @@ fn command_of(node: &Node) -> String {
 #[async_trait]
 impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let line = command_of(&stage.node);
+        let directory = directory(stage, self.directory.as_deref());
+        let call = Call { stage, directory: directory.clone(), command: &line, clock: &*self.clock };
+        if let Err(why) = call.before().await? {
+            let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
+            outcome.failure_reason = why;
+            return Ok(outcome);
+        }
         let shell = Shell {
-            line: command_of(&stage.node),
-            directory: directory(stage, self.directory.as_deref()),
+            line: line.clone(),
+            directory,
             environment: environment(stage),
             input: Vec::new(),
             keep: self.keep,
+            pulse: stage.pulse.clone(),
         };
         let finished = run(shell, &*self.clock, stage.cx.cancelled())
             .await
@@ -88,6 +102,10 @@ impl Handler for Tool {
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
             };
+        }
+        let told = json!({"exit_code": code, "output": output, "errors": errors});
+        if let Err(why) = call.after(told).await? {
+            outcome.notes = format!("{}; {why}", outcome.notes);
         }
         Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))
     }

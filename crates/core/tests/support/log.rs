@@ -43,24 +43,29 @@ impl Log {
             before.append(&mut records);
             records = before;
         }
-        let mut over = None;
-        for record in &records {
-            let body: Value = serde_json::from_slice(&record.body).unwrap();
-            if let Some(status) = over {
-                log.broken.push(format!("{:?} {body} comes after {status}", record.header.kind));
-            }
-            let status = record.header.status;
-            over = matches!(status, RunStatus::Completed | RunStatus::Cancelled).then_some(status);
-            if status != RunStatus::InProgress && record.header.owner.is_some() {
-                log.broken.push(format!("record {} is {status} and owned", record.header.seq));
-            }
-            if matches!(record.header.kind, RecordKind::Start | RecordKind::Claim) {
-                log.holder = record.header.owner;
-            }
-            log.take(record.header.kind, &body);
-        }
-        log.records = records;
+        records.into_iter().for_each(|record| log.add(record));
         log
+    }
+
+    /// Takes in the next record.
+    pub(crate) fn add(&mut self, record: Record) {
+        let body: Value = serde_json::from_slice(&record.body).unwrap();
+        let over = self.records.last().map(|last| last.header.status);
+        if let Some(status @ (RunStatus::Completed | RunStatus::Cancelled)) = over {
+            self.broken.push(format!("{:?} {body} comes after {status}", record.header.kind));
+        }
+        let status = record.header.status;
+        if status != RunStatus::InProgress && record.header.owner.is_some() {
+            self.broken.push(format!("record {} is {status} and owned", record.header.seq));
+        }
+        if status.is_finished() && record.header.wake_at.is_some() {
+            self.broken.push(format!("record {} is {status} and is to be woken", record.header.seq));
+        }
+        if matches!(record.header.kind, RecordKind::Start | RecordKind::Claim) {
+            self.holder = record.header.owner;
+        }
+        self.take(record.header.kind, &body);
+        self.records.push(record);
     }
 
     fn take(&mut self, kind: RecordKind, body: &Value) {
