@@ -175,6 +175,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_became_of_work_is_told_in_a_word() {
+        for (how, expected) in [
+            ("retry", Some(Resolution::Retry)),
+            ("skip", Some(Resolution::Skip)),
+            ("fail: lost", Some(Resolution::Fail("lost".into()))),
+            ("perhaps", None),
+        ] {
+            assert_eq!(resolution(how, "r").ok(), expected, "{how}");
+        }
+    }
+
+    #[test]
     fn what_is_typed_is_read_as_the_question_takes_it() {
         let choices = Shape::choices(["approve", "again", "reject"]);
         assert_eq!(fitting(&choices, "approve"), Ok(json!("approve")));

@@ -13,9 +13,12 @@ use tempfile::TempDir;
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
     /// A store elsewhere, and what the command has to find in its environment for it.
-    elsewhere: Option<(Arc<dyn CheckpointStore>, Vec<(&'static str, String)>)>,
+    elsewhere: Option<Elsewhere>,
     url: String,
 }
+
+/// A store, and the environment of programs that are given its URL.
+type Elsewhere = (Arc<dyn CheckpointStore>, Vec<(&'static str, String)>);
 
 /// What one call came to.
 #[derive(Debug, PartialEq, Eq)]
