@@ -12,6 +12,7 @@ mod input;
 mod output;
 mod pipeline;
 mod probe;
+mod run;
 mod say;
 mod store;
 mod table;

@@ -5,6 +5,7 @@ mod keep;
 mod list;
 mod pipeline;
 mod read;
+mod run;
 mod steer;
 mod store;
 mod wait;
@@ -17,6 +18,7 @@ pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepA
 pub(crate) use list::LsArgs;
 pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
 pub(crate) use read::{DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, position};
+pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
 pub(crate) use steer::{
     AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, PauseArgs, RetryArgs, Runs, SendArgs, UnpauseArgs,
 };
@@ -86,6 +88,10 @@ pub(crate) struct Global {
 /// What is to be done.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a pipeline from a DOT file.
+    Run(Box<RunArgs>),
+    /// Go on with a run of a pipeline.
+    Resume(Box<ResumeArgs>),
     /// List runs, the newest first.
     Ls(LsArgs),
     /// Show how a run stands: its nodes, its questions, and what to type next.

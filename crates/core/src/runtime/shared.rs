@@ -1,6 +1,7 @@
 //! What all runs of a runtime share.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
-use super::event::{Event, RunEvent};
+use super::event::{Event, Events, RunEvent};
 use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
@@ -97,7 +98,9 @@ pub(crate) struct Shared {
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) events: broadcast::Sender<RunEvent>,
+    events: broadcast::Sender<RunEvent>,
+    /// How many subscribers there are.
+    ears: Arc<AtomicUsize>,
     pub(crate) stop: watch::Sender<Stop>,
     active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
     /// Closed when the last driver is gone.
@@ -136,6 +139,7 @@ impl Shared {
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
             admission: Admission::new(caps),
             events: broadcast::channel(events).0,
+            ears: Arc::default(),
             stop: watch::channel(Stop::default()).0,
             active: Mutex::default(),
             drivers: watch::channel(0).0,
@@ -144,10 +148,20 @@ impl Shared {
 
     /// Tells subscribers, if there are any; `event` is made only then.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
-        if self.events.receiver_count() > 0 {
+        if self.is_heard() {
             // Without a receiver by now there is nobody to tell.
             let _ = self.events.send(RunEvent { run: run.clone(), event: event() });
         }
+    }
+
+    /// Whether anybody hears events. Asked of every event, so it takes no lock, as asking the channel would.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.ears.load(Ordering::Acquire) > 0
+    }
+
+    /// Subscribes to events, of one run or of all.
+    pub(crate) fn hear(&self, run: Option<RunKey>) -> Events {
+        Events::new(self.events.subscribe(), run, Arc::clone(&self.ears))
     }
 
     /// Registers a run as driven here, so that no second driver of this process takes it.
