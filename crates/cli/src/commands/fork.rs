@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     let forked =
         request.await.map_err(|error| Failure::from(error).or_type(format!("ferrata fork {name} --list")))?;
     context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
-    context.out.note(&format!("next: ferrata wait {}", shown(&forked)));
+    context.next(&format!("ferrata wait {}", shown(&forked)));
     context.print_done(&[Done::new(forked, "forked")])?;
     Ok(Exit::Done)
 }
