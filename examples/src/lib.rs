@@ -7,14 +7,18 @@
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
 //! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
 //!
-//! `crash_and_resume`, `approval`, `chat` and `survey` take `--store URL`. Here is what they share: opening that store, and waiting
+//! A service of several replicas is in `examples/service`.
+//!
+//! `crash_and_resume`, `approval`, `chat` and `survey` take `--store URL`. The drivers of servers are features, so that the first
+//! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`,
+//! `all-stores`. Here is what they share: opening that store, and waiting
 //! for a run that a process has, or had until it died.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata::{CheckpointStore, Clock, RunKey, RunStatus, Runtime, SystemClock};
+use ferrata::{CheckpointStore, Clock, ErrorKind, RunKey, RunStatus, Runtime, SystemClock};
 
 /// What may follow `--store`.
 pub const STORES: &str = "\
@@ -34,8 +38,34 @@ pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Box<dyn Error>> {
         return Err("a memory store ends with this process; use --store file:FOLDER, or leave it out".into());
     }
     // The URL may hold a password: only its errors are shown, which do not.
-    ferrata::connect(url)
-        .map_err(|error| format!("--store: {error}\ntype --store with one of {STORES}").into())
+    ferrata::connect(url).map_err(|error| {
+        let remedy = match feature(url) {
+            Some(feature) if error.kind() == ErrorKind::Unsupported => format!(
+                "build this program with it: cargo run --features {feature} --example {} -- ...",
+                program()
+            ),
+            _ => format!("type --store with one of {STORES}"),
+        };
+        format!("--store: {error}\n{remedy}").into()
+    })
+}
+
+/// Returns the feature that the store of a URL needs, if this program was built without it.
+fn feature(url: &str) -> Option<&'static str> {
+    match url.split(':').next()?.to_ascii_lowercase().as_str() {
+        "postgres" | "postgresql" if cfg!(not(feature = "postgres")) => Some("postgres"),
+        "redis" | "rediss" | "redis-cluster" | "rediss-cluster" if cfg!(not(feature = "redis")) => {
+            Some("redis")
+        }
+        "s3" if cfg!(not(feature = "s3")) => Some("s3"),
+        _ => None,
+    }
+}
+
+/// Returns the name of the program that runs.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_stem().map_or_else(|| "NAME".into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Waits as long as a run that is to go on is in the hands of another process.

@@ -24,6 +24,7 @@ pub struct Space {
     folder: TempDir,
     place: Place,
     url: String,
+    server: String,
 }
 
 #[derive(Debug)]
@@ -45,7 +46,20 @@ impl Space {
     ///
     /// Not cancel safe: a space on a server stays.
     pub async fn within(service: Option<Service>, test: impl AsyncFnOnce(&Self)) {
-        let space = Self::make(service).await;
+        Self::within_server(service, service.map(service_url).unwrap_or_default(), test).await;
+    }
+
+    /// As [`within`](Self::within), on the server of that URL instead of the one that all tests share.
+    ///
+    /// # Panics
+    ///
+    /// As the test does, and if the space cannot be made or removed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a space on a server stays.
+    pub async fn within_server(service: Option<Service>, server: String, test: impl AsyncFnOnce(&Self)) {
+        let space = Self::make(service, server).await;
         let ended = AssertUnwindSafe(test(&space)).catch_unwind().await;
         space.remove().await;
         if let Err(panic) = ended {
@@ -53,10 +67,10 @@ impl Space {
         }
     }
 
-    async fn make(service: Option<Service>) -> Self {
+    async fn make(service: Option<Service>, server: String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
-        let server = service.map(service_url).unwrap_or_default();
+        let kept = server.clone();
         let and = if server.contains('?') { '&' } else { '?' };
         let (place, url) = match service {
             None => (Place::Folder, format!("file:{}", folder.path().join("store").display())),
@@ -82,7 +96,7 @@ impl Space {
             }
             Some(other) => panic!("no test knows how to make a space on {other:?}"),
         };
-        Self { folder, place, url }
+        Self { folder, place, url, server: kept }
     }
 
     /// Returns the URL of the store: what `--store` is given.
@@ -95,6 +109,14 @@ impl Space {
     #[must_use]
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
+    }
+
+    /// Returns where the server listens, for a proxy to stand before it; none without a server, or with several.
+    #[must_use]
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        let (_, rest) = self.server.split_once("://")?;
+        let authority = rest.split(['/', '?']).next()?;
+        authority.rsplit('@').next()?.parse().ok()
     }
 
     /// Returns what a program that is given the URL must find in its environment.

@@ -169,6 +169,13 @@ impl Error {
         self
     }
 
+    /// Says where it happened, before the message: which part of a whole.
+    #[must_use]
+    pub(crate) fn with_place(mut self, place: impl fmt::Display) -> Self {
+        self.inner.message = format!("{place}: {}", self.inner.message);
+        self
+    }
+
     /// Returns what the caller is to do.
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind

@@ -282,8 +282,13 @@ number! {
     Seq, u64
 }
 number! {
-    /// How often a run has been claimed; the start is claim 1.
+    /// How often a run has been claimed; a start that begins at once is claim 1.
     Epoch, u32
+}
+
+impl Epoch {
+    /// That of a run which was started and which nobody has claimed yet: it waits for room.
+    pub const NEVER: Self = Self(0);
 }
 number! {
     /// Which activation of a node in its run this is; the first visit is 1.

@@ -31,11 +31,14 @@
 
 pub mod compile;
 pub mod condition;
+pub mod entry;
+pub mod fidelity;
 pub mod handler;
 pub mod lint;
 pub mod outcome;
 mod parse;
 pub mod pipeline;
+pub mod run_dir;
 pub mod select;
 pub mod source;
 mod suggest;

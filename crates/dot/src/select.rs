@@ -32,6 +32,8 @@ pub enum Reason {
     Weight,
     /// It is one of the heaviest edges without a condition, and its target comes first by name.
     Lexical,
+    /// Chance has chosen it, among edges with the preferred label, to a suggested node, or without a condition.
+    Random,
 }
 
 impl fmt::Display for Reason {
@@ -42,6 +44,7 @@ impl fmt::Display for Reason {
             Self::SuggestedNextId => "suggested_next_id",
             Self::Weight => "weight",
             Self::Lexical => "lexical",
+            Self::Random => "random",
         })
     }
 }
@@ -100,6 +103,39 @@ pub fn select(edges: &[Candidate], outcome: &StageOutcome, facts: &Facts<'_>) ->
     }
     let (edge, tied) = best(edges, free)?;
     Some(Choice { edge, reason: if tied { Reason::Lexical } else { Reason::Weight } })
+}
+
+/// Chooses as [`select`] does, but for `selection=random`: then the number that was `drawn` chooses within a tier, each edge as
+/// often as it is heavy, and one of weight 0 or less as if its weight were 1. The same number chooses the same edge.
+pub fn choose(
+    edges: &[Candidate],
+    outcome: &StageOutcome,
+    facts: &Facts<'_>,
+    drawn: Option<u64>,
+) -> Option<Choice> {
+    let choice = select(edges, outcome, facts)?;
+    let Some(drawn) = drawn.filter(|_| choice.reason != Reason::Condition) else { return Some(choice) };
+    let wanted = normal_label(&edges[choice.edge].label);
+    let tier = edges.iter().enumerate().filter(|(_, edge)| {
+        edge.condition.is_empty()
+            && match choice.reason {
+                Reason::PreferredLabel => normal_label(&edge.label) == wanted,
+                Reason::SuggestedNextId => edge.to == edges[choice.edge].to,
+                _ => true,
+            }
+    });
+    let weight = |edge: &Candidate| u128::from(edge.weight.max(1).unsigned_abs());
+    let tier: Vec<(usize, u128)> = tier.map(|(at, edge)| (at, weight(edge))).collect();
+    let total: u128 = tier.iter().map(|(_, weight)| weight).sum();
+    // The upper half of a product of two numbers spreads the drawn one evenly over the weights.
+    let mut rest = (u128::from(drawn) * total) >> 64;
+    for (edge, weight) in tier {
+        if rest < weight {
+            return Some(Choice { edge, reason: Reason::Random });
+        }
+        rest -= weight;
+    }
+    Some(choice)
 }
 
 /// Returns the heaviest edge, of several the first target by name, of several the first; and whether there were several.

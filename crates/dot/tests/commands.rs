@@ -298,3 +298,82 @@ async fn a_prompt_that_nobody_reads_does_no_harm() {
     let ran = backend(&format!("prompt=\"{prompt}\""), CommandBackend::new("echo fine")).await;
     assert_eq!(ran.text("last_response"), "fine\n");
 }
+
+/// Runs a tool with hooks that write down what they are told, and returns that.
+async fn hooked(hooks: &str, command: &str) -> (Ran, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!(
+        "digraph G {{ {hooks} start exit a [shape=parallelogram, tool_command=\"{command}\"] b [shape=diamond] start -> a -> exit \
+         a -> b [condition=\"outcome=skipped\"] b -> exit }}"
+    );
+    let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
+    let ran = run_with(&text, registry, Context::new()).await;
+    let file = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    (ran, file("pre"), file("post"))
+}
+
+const HOOKS: &str = "tool_hooks.pre=\"cat > pre\" tool_hooks.post=\"cat > post\"";
+
+#[tokio::test]
+async fn tool_hooks_run_before_and_after_and_are_told_of_the_call() {
+    let (ran, pre, post) = hooked(HOOKS, "echo out; exit 3").await;
+    assert!(matches!(ran.outcome, Outcome::Failed { .. }), "{:?}", ran.outcome);
+    let pre: serde_json::Value = serde_json::from_str(&pre).unwrap();
+    assert_eq!(pre, json!({"hook": "pre", "tool": "shell", "node": "a", "command": "echo out; exit 3"}));
+    let post: serde_json::Value = serde_json::from_str(&post).unwrap();
+    assert_eq!((&post["exit_code"], &post["output"]), (&json!(3), &json!("out\n")));
+}
+
+#[tokio::test]
+async fn a_hook_that_says_no_skips_the_tool() {
+    let hooks = "tool_hooks.pre=\"echo not today >&2; exit 1\" tool_hooks.post=\"cat > post\"";
+    let (ran, _, post) = hooked(hooks, "echo ran > pre").await;
+    assert_eq!(ran.path(), "start a b exit");
+    assert_eq!(post, "");
+    assert!(!ran.context().contains_key("tool.output"));
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_afterwards_does_not_change_the_outcome() {
+    let (ran, ..) = hooked("tool_hooks.post=\"exit 1\"", "true").await;
+    assert_eq!(ran.path(), "start a exit");
+}
+
+#[tokio::test]
+async fn the_hooks_of_a_node_come_before_those_of_the_graph() {
+    let text = "digraph G { tool_hooks.pre=\"exit 1\" start exit a [shape=parallelogram, tool_command=\"echo a\", tool_hooks.pre=\"true\"] \
+                start -> a -> exit }";
+    let ran = run_with(text, Registry::default(), Context::new()).await;
+    assert_eq!(ran.text("tool.output"), "a\n");
+}
+
+#[tokio::test]
+async fn a_backend_is_told_of_hooks_fidelity_and_thread() {
+    let ran = backend(
+        "tool_hooks.pre=\"check\", fidelity=full, thread_id=t",
+        CommandBackend::new(
+            "echo $FERRATA_TOOL_HOOK_PRE $FERRATA_FIDELITY $FERRATA_THREAD $FERRATA_NODE_TYPE",
+        ),
+    )
+    .await;
+    assert_eq!(ran.text("response.a"), "check full t codergen\n");
+}
+
+#[tokio::test]
+async fn a_tool_that_gives_no_sign_of_life_is_ended() {
+    let text = |command: &str| {
+        format!(
+            "digraph G {{ stall_timeout=1500ms start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
+        )
+    };
+    let ran = run_with(&text("sleep 1000"), Registry::default(), Context::new()).await;
+    assert_eq!(ran.failure(), "the node gave no sign of life within the stall timeout of 1.5s");
+    // One that prints now and then goes on, however long it takes.
+    let ran = run_with(
+        &text("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $i; sleep 0.2; done"),
+        Registry::default(),
+        Context::new(),
+    )
+    .await;
+    assert!(ran.text("tool.output").ends_with("12\n"));
+}

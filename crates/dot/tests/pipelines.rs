@@ -484,21 +484,25 @@ async fn a_custom_type_wins_over_the_shape() {
 
 #[test]
 fn what_does_not_run_is_refused_by_name() {
-    for (statements, part) in [
-        ("a [type=\"\", shape=house]", "node a: nodes of type `stack.manager_loop` do not run yet"),
-        ("a [error_policy=fail_fast]", "node a: `error_policy=fail_fast` has no effect yet"),
-        ("a [type=\"stack.manager_loop\"]", "node a: nodes of type `stack.manager_loop` do not run yet"),
-        ("a [type=prompt]", "node a: nodes of type `prompt` do not run yet"),
-        ("a [fidelity=full]", "node a: `fidelity` has no effect yet"),
-        ("a [thread_id=x]", "node a: `thread_id` has no effect yet"),
-        ("a [selection=random]", "node a: `selection=random` has no effect yet"),
-        ("a a -> exit [fidelity=full]", "edge a -> exit: `fidelity` has no effect yet"),
-        ("a default_fidelity=full", "the graph: `default_fidelity` has no effect yet"),
-        ("a stall_timeout=5s", "the graph: `stall_timeout` has no effect yet"),
+    for (statements, kind, part) in [
+        (
+            "a [type=\"\", shape=house] start -> a -> exit",
+            ErrorKind::Unsupported,
+            "node a: nodes of type `stack.manager_loop` do not run yet",
+        ),
+        (
+            "a [selection=random] b start -> a a -> b [condition=\"outcome=success\"] a -> exit b -> exit",
+            ErrorKind::Invalid,
+            "node a: `selection=random` leaves no choice to the condition of the edge to `b`",
+        ),
+        (
+            "a start -> a -> exit a -> exit [freeform=true]",
+            ErrorKind::Invalid,
+            "edge a -> exit: `freeform` takes what a person writes",
+        ),
     ] {
-        let text = source(&format!("{statements} start -> a -> exit"));
-        let error = Compiler::new(registry()).compile(&pipeline(&text)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{statements}: {error}");
+        let error = Compiler::new(registry()).compile(&pipeline(&source(statements))).unwrap_err();
+        assert_eq!(error.kind(), kind, "{statements}: {error}");
         assert!(error.message().contains(part), "{statements}: {error}");
     }
 }

@@ -3,7 +3,7 @@
 
 use ferrata_dot::condition::{Condition, Facts};
 use ferrata_dot::outcome::{StageOutcome, Status};
-use ferrata_dot::select::{Candidate, Reason, normal_label, select};
+use ferrata_dot::select::{Candidate, Reason, choose, normal_label, select};
 use proptest::prelude::*;
 
 fn edge(to: &str, label: &str, condition: &str, weight: i64) -> Candidate {
@@ -109,4 +109,40 @@ proptest! {
         let outcome = StageOutcome::new(Status::Success);
         prop_assert_eq!(chosen(&edges, &outcome), chosen(&shuffled, &outcome));
     }
+}
+
+/// How often each target is chosen, of a thousand numbers spread evenly.
+fn drawn(edges: &[Candidate], outcome: &StageOutcome) -> Vec<(String, usize)> {
+    let facts = Facts::new("success", "", &|_| None);
+    let mut counts = std::collections::BTreeMap::new();
+    for at in 0..1000_u64 {
+        let choice = choose(edges, outcome, &facts, Some(u64::MAX / 1000 * at)).unwrap();
+        assert_eq!(choice.reason, Reason::Random);
+        *counts.entry(edges[choice.edge].to.clone()).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+#[test]
+fn random_selection_draws_by_weight_within_a_tier() {
+    let edges = [edge("a", "", "", 7), edge("b", "", "", 2), edge("c", "", "", 0), edge("d", "x", "", -5)];
+    let counts = drawn(&edges, &StageOutcome::success());
+    // 7, 2, 1 and 1 of 11.
+    let wanted = [("a", 637), ("b", 182), ("c", 91), ("d", 91)];
+    for ((to, count), (wanted_to, wanted)) in counts.iter().zip(wanted) {
+        assert_eq!(to, wanted_to);
+        assert!(count.abs_diff(wanted) <= 2, "{to}: {count}, not {wanted}");
+    }
+    let edges = [edge("a", "go", "", 1), edge("b", "[G] Go", "", 1), edge("c", "", "", 100)];
+    let counts = drawn(&edges, &StageOutcome::success().prefer("go"));
+    assert_eq!(counts.iter().map(|(to, _)| &**to).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(counts.iter().all(|(_, count)| count.abs_diff(500) <= 2), "{counts:?}");
+}
+
+#[test]
+fn random_selection_leaves_conditions_alone() {
+    let edges = [edge("a", "", "outcome=success", 0), edge("b", "", "", 5)];
+    let facts = Facts::new("success", "", &|_| None);
+    let choice = choose(&edges, &StageOutcome::success(), &facts, Some(u64::MAX)).unwrap();
+    assert_eq!((choice.edge, choice.reason), (0, Reason::Condition));
 }

@@ -228,11 +228,31 @@ fn waits_that_cannot_work_are_refused() {
             "node a: `human.default_choice` is `nobody`, which is none of its edges",
         ),
         (
-            "a [type=\"wait.human\"] start -> a -> exit a -> a [freeform=true]",
-            "edge a -> a: `freeform` has no effect yet",
+            "a [type=\"wait.human\"] start -> a a -> exit [freeform=true] a -> a [freeform=true]",
+            "edge a -> a: it is a second `freeform` edge of the node",
         ),
     ] {
         let error = Compiler::new(registry()).compile(&pipeline(&source(statements))).unwrap_err();
         assert!(error.message().contains(part), "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_freeform_edge_takes_what_a_person_writes() {
+    const TEXT: &str = "gate [type=\"wait.human\"] ship fix start -> gate gate -> ship [label=\"[Y] Yes\"] gate -> fix [label=\"Say more\", freeform=true] ship -> exit fix -> exit";
+    let world = World::new(TEXT);
+    let question: Value = serde_json::from_str(&world.asks().await.text.unwrap()).unwrap();
+    assert_eq!(question["freeform"], json!({"label": "Say more", "to": "fix"}));
+    assert_eq!(question["options"].as_array().unwrap().len(), 1);
+    world.answer(Answer::accept("make it blue").unwrap()).await.unwrap();
+    let (path, context) = world.ends().await;
+    assert_eq!(path, "start gate fix exit");
+    assert_eq!(text(&context, "human.gate.text"), "make it blue");
+    // What means a choice is one.
+    let world = World::new(TEXT);
+    world.asks().await;
+    world.answer(Answer::accept("Yes").unwrap()).await.unwrap();
+    let (path, context) = world.ends().await;
+    assert_eq!(path, "start gate ship exit");
+    assert!(!context.contains_key("human.gate.text"));
 }

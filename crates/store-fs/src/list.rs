@@ -5,10 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::store::{Order, Page, Paged, RunHead, RunQuery};
+use ferrata_core::store::{Listing, Order, Page, Paged, RunHead, RunPlace, RunQuery};
 use ferrata_core::{ExecutorId, RunKey, TenantId};
 
-use crate::cursor::{Listing, RunPlace};
 use crate::error::{Doing, Fault};
 use crate::folder::Folder;
 use crate::layout::Layout;
@@ -26,7 +25,12 @@ impl Folder {
     /// Lists the runs that meet the query.
     pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
+        let after = page
+            .cursor
+            .as_ref()
+            .map(|cursor| RunPlace::read(listing, cursor))
+            .transpose()
+            .map_err(|_| Fault::Cursor)?;
         let now = self.clock.now();
         let mut alive = HashMap::new();
         let mut best = Best { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
@@ -42,7 +46,7 @@ impl Folder {
         let mut items: Vec<RunHead> = best.heads.into_iter().map(|(_, head)| head).collect();
         let more = items.len() > page.len();
         items.truncate(page.len());
-        let next = items.last().filter(|_| more).map(|head| place(head).cursor(listing));
+        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
         Ok(Paged { items, next })
     }
 
@@ -128,7 +132,7 @@ impl Best {
     }
 
     fn add(&mut self, head: RunHead) {
-        self.heads.push((place(&head), head));
+        self.heads.push((RunPlace::of(&head), head));
         if self.heads.len() >= self.limit * 2 {
             self.trim();
         }
@@ -142,8 +146,4 @@ impl Best {
         });
         self.heads.truncate(self.limit);
     }
-}
-
-fn place(head: &RunHead) -> RunPlace {
-    RunPlace { created: head.facts.created, run: head.run.clone() }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ferrata_core::RunKey;
 use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, Order, Page, Paged, RunHead};
+use ferrata_core::store::{At, Listing, Order, Page, Paged, RunHead};
 
-use crate::cursor::{Listing, RecordPlace};
+use crate::cursor::RecordPlace;
 use crate::error::Fault;
 use crate::folder::Folder;
 use crate::line;
@@ -65,7 +65,12 @@ impl Folder {
     /// Lists headers of records.
     pub(crate) fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>, Fault> {
         let listing = Listing::of_history(run, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RecordPlace::read(listing, cursor)).transpose()?;
+        let after = page
+            .cursor
+            .as_ref()
+            .map(|cursor| RecordPlace::read(listing, cursor))
+            .transpose()
+            .map_err(|_| Fault::Cursor)?;
         let found = self.look(run, |log, path| match page.order {
             Order::NewestFirst => self.newest_first(log, path, after, page.len()),
             Order::OldestFirst => self.oldest_first(log, path, after, page.len()),

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::store::{Order, Page, Paged, RunFilter, RunHead, RunQuery};
+use ferrata_core::store::{Listing, Order, Page, Paged, RunFilter, RunHead, RunPlace, RunQuery};
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
 use crate::bucket::ServerTime;
 use crate::crowd::{self, Task};
-use crate::cursor::{Listing, RunPlace};
 use crate::entry::{Entry, State};
 use crate::error::Fault;
 use crate::keeper::Keeper;
@@ -98,7 +97,12 @@ impl Keeper {
     /// Lists the runs that meet the query.
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
         let listing = Listing::of_runs(query, page.order);
-        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
+        let after = page
+            .cursor
+            .as_ref()
+            .map(|cursor| RunPlace::read(listing, cursor))
+            .transpose()
+            .map_err(|_| Fault::Cursor)?;
         let inquiry = Inquiry { query, alive: Mutex::default() };
         let wanted = page.len() + 1;
         let mut items = match page.order {
@@ -107,8 +111,7 @@ impl Keeper {
         };
         let more = items.len() >= wanted;
         items.truncate(page.len());
-        let place = |head: &RunHead| RunPlace { created: head.facts.created, run: head.run.clone() };
-        let next = items.last().filter(|_| more).map(|head| place(head).cursor(listing));
+        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
         Ok(Paged { items, next })
     }
 

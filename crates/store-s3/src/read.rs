@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, Order, Page, Paged};
+use ferrata_core::store::{At, Listing, Order, Page, Paged};
 use ferrata_core::{RecordId, RunKey, Seq};
 
 use crate::bucket::Item;
 use crate::crowd::{self, Task};
-use crate::cursor::{Listing, SeqPlace};
+use crate::cursor::SeqPlace;
 use crate::error::Fault;
 use crate::keeper::{Keeper, READS};
 use crate::layout::Place;
@@ -186,7 +186,12 @@ impl Keeper {
     /// Lists a page of the run's headers.
     pub(crate) async fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>, Fault> {
         let listing = Listing::of_history(run, page.order);
-        let after = page.cursor.as_ref().map(|cursor| SeqPlace::read(listing, cursor)).transpose()?;
+        let after = page
+            .cursor
+            .as_ref()
+            .map(|cursor| SeqPlace::read(listing, cursor))
+            .transpose()
+            .map_err(|_| Fault::Cursor)?;
         for _ in 0..READS {
             let log = self.open(run).await?.ok_or(Fault::NoRun)?;
             match self.history_from(run, &log, page, listing, after).await {

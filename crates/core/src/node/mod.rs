@@ -1,5 +1,6 @@
 //! The work of a node: what it is given, what it returns, and what a type implements to be one.
 
+mod awake;
 mod context;
 mod conversation;
 mod error;
@@ -12,6 +13,7 @@ use async_trait::async_trait;
 
 use crate::state::{Draft, State, Update};
 
+pub use awake::Awake;
 pub(crate) use context::{Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;

@@ -65,7 +65,7 @@ pub(crate) struct Waits {
     wishes: AtomicU32,
     /// How many steps are at work.
     working: AtomicU32,
-    /// How many replies were sent that the node has not read yet.
+    /// How many replies were sent that the node has not read yet, and how often it is kept awake.
     unread: AtomicU32,
     /// Whether the last poll ended with nothing left to do but to wait for wishes.
     parked: AtomicBool,
@@ -78,6 +78,15 @@ impl Waits {
     /// work; and once a poll is over, what it wishes is in the driver's queue.
     pub(crate) fn is_parked(&self) -> bool {
         self.unread.load(Ordering::SeqCst) == 0 && self.parked.load(Ordering::SeqCst)
+    }
+
+    /// Says that something has come that the node did not wish for; to be taken back by [`release`](Self::release).
+    pub(super) fn hold(&self) {
+        self.unread.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn release(&self) {
+        self.unread.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

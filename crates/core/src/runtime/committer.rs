@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::pulse::Pulse;
 use super::tasks::spawn;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -44,6 +45,8 @@ struct Submission {
     failed: u32,
     /// Whether a try before may have been done after all.
     in_doubt: bool,
+    /// The term of heartbeats in which the run was taken; nothing is sent for it once that is over. Absent for what anybody may say.
+    term: Option<u64>,
     reply: oneshot::Sender<Result<HeadRef>>,
 }
 
@@ -77,20 +80,28 @@ impl Queue {
 pub(crate) struct Committer {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
+    pulse: Arc<Pulse>,
     budget: RetryBudget,
     queue: Arc<Mutex<Queue>>,
 }
 
 impl Committer {
-    pub(crate) fn new(store: Arc<dyn CheckpointStore>, clock: Arc<dyn Clock>, budget: RetryBudget) -> Self {
-        Self { store, clock, budget, queue: Arc::default() }
+    pub(crate) fn new(
+        store: Arc<dyn CheckpointStore>,
+        clock: Arc<dyn Clock>,
+        pulse: Arc<Pulse>,
+        budget: RetryBudget,
+    ) -> Self {
+        Self { store, clock, pulse, budget, queue: Arc::default() }
     }
 
     /// Hands over the records of one run. The reply comes when they are durable, refused, or the retries are used up.
-    pub(crate) fn submit(&self, append: RunAppend) -> oneshot::Receiver<Result<HeadRef>> {
+    ///
+    /// Those of an owner name the term in which it took the run: they are not sent once others may have taken it.
+    pub(crate) fn submit(&self, append: RunAppend, term: Option<u64>) -> oneshot::Receiver<Result<HeadRef>> {
         let (reply, answer) = oneshot::channel();
         let bytes = append.records.iter().map(|record| record.body.len()).sum();
-        self.enqueue(Submission { append, bytes, failed: 0, in_doubt: false, reply });
+        self.enqueue(Submission { append, bytes, failed: 0, in_doubt: false, term, reply });
         answer
     }
 
@@ -116,6 +127,10 @@ impl Committer {
                 tokio::task::yield_now().await;
             }
             let Some(batch) = self.next_batch() else { return };
+            let batch = self.hold_back(batch);
+            if batch.is_empty() {
+                continue;
+            }
             let (appends, rest): (Vec<_>, Vec<_>) = batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
             let expected = rest.len();
             let results = self.append(appends).await;
@@ -131,6 +146,34 @@ impl Committer {
                 self.answer(submission, result);
             }
         }
+    }
+
+    /// Keeps back what is sent as an owner while it is in doubt whether this process counts as alive.
+    fn hold_back(&self, mut batch: Vec<Submission>) -> Vec<Submission> {
+        let in_doubt = |submission: &mut Submission| {
+            submission.term.is_some_and(|term| self.pulse.certain(term).is_none())
+        };
+        let held: Vec<_> = batch.extract_if(.., in_doubt).collect();
+        let mut queue = self.lock();
+        queue.sent -= held.len();
+        // With nothing to send, the lane is about to take the next batch.
+        queue.taking |= batch.is_empty();
+        drop(queue);
+        for submission in held {
+            let committer = self.clone();
+            spawn(async move {
+                match committer.pulse.sure(submission.term.unwrap_or_default()).await {
+                    Ok(_) => committer.enqueue(submission),
+                    Err(error) if submission.in_doubt => {
+                        let message = "the reply of an append was lost, and it cannot be made again: it may be done or not";
+                        let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
+                        drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
+                    }
+                    Err(error) => drop(submission.reply.send(Err(error.with_run(&submission.append.run)))),
+                }
+            });
+        }
+        batch
     }
 
     /// Appends a batch; the lane then is about to take the next one.

@@ -82,7 +82,7 @@ impl<S: State> EditRequest<S> {
             facts: None,
         };
         let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-        shared.committer.submit(append).await.unwrap_or_else(gone).map(|_| ())
+        shared.committer.submit(append, None).await.unwrap_or_else(gone).map(|_| ())
     }
 }
 

@@ -28,18 +28,22 @@ pub struct RunHandle<S: State> {
     shared: Arc<Shared>,
     graph: Graph<S>,
     run: RunKey,
-    /// Absent if the run goes on elsewhere.
-    ended: Option<watch::Receiver<Ended<S>>>,
+    link: Link<S>,
+}
+
+/// How a handle hears of its run.
+pub(crate) enum Link<S: State> {
+    /// The run goes on here.
+    Here(watch::Receiver<Ended<S>>),
+    /// It waits here for room; the handle of what it came to follows.
+    Queued(watch::Receiver<Option<RunHandle<S>>>),
+    /// It goes on elsewhere, or rests.
+    Elsewhere,
 }
 
 impl<S: State> RunHandle<S> {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        graph: Graph<S>,
-        run: RunKey,
-        ended: Option<watch::Receiver<Ended<S>>>,
-    ) -> Self {
-        Self { shared, graph, run, ended }
+    pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: RunKey, link: Link<S>) -> Self {
+        Self { shared, graph, run, link }
     }
 
     /// Returns the run's key.
@@ -47,21 +51,35 @@ impl<S: State> RunHandle<S> {
         &self.run
     }
 
-    /// Tells whether this handle's start or resume took the run; otherwise it had ended, or goes on elsewhere.
+    /// Tells whether this handle's start or resume took the run; otherwise it had ended, goes on elsewhere, or waits for room.
     pub fn is_driven_here(&self) -> bool {
-        self.ended.is_some()
+        match &self.link {
+            Link::Here(_) => true,
+            Link::Queued(taken) => taken.borrow().as_ref().is_some_and(Self::is_driven_here),
+            Link::Elsewhere => false,
+        }
+    }
+
+    /// Tells whether the run is recorded and waits here for room: see [`Caps`](super::Caps).
+    pub fn is_queued(&self) -> bool {
+        matches!(&self.link, Link::Queued(taken) if taken.borrow().is_none())
     }
 
     /// Waits until nothing moves the run any more. What is returned rests on durable records, unless checkpoints are disabled.
     ///
-    /// A run that goes on elsewhere is watched for as long as it is in progress, also when its owner has died: it ends only if
-    /// somebody goes on with it, see [`Runtime::serve`](super::Runtime::serve). Set a bound of your own where that is not certain.
+    /// A run that goes on elsewhere is watched as long as somebody goes on with it. If its owner dies, or lets it go, and nobody takes
+    /// it up within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the
+    /// reason why it cannot be taken up here. Where its workflow is [served](super::Runtime::serve) by this runtime, it is taken up
+    /// in time, and waited for. So is a run that waits for room: nothing of it is lost.
     ///
     /// # Errors
     ///
     /// Why the run stopped without an outcome; it is in the store as of its last record and can be resumed.
     ///
-    /// - [`ErrorKind::Fenced`]: another executor has claimed the run; it goes on there.
+    /// - [`ErrorKind::Fenced`]: another executor has claimed the run, and it goes on there; or this process could not say that it is
+    ///   alive, and let go of it.
+    /// - [`ErrorKind::Closed`]: nobody goes on with it; serve its workflow, or resume it.
+    /// - [`ErrorKind::GraphChanged`]: its workflow is served here with a graph that does not fit it, and nobody else has taken it up.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store could not be written to, after all retries.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
     ///
@@ -69,7 +87,19 @@ impl<S: State> RunHandle<S> {
     ///
     /// Cancel safe: the run goes on, and can be waited for again.
     pub async fn wait(&self) -> Result<Outcome<S>> {
-        let Some(ended) = &self.ended else { return self.watch().await };
+        let ended = match &self.link {
+            Link::Here(ended) => ended,
+            Link::Elsewhere => return self.watch().await,
+            Link::Queued(taken) => {
+                let taken =
+                    taken.clone().wait_for(Option::is_some).await.ok().and_then(|taken| taken.clone());
+                return match taken {
+                    Some(handle) => Box::pin(handle.wait()).await,
+                    None if self.shared.is_closing() => Ok(Outcome::Released),
+                    None => self.watch().await,
+                };
+            }
+        };
         let mut ended = ended.clone();
         let outcome = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
         outcome.unwrap_or_else(|| {
@@ -108,6 +138,9 @@ impl<S: State> RunHandle<S> {
 
     /// Follows a run that goes on elsewhere.
     async fn watch(&self) -> Result<Outcome<S>> {
+        let clock = &self.shared.clock;
+        // Since when nobody has gone on with it, and as of which record.
+        let mut left = None;
         loop {
             let head = self.shared.store.head(&self.run).await?;
             let head = head.ok_or_else(|| load::missing(&self.run))?;
@@ -119,8 +152,32 @@ impl<S: State> RunHandle<S> {
                     return Ok(Outcome::of(machine, &loaded.state));
                 }
             }
-            self.shared.clock.sleep(WATCH).await;
+            let is_left = !(head.owner_alive || head.is_queued() || self.shared.driver(&self.run).is_some());
+            left = match left {
+                _ if !is_left => None,
+                Some((id, since)) if id == head.id => Some((id, since)),
+                _ => Some((head.id, clock.monotonic())),
+            };
+            if left.is_some_and(|(_, since)| clock.monotonic() - since > self.shared.limits.heartbeat_ttl) {
+                if let Some(error) = self.shared.recovery.why(&self.run).filter(|error| !error.is_retryable())
+                {
+                    return Err(error);
+                }
+                if !self.shared.recovery.serves(&head.facts.workflow) || self.shared.is_closing() {
+                    return Err(self.nobody());
+                }
+            }
+            clock.sleep(WATCH).await;
         }
+    }
+
+    fn nobody(&self) -> Error {
+        let message = format!(
+            "nobody goes on with the run: its owner has ended or let it go, and nobody has taken it up for {:?}; serve its workflow \
+             in some process, or resume it",
+            self.shared.limits.heartbeat_ttl
+        );
+        Error::new(ErrorKind::Closed, message).with_run(&self.run)
     }
 
     /// Asks the run to stop for good: see [`Runtime::cancel`](super::Runtime::cancel).
@@ -138,12 +195,31 @@ impl<S: State> RunHandle<S> {
     }
 }
 
+impl<S: State> Clone for Link<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Here(ended) => Self::Here(ended.clone()),
+            Self::Queued(taken) => Self::Queued(taken.clone()),
+            Self::Elsewhere => Self::Elsewhere,
+        }
+    }
+}
+
+impl<S: State> Clone for RunHandle<S> {
+    /// A further handle of the same run.
+    fn clone(&self) -> Self {
+        let (shared, graph) = (Arc::clone(&self.shared), self.graph.clone());
+        Self::new(shared, graph, self.run.clone(), self.link.clone())
+    }
+}
+
 impl<S: State> fmt::Debug for RunHandle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunHandle")
             .field("run", &self.run)
             .field("workflow", self.graph.name())
             .field("driven_here", &self.is_driven_here())
+            .field("queued", &self.is_queued())
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,8 @@
 //! The runtime: starts, drives, resumes and steers runs in a tokio service.
 
+mod admission;
 mod attempt;
+mod builder;
 mod committer;
 mod driver;
 mod edit;
@@ -9,20 +11,27 @@ mod fork;
 mod handle;
 mod history;
 mod inbox;
+mod life;
 mod load;
 mod log;
 mod outcome;
 mod past;
+mod pulse;
 mod recovery;
 mod resume;
 mod retention;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
 mod runtime;
+mod scales;
 mod shared;
 mod signal;
 mod start;
+mod sweep;
 mod tasks;
+mod untyped;
 
+pub use admission::Caps;
+pub use builder::RuntimeBuilder;
 pub use edit::EditRequest;
 pub use event::{Event, Events, RunEvent};
 pub use fork::ForkRequest;
@@ -30,12 +39,13 @@ pub use handle::RunHandle;
 pub use inbox::Message;
 pub use outcome::Outcome;
 pub use past::{
-    Ancestor, Change, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position, Replanned, Verified,
-    Waiting,
+    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Happened, Past, Pending,
+    Position, Replanned, Verified, Waiting,
 };
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;
 pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
-pub use runtime::{Runtime, RuntimeBuilder};
+pub use runtime::Runtime;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
+pub use untyped::{UntypedEditRequest, UntypedForkRequest};

@@ -1,37 +1,48 @@
-//! Going on with runs that nobody drives: orphans of processes that ended, runs that were answered, and runs whose time has come.
+//! What this process serves, and the runs that nobody goes on with though somebody should.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
+use super::admission::Permit;
+use super::handle::RunHandle;
 use super::resume::{Terms, resume};
+use super::scales::Scales;
 use super::shared::Shared;
+use super::sweep::sweep;
 use super::tasks::spawn;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunKey, WorkflowName};
 use crate::state::State;
-use crate::store::{Order, Page, RunFilter, RunHead, RunQuery};
-
-/// How many runs one look at the store returns.
-const PAGE: u32 = 200;
-
-/// How many runs are taken up at the same time.
-const AT_ONCE: u32 = 32;
+use crate::store::{RunFilter, RunHead};
 
 /// How long a run that could not be taken up is left alone at first, and at most.
 const FIRST_REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
-type Taken = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+/// The longest rest when it was only the store that failed.
+const STORE_REST: Duration = Duration::from_secs(15);
+
+type Taken = Pin<Box<dyn Future<Output = Result<Took>> + Send>>;
 
 /// A workflow as recovery needs it: without the user's type.
-type Take = Arc<dyn Fn(Arc<Shared>, RunKey) -> Taken + Send + Sync>;
+pub(crate) type Take = Arc<dyn Fn(Arc<Shared>, RunHead, Permit) -> Taken + Send + Sync>;
+
+/// What became of a run that was to be taken up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// It goes on here, or there was something else to do for it.
+    Done,
+    /// Somebody else was faster, or it has ended meanwhile.
+    Late,
+}
 
 /// Why a run is not gone on with, though somebody should.
 #[derive(Clone, Debug)]
@@ -39,56 +50,141 @@ type Take = Arc<dyn Fn(Arc<Shared>, RunKey) -> Taken + Send + Sync>;
 pub struct Stalled {
     /// The run.
     pub run: RunKey,
-    /// Why the last try failed.
+    /// Why the last try failed. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: its
+    /// workflow is not served here, and nobody else has taken it up either.
     pub error: Error,
-    /// How many tries failed.
+    /// How many tries failed; 0 if none was made, because the workflow is not served here.
     pub tries: u32,
-    /// When the next one follows.
+    /// When the next one follows, or when it was found last.
     pub next: Timestamp,
 }
 
+/// A run in the list, and when it was found last.
+struct Listed {
+    stalled: Stalled,
+    since: Timestamp,
+    /// In which listing, and in which round of looks.
+    filter: RunFilter,
+    found: u64,
+}
+
 /// The workflows that this process serves, and the runs that it could not take up.
-#[derive(Default)]
 pub(crate) struct Recovery {
     served: Mutex<HashMap<WorkflowName, Take>>,
-    stalled: Mutex<HashMap<RunKey, Stalled>>,
+    listed: Mutex<HashMap<RunKey, Listed>>,
     /// Rings when there may be something to do.
-    bell: Notify,
+    pub(super) bell: Notify,
+    /// Whether the last look ended because there was no room for more.
+    is_full: AtomicBool,
+    /// What is read of runs that are taken up.
+    pub(crate) scales: Arc<Scales>,
 }
 
 impl Recovery {
+    pub(crate) fn new(most_bytes: u64) -> Self {
+        Self {
+            served: Mutex::default(),
+            listed: Mutex::default(),
+            bell: Notify::new(),
+            is_full: AtomicBool::new(false),
+            scales: Scales::new(most_bytes),
+        }
+    }
+
     /// Says that there may be something to do.
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
     }
 
-    pub(crate) fn stalled(&self) -> Vec<Stalled> {
-        let mut all: Vec<_> =
-            self.stalled.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+    /// Says that a run has ended here, so that there is room for another.
+    pub(crate) fn left(&self) {
+        if self.is_full.swap(false, Ordering::Relaxed) {
+            self.ring();
+        }
+    }
+
+    pub(super) fn fill(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Listed>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists what is stalled: what failed, and what nobody has served for `patience`.
+    pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<Stalled> {
+        let listed = self.lock();
+        let late = listed.values().filter(|one| one.stalled.tries > 0 || now.since(one.since) >= patience);
+        let mut all: Vec<_> = late.map(|one| one.stalled.clone()).collect();
         all.sort_by(|one, other| one.run.cmp(&other.run));
         all
     }
 
-    fn take(&self, workflow: &WorkflowName) -> Option<Take> {
+    /// Returns why a run could not be taken up here.
+    pub(crate) fn why(&self, run: &RunKey) -> Option<Error> {
+        self.lock().get(run).filter(|one| one.stalled.tries > 0).map(|one| one.stalled.error.clone())
+    }
+
+    pub(crate) fn serves(&self, workflow: &WorkflowName) -> bool {
+        self.take(workflow).is_some()
+    }
+
+    pub(super) fn take(&self, workflow: &WorkflowName) -> Option<Take> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).get(workflow).cloned()
     }
 
-    fn rests(&self, run: &RunKey, now: Timestamp) -> bool {
-        let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        stalled.get(run).is_some_and(|stalled| stalled.next > now)
+    pub(super) fn workflows(&self) -> Vec<WorkflowName> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Tells whether a run that was found in this round is to be left alone for now.
+    pub(super) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp, round: u64) -> bool {
+        self.lock().get_mut(run).is_some_and(|one| {
+            (one.filter, one.found) = (filter, round);
+            one.stalled.tries > 0 && one.stalled.next > now
+        })
+    }
+
+    /// Notes that a run was found that nobody serves here.
+    pub(super) fn unserved(&self, head: &RunHead, filter: RunFilter, now: Timestamp, round: u64) {
+        let mut listed = self.lock();
+        let one = listed.entry(head.run.clone()).or_insert_with(|| {
+            let message = format!(
+                "the workflow `{}` is not served here, and nobody else has taken the run up; serve it in some process",
+                head.facts.workflow
+            );
+            let error = Error::new(ErrorKind::Unsupported, message).with_run(&head.run);
+            let stalled = Stalled { run: head.run.clone(), error, tries: 0, next: now };
+            Listed { stalled, since: now, filter, found: round }
+        });
+        (one.filter, one.found, one.stalled.next) = (filter, round, now);
+    }
+
+    /// Forgets those that need nobody any more: they were not found since this round.
+    pub(super) fn forget_before(&self, filter: RunFilter, round: u64) {
+        self.lock().retain(|_, one| one.filter != filter || one.found >= round);
     }
 
     /// Notes how a try ended.
-    fn tried(&self, run: RunKey, result: Result<()>, now: Timestamp) {
-        let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn tried(
+        &self,
+        run: RunKey,
+        result: Result<()>,
+        filter: RunFilter,
+        now: Timestamp,
+        round: u64,
+    ) {
+        let mut listed = self.lock();
         match result {
-            Ok(()) => drop(stalled.remove(&run)),
+            Ok(()) => drop(listed.remove(&run)),
             Err(error) => {
-                let tries = stalled.get(&run).map_or(0, |stalled| stalled.tries) + 1;
-                let rest = FIRST_REST.saturating_mul(1 << tries.min(10)).min(LONGEST_REST);
+                let (tries, since) =
+                    listed.get(&run).map_or((1, now), |one| (one.stalled.tries + 1, one.since));
+                let longest = if error.is_retryable() { STORE_REST } else { LONGEST_REST };
+                let rest = FIRST_REST.saturating_mul(1 << tries.min(10)).min(longest);
                 tracing::warn!(%run, %error, tries, "a run cannot be taken up");
-                let next = now.plus(rest);
-                stalled.insert(run.clone(), Stalled { run, error, tries, next });
+                let stalled = Stalled { run: run.clone(), error, tries, next: now.plus(rest) };
+                listed.insert(run, Listed { stalled, since, filter, found: round });
             }
         }
     }
@@ -105,26 +201,12 @@ pub(crate) fn serve<S: State>(
     policy: CheckpointPolicy,
 ) -> Result<()> {
     let (graph, name) = (graph.clone(), graph.name().clone());
-    let take: Take = Arc::new(move |shared, run| {
+    let take: Take = Arc::new(move |shared, head, permit| {
         let graph = graph.clone();
         Box::pin(async move {
             let terms = Terms { recovery: true, ..Terms::default() };
-            match resume(&shared, &graph, &run, policy, &terms).await {
-                Ok(_) => Ok(()),
-                // Somebody else was faster, or the run has ended meanwhile.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        ErrorKind::Conflict
-                            | ErrorKind::WrongStatus
-                            | ErrorKind::NotFound
-                            | ErrorKind::Closed
-                    ) =>
-                {
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            }
+            let run = head.run.clone();
+            took(resume(&shared, &graph, &run, policy, &terms, Some(head), Some(permit)).await)
         })
     });
     let mut served = shared.recovery.served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,73 +225,13 @@ pub(crate) fn serve<S: State>(
     Ok(())
 }
 
-/// Looks for runs to take up, as long as there is a runtime.
-async fn sweep(shared: Weak<Shared>) {
-    let mut round: u32 = 0;
-    loop {
-        let Some(strong) = shared.upgrade() else { return };
-        if strong.stop.borrow().is_some() {
-            return;
+fn took<S: State>(resumed: Result<RunHandle<S>>) -> Result<Took> {
+    use ErrorKind::{Closed, Conflict, Fenced, NotFound, WrongStatus};
+    match resumed {
+        Ok(_) => Ok(Took::Done),
+        Err(error) if matches!(error.kind(), Conflict | WrongStatus | NotFound | Closed | Fenced) => {
+            Ok(Took::Late)
         }
-        if let Err(error) = look(&strong).await {
-            tracing::warn!(%error, "cannot look for runs to take up; trying again");
-        }
-        round = round.wrapping_add(1);
-        let wait = strong.limits.sweep.mul_f64(jitter(strong.executor.as_uuid().as_u128(), round));
-        let (clock, mut stop) = (Arc::clone(&strong.clock), strong.stop.subscribe());
-        let recovery = Arc::clone(&strong.recovery);
-        drop(strong);
-        tokio::select! {
-            () = recovery.bell.notified() => {}
-            _ = stop.wait_for(Option::is_some) => return,
-            () = clock.sleep(wait) => {}
-        }
+        Err(error) => Err(error),
     }
-}
-
-/// Between 0.75 and 1.25, other for each process and each time: a fleet does not look all at once.
-fn jitter(executor: u128, round: u32) -> f64 {
-    let seed = executor.to_le_bytes().iter().fold(u64::from(round) ^ 0x9e37_79b9_7f4a_7c15, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    0.75 + 0.5 * (f64::from((seed >> 40) as u32 & 0xffff) / 65_536.0)
-}
-
-/// Takes up what nobody drives, page by page, what was due first first.
-async fn look(shared: &Arc<Shared>) -> Result<()> {
-    let room = Arc::new(Semaphore::new(AT_ONCE as usize));
-    for filter in [RunFilter::Orphaned, RunFilter::Due] {
-        let query = RunQuery { filter, ..RunQuery::default() };
-        let mut page = Page::first(PAGE).with_order(Order::OldestFirst);
-        loop {
-            let found = shared.store.runs(&query, page).await?;
-            let mut heads: Vec<RunHead> = found.items;
-            heads.sort_by_key(|head| head.wake_at);
-            for head in heads {
-                if shared.driven() >= shared.limits.max_recovered {
-                    return Ok(());
-                }
-                let (now, run) = (shared.clock.now(), head.run);
-                let Some(take) = shared.recovery.take(&head.facts.workflow) else { continue };
-                if shared.driver(&run).is_some() || shared.recovery.rests(&run, now) {
-                    continue;
-                }
-                // Never closed.
-                let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
-                let shared = Arc::clone(shared);
-                spawn(async move {
-                    let result = take(Arc::clone(&shared), run.clone()).await;
-                    shared.recovery.tried(run, result, now);
-                    drop(permit);
-                });
-            }
-            match found.next {
-                Some(next) => page = Page::first(PAGE).with_order(Order::OldestFirst).with_cursor(next),
-                None => break,
-            }
-        }
-    }
-    // The next look must not find what is being taken up.
-    let _ = room.acquire_many(AT_ONCE).await;
-    Ok(())
 }

@@ -4,9 +4,11 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::admission::Permit;
 use super::driver::Outbox;
 use super::event::Event as RunEventKind;
-use super::handle::RunHandle;
+use super::handle::{Link, RunHandle};
+use super::life;
 use super::load::{Loaded, load, missing};
 use super::log::{About, LogWriter};
 use super::shared::Shared;
@@ -89,19 +91,28 @@ fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
 
 /// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
 /// what it waits for.
+///
+/// `known` is the head as it was listed, which spares a look; `permit` the room that was taken for the run.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
     run: &RunKey,
     policy: CheckpointPolicy,
     terms: &Terms,
+    mut known: Option<RunHead>,
+    mut permit: Option<Permit>,
 ) -> Result<RunHandle<S>> {
     for _ in 0..RACES {
-        match claim(shared, graph, run, policy, terms).await? {
+        let head = match known.take() {
+            Some(head) => head,
+            None => shared.store.head(run).await?.ok_or_else(|| missing(run))?,
+        };
+        match claim(shared, graph, head, policy, terms, &mut permit).await? {
             Claim::Taken(handle) => return Ok(handle),
             Claim::Overtaken(epoch) => {
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
-                if head.epoch != epoch {
+                // A claim of before may have been done although its reply was lost: then the run is this executor's, and free.
+                if head.epoch != epoch && head.owner != Some(shared.executor) {
                     let message = "another executor took the run at the same moment; it goes on there";
                     return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
                 }
@@ -123,11 +134,12 @@ enum Claim<S: State> {
 async fn claim<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
-    run: &RunKey,
+    head: RunHead,
     policy: CheckpointPolicy,
     terms: &Terms,
+    permit: &mut Option<Permit>,
 ) -> Result<Claim<S>> {
-    let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
+    let run = &head.run;
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
@@ -136,10 +148,24 @@ async fn claim<S: State>(
     let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
     let asleep = head.owner.is_none() && head.wake_at.is_some();
     if (head.status != RunStatus::InProgress || asleep) && !due {
-        return Ok(Claim::Taken(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None)));
+        return Ok(Claim::Taken(RunHandle::new(
+            Arc::clone(shared),
+            graph.clone(),
+            run.clone(),
+            Link::Elsewhere,
+        )));
     }
-    let driven = shared.enter(run)?;
+    // Kept over further tries, so that nobody else takes the room meanwhile.
+    let room = permit.get_or_insert_with(|| shared.admission.take(run, &head.facts)).clone();
+    let driven = shared.enter(run, room)?;
+    let mut weight = match terms.recovery {
+        true => Some(shared.recovery.scales.put().await),
+        false => None,
+    };
     let Loaded { folded, state } = load(&*shared.store, graph, run).await?;
+    if let Some(weight) = &mut weight {
+        weight.is(folded.base_bytes + folded.since_bytes);
+    }
     if (folded.last.status, folded.last.owner) != (head.status, head.owner) {
         // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
         return Ok(Claim::Overtaken(head.epoch));
@@ -189,16 +215,30 @@ async fn claim<S: State>(
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    let durable = match shared.committer.submit(append).await.unwrap_or_else(gone) {
+    let durable = match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone)
+    {
         Ok(durable) => durable,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(folded.last.epoch)),
-        Err(error) => return Err(error.with_run(run)),
+        Err(error) => {
+            drop(driven);
+            life::settle_doubt(shared, append, log.epoch, &error);
+            return Err(not_taken(error).with_run(run));
+        }
     };
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
-    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable));
+    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), driven.term);
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
     Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, driven, parts)))
+}
+
+/// Says of a run that is not taken yet what being fenced means for it: nothing was written, and it may be tried again.
+pub(crate) fn not_taken(error: Error) -> Error {
+    if error.kind() != ErrorKind::Fenced {
+        return error;
+    }
+    let message = "this process cannot say that it is alive, and takes no runs until it can; try again";
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
 /// Pauses a run that keeps ending its process.
@@ -210,7 +250,7 @@ async fn park<S: State>(
 ) -> Result<RunHandle<S>> {
     tracing::error!(%run, reason, "the run is parked");
     super::signal::park(shared, run, reason).await?;
-    Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None))
+    Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere))
 }
 
 impl<S: State> IntoFuture for ResumeRequest<S> {
@@ -218,7 +258,10 @@ impl<S: State> IntoFuture for ResumeRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { resume(&self.shared, &self.graph, &self.run?, self.policy, &self.terms).await })
+        Box::pin(async move {
+            let run = self.run?;
+            resume(&self.shared, &self.graph, &run, self.policy, &self.terms, None, None).await
+        })
     }
 }
 

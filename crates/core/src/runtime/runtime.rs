@@ -4,218 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::committer::{Committer, RetryBudget};
+use super::builder::RuntimeBuilder;
 use super::edit::EditRequest;
 use super::event::Events;
 use super::inbox::{Message, inbox};
+use super::life;
 use super::load::missing;
 use super::outcome::questions;
 use super::recovery::{self, Stalled};
 use super::resume::ResumeRequest;
-use super::retention::RetentionPolicy;
-use super::shared::{Control, Limits, Shared};
+use super::shared::{Phase, Shared};
 use super::signal::SignalRequest;
 use super::start::StartRequest;
-use super::tasks::spawn;
-use crate::ask::{Answer, Answerer, Question};
-use crate::clock::{Clock, SystemClock};
+use crate::ask::{Answer, Question};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::id::{ExecutorId, IdSource, RandomIds, RunKey};
-use crate::node::Resources;
+use crate::id::{ExecutorId, RunKey};
 use crate::record::body::{Settled, SignalKind};
 use crate::state::{Patch, State, strict};
 use crate::store::{At, CheckpointStore, RunHead};
-
-/// The largest body of a record unless set otherwise, in bytes.
-const MAX_BODY: usize = 8 * 1024 * 1024;
-
-/// How many records of a run may be on their way: what overlaps with work, and what a crash repeats of pure work.
-const MAX_PENDING: usize = 1_024;
-
-/// How many events a slow subscriber may lag behind before it misses some.
-const EVENTS: usize = 4_096;
-
-/// What a runtime is made with.
-pub struct RuntimeBuilder {
-    store: Arc<dyn CheckpointStore>,
-    clock: Arc<dyn Clock>,
-    ids: Arc<dyn IdSource>,
-    resources: Resources,
-    limits: Limits,
-    answerer: Option<Arc<dyn Answerer>>,
-    retention: Option<RetentionPolicy>,
-    budget: RetryBudget,
-}
-
-impl RuntimeBuilder {
-    /// Lends a value to all nodes, by its type.
-    #[must_use]
-    pub fn resource<T: Send + Sync + 'static>(mut self, value: T) -> Self {
-        self.resources.insert(value);
-        self
-    }
-
-    /// Takes the time from another clock: for tests.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Takes ids from another source: for tests.
-    #[must_use]
-    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
-        self.ids = ids;
-        self
-    }
-
-    /// Sets the largest body of a record in bytes; 8 MiB unless set. Larger: records that stores and networks choke on.
-    /// Smaller: states and updates are refused earlier.
-    #[must_use]
-    pub fn max_body(mut self, bytes: usize) -> Self {
-        self.limits.max_body = bytes;
-        self
-    }
-
-    /// Sets how long this process counts as alive after each heartbeat; 15 seconds unless set. Longer: its runs wait longer
-    /// after a crash. Shorter: a busy machine looks dead.
-    #[must_use]
-    pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
-        self.limits.heartbeat_ttl = ttl;
-        self
-    }
-
-    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set.
-    #[must_use]
-    pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.limits.poll = interval;
-        self
-    }
-
-    /// Sets how long nodes have to stop after a cancellation; 5 seconds unless set.
-    #[must_use]
-    pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.limits.cancel_grace = grace;
-        self
-    }
-
-    /// Sets how long a run that only time can move stays in memory; 60 seconds unless set. When more time is left, the run is
-    /// let go and is to be resumed when its time has come.
-    #[must_use]
-    pub fn release_after(mut self, time: Duration) -> Self {
-        self.limits.release_after = time;
-        self
-    }
-
-    /// Keeps the logs of the runs that go on here small as they go. Removing whole runs is [`Runtime::sweep`]'s.
-    #[must_use]
-    pub fn retention(mut self, policy: RetentionPolicy) -> Self {
-        self.retention = Some(policy);
-        self
-    }
-
-    /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
-    /// give or take a quarter.
-    #[must_use]
-    pub fn sweep_interval(mut self, interval: Duration) -> Self {
-        self.limits.sweep = interval;
-        self
-    }
-
-    /// Sets how many runs may go on in this process for it to take up more by itself; 10,000 unless set.
-    #[must_use]
-    pub fn max_recovered(mut self, runs: usize) -> Self {
-        self.limits.max_recovered = runs;
-        self
-    }
-
-    /// Sets how often a run may be taken up by itself without any progress, as when it ends its process each time; 10 times
-    /// unless set. Then it is paused, for people to look at.
-    #[must_use]
-    pub fn max_claims(mut self, claims: u32) -> Self {
-        self.limits.max_claims = claims.max(1);
-        self
-    }
-
-    /// Has the questions of the runs that go on here answered by something else than people.
-    #[must_use]
-    pub fn answerer(mut self, answerer: impl Answerer) -> Self {
-        self.answerer = Some(Arc::new(answerer));
-        self
-    }
-
-    /// Sets how often a failed append is made before the run stops with the store's error, and the first delay, which doubles
-    /// each time; 8 times from 50 ms unless set, about 6 seconds in all.
-    #[must_use]
-    pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
-        self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
-        self
-    }
-
-    /// Prepares the store and says that this process is alive.
-    ///
-    /// # Errors
-    ///
-    /// As [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: build again.
-    pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, answerer, retention, budget } = self;
-        store.setup().await?;
-        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
-        store.heartbeat(&executor, limits.heartbeat_ttl).await?;
-        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), budget);
-        let shared = Shared::new(
-            store, committer, clock, ids, executor, resources, limits, answerer, retention, EVENTS,
-        );
-        let shared = Arc::new(shared);
-        spawn(beat(Arc::downgrade(&shared)));
-        spawn(pass_notices(Arc::downgrade(&shared)));
-        Ok(Runtime { shared })
-    }
-}
-
-impl fmt::Debug for RuntimeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RuntimeBuilder")
-            .field("store", &self.store)
-            .field("resources", &self.resources)
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
-async fn beat(shared: std::sync::Weak<Shared>) {
-    loop {
-        let Some((clock, ttl)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.limits.heartbeat_ttl))
-        else {
-            return;
-        };
-        clock.sleep(ttl / 3).await;
-        let Some(shared) = shared.upgrade() else { return };
-        // A lost heartbeat harms nobody: whoever takes a run over is met at the next append.
-        if let Err(error) = shared.store.heartbeat(&shared.executor, ttl).await {
-            tracing::warn!(executor = %shared.executor, %error, "heartbeat failed; others may take over the runs of this process");
-        }
-    }
-}
-
-/// Passes the store's notices on to the drivers of this process.
-async fn pass_notices(shared: std::sync::Weak<Shared>) {
-    let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
-    while let Ok(run) = notices.next().await {
-        let Some(shared) = shared.upgrade() else { return };
-        if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
-            // A driver that has ended needs no notice.
-            let _ = driver.send(Control::Look);
-        }
-    }
-}
 
 /// Starts, resumes and steers runs. Cheap to clone; all clones are one runtime.
 ///
@@ -256,26 +64,11 @@ impl Runtime {
 
     /// Starts making a runtime over a store that is shared with others.
     pub fn builder_with(store: Arc<dyn CheckpointStore>) -> RuntimeBuilder {
-        RuntimeBuilder {
-            store,
-            clock: Arc::new(SystemClock::new()),
-            ids: Arc::new(RandomIds::new()),
-            resources: Resources::default(),
-            limits: Limits {
-                max_body: MAX_BODY,
-                max_pending: MAX_PENDING,
-                heartbeat_ttl: Duration::from_secs(15),
-                poll: Duration::from_millis(500),
-                cancel_grace: Duration::from_secs(5),
-                release_after: Duration::from_secs(60),
-                sweep: Duration::from_secs(1),
-                max_recovered: 10_000,
-                max_claims: 10,
-            },
-            answerer: None,
-            retention: None,
-            budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
-        }
+        RuntimeBuilder::new(store)
+    }
+
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -345,7 +138,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already.
+    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already, [`ErrorKind::Invalid`] if it is an
+    /// [operator's](RuntimeBuilder::operator).
     ///
     /// # Examples
     ///
@@ -374,12 +168,13 @@ impl Runtime {
     /// # }
     /// ```
     pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        self.shared.check_drives()?;
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 
     /// Lists the runs of served workflows that could not be taken up, with the reason and the time of the next try.
     pub fn stalled(&self) -> Vec<Stalled> {
-        self.shared.recovery.stalled()
+        self.shared.recovery.stalled(self.shared.clock.now(), self.shared.limits.heartbeat_ttl)
     }
 
     /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
@@ -556,6 +351,42 @@ impl Runtime {
         self.shared.hear(None)
     }
 
+    /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own
+    /// time, and comes back when none is left. [`start`](Self::start) and [`resume`](Self::resume) are refused with
+    /// [`ErrorKind::Closed`] from now on; signals are still taken.
+    ///
+    /// A run that only time can move is let go of at once, however near that time is, and one that waits for room is left to others:
+    /// both are in the store, without an owner. What ends or rests is recorded as always, so nothing that was done is done again.
+    ///
+    /// There is no bound on how long that takes: a run that loops for ever never comes to rest. Give it the time that your
+    /// deployment has, then call [`shutdown`](Self::shutdown), which cuts short what is left:
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// tokio::select! {
+    ///     drained = runtime.drain() => drained?,
+    ///     () = tokio::time::sleep(Duration::from_secs(60)) => runtime.shutdown(Duration::from_secs(5)).await?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the runtime takes nothing new all the same; call it again to wait, or [`shutdown`](Self::shutdown).
+    pub async fn drain(&self) -> Result<()> {
+        life::end(&self.shared, Phase::Draining).await
+    }
+
     /// Ends the runtime: starts nothing new, lets nodes finish for `grace`, drops the rest, and lets every run go, so that
     /// another process can take it at once. Comes back when all runs are let go.
     ///
@@ -568,11 +399,7 @@ impl Runtime {
     ///
     /// Cancel safe: the runtime ends all the same; call it again to wait.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
-        self.shared.stop.send_replace(Some(grace));
-        let mut drivers = self.shared.drivers.subscribe();
-        // The sender lives as long as `self`.
-        let _ = drivers.wait_for(|count| *count == 0).await;
-        self.shared.store.heartbeat(&self.shared.executor, Duration::ZERO).await
+        life::end(&self.shared, Phase::Ending(grace)).await
     }
 }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
 use super::event::{Event, Events, RunEvent};
+use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
@@ -34,6 +36,10 @@ pub(crate) struct Limits {
     pub(crate) sweep: Duration,
     /// How many runs may go on here for recovery to take up more.
     pub(crate) max_recovered: usize,
+    /// How many runs recovery takes up at the same time.
+    pub(crate) recovered_at_once: u32,
+    /// How many bytes of logs it reads at the same time.
+    pub(crate) recovered_bytes: u64,
     /// How often a run may be taken up without any progress before it is parked.
     pub(crate) max_claims: u32,
     /// How far away the time must be that alone moves a run for its memory to be let go of.
@@ -50,20 +56,48 @@ pub(crate) enum Control {
     Look,
 }
 
-/// How long runs have when the runtime ends; `None` while it goes on.
-pub(crate) type Stop = Option<Duration>;
+/// Whether a runtime goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    #[default]
+    Open,
+    /// It takes nothing new, and lets its runs come to rest.
+    Draining,
+    /// It lets nodes finish for so long, and lets its runs go.
+    Ending(Duration),
+}
+
+/// What the drivers of a runtime are told together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stop {
+    pub(crate) phase: Phase,
+    /// How often heartbeats were lost: a driver of an earlier term is fenced.
+    pub(crate) term: u64,
+}
+
+/// What a runtime is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs go on in it.
+    Drives,
+    /// It reads and steers runs that go on elsewhere.
+    Operates,
+}
 
 pub(crate) struct Shared {
+    role: Role,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) committer: Committer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) executor: ExecutorId,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
+    pub(crate) admission: Arc<Admission>,
     events: broadcast::Sender<RunEvent>,
     /// How many subscribers there are.
     ears: Arc<AtomicUsize>,
@@ -76,31 +110,37 @@ pub(crate) struct Shared {
 impl Shared {
     #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
     pub(crate) fn new(
+        role: Role,
         store: Arc<dyn CheckpointStore>,
         committer: Committer,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
         executor: ExecutorId,
+        pulse: Arc<Pulse>,
         resources: Resources,
         limits: Limits,
         answerer: Option<Arc<dyn Answerer>>,
         retention: Option<RetentionPolicy>,
+        caps: Caps,
         events: usize,
     ) -> Self {
         Self {
+            role,
             store,
             committer,
             clock,
             ids,
             executor,
+            pulse,
             resources: Arc::new(resources),
             limits,
             answerer,
             retention,
-            recovery: Arc::default(),
+            recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
+            admission: Admission::new(caps),
             events: broadcast::channel(events).0,
             ears: Arc::default(),
-            stop: watch::channel(None).0,
+            stop: watch::channel(Stop::default()).0,
             active: Mutex::default(),
             drivers: watch::channel(0).0,
         }
@@ -128,12 +168,14 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending.
-    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey) -> Result<Driven> {
-        if self.stop.borrow().is_some() {
-            let message = "the runtime is shutting down; start or resume the run with another";
-            return Err(Error::new(ErrorKind::Closed, message).with_run(run));
+    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
+    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
+        self.check_drives().map_err(|error| error.with_run(run))?;
+        if self.is_closing() {
+            return Err(Self::closed(run));
         }
+        let (term, gaps) = self.pulse.present().map_err(|error| error.with_run(run))?;
         let (sender, control) = mpsc::unbounded_channel();
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         if active.contains_key(run) {
@@ -143,7 +185,28 @@ impl Shared {
         }
         active.insert(run.clone(), sender);
         self.drivers.send_modify(|count| *count += 1);
-        Ok(Driven { shared: Arc::clone(self), run: run.clone(), control })
+        Ok(Driven { shared: Arc::clone(self), run: run.clone(), term, gaps, control, _permit: permit })
+    }
+
+    pub(crate) fn closed(run: &RunKey) -> Error {
+        let message = "the runtime is shutting down; start or resume the run with another";
+        Error::new(ErrorKind::Closed, message).with_run(run)
+    }
+
+    /// Whether nothing new is taken.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.stop.borrow().phase != Phase::Open
+    }
+
+    /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
+    pub(crate) fn check_drives(&self) -> Result<()> {
+        match self.role {
+            Role::Drives => Ok(()),
+            Role::Operates => {
+                let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
     }
 
     /// Returns how many runs are driven here.
@@ -161,6 +224,12 @@ impl Shared {
 pub(crate) struct Driven {
     shared: Arc<Shared>,
     run: RunKey,
+    /// The term of heartbeats in which it was taken: see [`Pulse`].
+    pub(crate) term: u64,
+    /// How often heartbeats had come late when it was last certain who owns the run.
+    pub(crate) gaps: u64,
+    /// Given back when the run is no longer registered.
+    _permit: Permit,
     pub(crate) control: mpsc::UnboundedReceiver<Control>,
 }
 
@@ -168,5 +237,6 @@ impl Drop for Driven {
     fn drop(&mut self) {
         self.shared.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
         self.shared.drivers.send_modify(|count| *count -= 1);
+        self.shared.recovery.left();
     }
 }

@@ -12,8 +12,8 @@ use super::shared::{Control, Shared};
 use crate::ask::Answer;
 use crate::engine::fold::{check_signal, fold, full_id};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::RunKey;
-use crate::record::body::{Event, Signal, SignalKind, StatusChange};
+use crate::id::{Epoch, RunKey};
+use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
 use crate::record::{RunStatus, codec};
 use crate::store::{At, RunAppend};
@@ -122,6 +122,42 @@ pub(crate) async fn park(shared: &Arc<Shared>, run: &RunKey, reason: String) -> 
     append(shared, run, &Signal { what, by, at: shared.clock.now() }, true).await
 }
 
+/// Lets a run go that its log gives to this executor in this epoch. Returns whether it did: not if the run has ended, rests, or is
+/// somebody else's by now.
+pub(crate) async fn release(shared: &Arc<Shared>, run: &RunKey, epoch: Epoch, reason: &str) -> Result<bool> {
+    for _ in 0..RACES {
+        let (term, _) = shared.pulse.present()?;
+        let Some(head) = shared.store.head(run).await? else { return Ok(false) };
+        let owned = (RunStatus::InProgress, epoch, Some(shared.executor));
+        if (head.status, head.epoch, head.owner) != owned {
+            return Ok(false);
+        }
+        let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(false) };
+        let mut folded = fold(run, &records, None)?;
+        if folded.last.id != head.id {
+            continue;
+        }
+        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
+        let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
+        log.follow(&folded);
+        let receiving = folded.machine.receiving;
+        let event = Event::Release(Released { reason: reason.into(), wake: head.wake_at, receiving });
+        folded.machine.absorb(&event)?;
+        let about = About { release: true, ..About::default() };
+        let record = log.record(&event, about, &folded.machine, || codec::to_raw(&folded.channels))?;
+        let expected = Some(folded.last.head());
+        let append = RunAppend { run: run.clone(), expected, records: vec![record], facts: None };
+        let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
+        match shared.committer.submit(append, Some(term)).await.unwrap_or_else(gone) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
+            Err(error) => return Err(error.with_run(run)),
+        }
+    }
+    let message = "others keep writing to the run; try again";
+    Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
+}
+
 /// Appends a signal to the log of a run that is not driven here; its owner, if it has one, meets it there. One that is
 /// `orphaned` has none that is alive.
 async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: bool) -> Result<()> {
@@ -164,7 +200,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: b
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    shared.committer.submit(append).await.unwrap_or_else(gone)?;
+    shared.committer.submit(append, None).await.unwrap_or_else(gone)?;
     shared.recovery.ring();
     Ok(())
 }

@@ -3,28 +3,35 @@
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 
+use super::admission::{Go, room};
 use super::driver::{Driver, First, Outbox, Stopped, check_input};
 use super::event::Event as RunEventKind;
-use super::handle::{Ended, RunHandle};
+use super::handle::{Ended, Link, RunHandle};
+use super::life;
 use super::log::{About, LogWriter};
 use super::outcome::Outcome;
-use super::resume::resume;
+use super::resume::{not_taken, resume};
 use super::shared::{Driven, Shared};
 use super::tasks::spawn;
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
-use crate::id::{Fingerprint, RunId, RunKey, TenantId};
+use crate::id::{Epoch, Fingerprint, RunId, RunKey, TenantId};
 use crate::node::RunScope;
 use crate::record::body::{Event, Started};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::state::State;
 use crate::store::RunAppend;
+
+/// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// A start that is being prepared; `.await` starts the run.
 #[must_use = "a start does nothing until it is awaited"]
@@ -106,12 +113,21 @@ impl<S: State> StartRequest<S> {
         let mut kept = Labels::default();
         labels.into_iter().try_for_each(|(key, value)| kept.insert(key, value))?;
         let facts = facts.with_labels(kept);
-        let driven = match shared.enter(&run) {
-            Ok(driven) => driven,
-            Err(error) if error.kind() == ErrorKind::Conflict => {
-                return again(&shared, &graph, &run, &facts, policy).await;
-            }
-            Err(error) => return Err(error),
+        let mut permit = shared.admission.try_take(&run, &facts);
+        if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
+            // Nothing is recorded that could wait in its place.
+            permit = Some(room(&shared, &run, &facts).await?);
+        }
+        let driven = match permit {
+            Some(permit) => match shared.enter(&run, permit) {
+                Ok(driven) => Some(driven),
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    return again(&shared, &graph, &run, &facts, policy).await;
+                }
+                Err(error) => return Err(error),
+            },
+            None if shared.is_closing() => return Err(Shared::closed(&run)),
+            None => None,
         };
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
         let entry = graph.plan().node(graph.plan().entry).name.clone();
@@ -129,8 +145,12 @@ impl<S: State> StartRequest<S> {
         if policy.frequency == CheckpointFrequency::Disabled {
             first = Some(First { event, input: text });
         } else {
-            let record =
-                log.record(&event, About { base: true, ..About::default() }, &machine, || Ok(text))?;
+            if driven.is_none() {
+                // Nobody has claimed it yet: this tells it from a run that was lost.
+                log.epoch = Epoch::NEVER;
+            }
+            let about = About { base: true, release: driven.is_none(), ..About::default() };
+            let record = log.record(&event, about, &machine, || Ok(text))?;
             let append = RunAppend {
                 run: run.clone(),
                 expected: None,
@@ -139,17 +159,35 @@ impl<S: State> StartRequest<S> {
             };
             let gone =
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-            match shared.committer.submit(append).await.unwrap_or_else(gone) {
+            match shared
+                .committer
+                .submit(append.clone(), driven.as_ref().map(|driven| driven.term))
+                .await
+                .unwrap_or_else(gone)
+            {
                 Ok(head) => durable = Some(head),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     drop(driven);
                     return again(&shared, &graph, &run, &facts, policy).await;
                 }
-                Err(error) => return Err(error.with_run(&run)),
+                Err(error) => {
+                    drop(driven);
+                    life::settle_doubt(&shared, append, log.epoch, &error);
+                    return Err(not_taken(error).with_run(&run));
+                }
             }
         }
-        let outbox =
-            Outbox::new(run.clone(), shared.committer.clone(), first.is_some().then_some(facts), durable);
+        let Some(driven) = driven else {
+            shared.emit(&run, || RunEventKind::Started);
+            return Ok(line_up(&shared, &graph, &run, &facts, policy));
+        };
+        let outbox = Outbox::new(
+            run.clone(),
+            shared.committer.clone(),
+            first.is_some().then_some(facts),
+            durable,
+            driven.term,
+        );
         shared.emit(&run, || RunEventKind::Started);
         let parts = Parts { machine, state: input, log, outbox, first, created: now };
         Ok(drive(shared, graph, policy, driven, parts))
@@ -205,18 +243,24 @@ pub(crate) fn drive<S: State>(
     driver.first = first;
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
+    let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let task = async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
             Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
             Stopped::Released => Outcome::Released,
         });
+        let epoch = driver.log.epoch;
+        let begun = driver.log.head.is_some();
         // Whoever waits must be able to start or resume the run anew.
         drop(driver);
+        if let (true, Err(error)) = (begun, &outcome) {
+            life::let_go(&weak, &run_then, epoch, error);
+        }
         ended.send_replace(Some(outcome));
     };
     spawn(tracing::Instrument::instrument(task, span));
-    RunHandle::new(shared, graph, run, Some(outcome))
+    RunHandle::new(shared, graph, run, Link::Here(outcome))
 }
 
 /// The run is there already: the same run if it was started alike, and taken up if nobody drives it.
@@ -227,7 +271,7 @@ async fn again<S: State>(
     facts: &RunFacts,
     policy: CheckpointPolicy,
 ) -> Result<RunHandle<S>> {
-    let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), None);
+    let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
     let Some(head) = shared.store.head(run).await? else {
         let message = "the run is being started or purged by somebody else; try again";
         return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
@@ -241,11 +285,67 @@ async fn again<S: State>(
     if head.status != RunStatus::InProgress || elsewhere {
         return Ok(watching());
     }
-    match resume(shared, graph, run, policy, &super::resume::Terms::default()).await {
+    if shared.driver(run).is_some() || shared.admission.is_waiting(run) {
+        return Ok(watching());
+    }
+    let Some(permit) = shared.admission.try_take(run, &head.facts) else {
+        return Ok(line_up(shared, graph, run, &head.facts, policy));
+    };
+    let terms = super::resume::Terms::default();
+    match resume(shared, graph, run, policy, &terms, Some(head), Some(permit)).await {
         // Somebody else was faster, which is all the same to whoever starts.
         Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => Ok(watching()),
         result => result,
     }
+}
+
+/// Has a run that is recorded wait for room.
+fn line_up<S: State>(
+    shared: &Arc<Shared>,
+    graph: &Graph<S>,
+    run: &RunKey,
+    facts: &RunFacts,
+    policy: CheckpointPolicy,
+) -> RunHandle<S> {
+    let (taken, waiting) = watch::channel(None);
+    shared.admission.line_up(
+        run,
+        facts,
+        go(graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
+    );
+    RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Queued(waiting))
+}
+
+/// What is done when a run that waited has room.
+fn go<S: State>(
+    graph: Graph<S>,
+    run: RunKey,
+    facts: RunFacts,
+    policy: CheckpointPolicy,
+    pause: Duration,
+    taken: watch::Sender<Option<RunHandle<S>>>,
+) -> Go {
+    Box::new(move |shared, permit| {
+        Box::pin(async move {
+            let terms = super::resume::Terms::default();
+            match resume(&shared, &graph, &run, policy, &terms, None, Some(permit)).await {
+                Ok(handle) => drop(taken.send_replace(Some(handle))),
+                Err(error) if error.is_retryable() && !shared.is_closing() => {
+                    tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
+                    shared.clock.sleep(pause).await;
+                    let pause = (pause * 2).min(LONGEST_PAUSE);
+                    let next = go(graph, run.clone(), facts.clone(), policy, pause, taken);
+                    shared.admission.line_up(&run, &facts, next);
+                }
+                // Somebody else took it, or it has ended: it is followed from where it is.
+                Err(error) => {
+                    tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
+                    let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);
+                    drop(taken.send_replace(Some(handle)));
+                }
+            }
+        })
+    })
 }
 
 /// Hashes an input, whatever the order in which maps were serialised.

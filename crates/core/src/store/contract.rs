@@ -1,6 +1,8 @@
 //! The contract between the library and a store: one trait of ten methods, and what goes in and comes out.
 
 use std::fmt;
+use std::future::{Future as _, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -142,25 +144,48 @@ impl Capabilities {
 
 /// Notices that runs changed. A hint to look, never a fact: notices may be lost, doubled or late.
 #[derive(Debug)]
-pub struct Notices(broadcast::Receiver<RunKey>);
+pub struct Notices(Vec<broadcast::Receiver<RunKey>>);
 
 impl Notices {
     /// Wraps the receiving end of a store's channel.
     pub fn new(receiver: broadcast::Receiver<RunKey>) -> Self {
-        Self(receiver)
+        Self(vec![receiver])
+    }
+
+    /// Joins the notices of several stores, for a wrapper of them.
+    pub fn merged(all: impl IntoIterator<Item = Self>) -> Self {
+        Self(all.into_iter().flat_map(|notices| notices.0).collect())
     }
 
     /// Waits for the next run that changed; `Ok(None)` says that notices were missed, so any run may have changed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the store is gone: poll from now on.
+    /// [`ErrorKind::Closed`] when the store, or one of the stores, is gone: poll from now on.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: no notice is lost by dropping the future.
     pub async fn next(&mut self) -> Result<Option<RunKey>> {
-        match self.0.recv().await {
+        let (received, from) = {
+            let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
+            poll_fn(|context| {
+                for (index, next) in waiting.iter_mut().enumerate() {
+                    if let Poll::Ready(received) = next.as_mut().poll(context) {
+                        return Poll::Ready((received, index));
+                    }
+                }
+                match waiting.is_empty() {
+                    true => Poll::Ready((Err(broadcast::error::RecvError::Closed), 0)),
+                    false => Poll::Pending,
+                }
+            })
+            .await
+        };
+        // The others come first the next time, so that a busy store does not drown them.
+        let count = self.0.len();
+        self.0.rotate_left((from + 1).checked_rem(count).unwrap_or_default());
+        match received {
             Ok(run) => Ok(Some(run)),
             Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
             Err(broadcast::error::RecvError::Closed) => {

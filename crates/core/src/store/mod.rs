@@ -3,8 +3,10 @@
 mod check;
 mod contract;
 mod fault;
+mod listing;
 mod memory;
 mod query;
+mod sharded;
 mod shared;
 
 pub use check::{check_prune, is_repeat};
@@ -12,5 +14,7 @@ pub use contract::{
     Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, check_append,
 };
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
+pub use listing::{Listing, RunPlace};
 pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
+pub use sharded::{ShardedStore, ShardedStoreBuilder};

@@ -85,6 +85,12 @@ impl RunHead {
         }
     }
 
+    /// Tells whether the run was started and nobody has begun with it: it waits for room. One that was begun and lost has been
+    /// claimed, and so has one that was let go of.
+    pub fn is_queued(&self) -> bool {
+        self.epoch == Epoch::NEVER && self.status == RunStatus::InProgress
+    }
+
     /// Returns position and id, as the next append must expect them.
     pub fn head(&self) -> HeadRef {
         HeadRef { seq: self.seq, id: self.id }

@@ -11,8 +11,8 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::MemoryStore;
 
-use super::dice::Dice;
-use super::rules::Log;
+use crate::support::dice::Dice;
+use crate::support::log::Log;
 
 /// What nodes were seen to do, outside of the store.
 pub(crate) struct Witness {

@@ -6,11 +6,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a race that fails shows its seed and its log")]
 
-mod dice;
 mod graphs;
 mod hands;
-mod rules;
 mod store;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
 use self::world::{Race, Report, World};

@@ -12,7 +12,7 @@ use ferrata_core::store::{
 };
 use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
 
-use super::dice::Dice;
+use crate::support::dice::Dice;
 
 /// How often a call gives way, at most, before it is done and again before its reply.
 const TURNS: u64 = 6;

@@ -14,11 +14,11 @@ use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock, Error, ErrorKind, RunKey};
 use tokio::task::JoinSet;
 
-use super::dice::Dice;
 use super::graphs::{self, Seat, Witness};
 use super::hands::Deed;
-use super::rules::Log;
 use super::store::Yielding;
+use crate::support::dice::Dice;
+use crate::support::log::Log;
 
 /// How often others have a turn before time passes.
 const PATIENCE: u32 = 48;

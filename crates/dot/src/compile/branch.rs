@@ -8,10 +8,11 @@ use ferrata_core::state::Context;
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
+use super::leave::Rule;
 use super::plan::Sent;
+use crate::handler::{BEST, RESULTS};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Node;
-use crate::value::Value;
 
 /// Returns the name of a branch: the fork, its visit and the node that the branch begins with, after those around it.
 pub(super) fn name(around: Option<&str>, fork: &str, visit: &str, first: &str) -> String {
@@ -92,40 +93,59 @@ impl Results {
     }
 
     /// Returns what the branches came to together: nothing but failures fails, otherwise the fork's `join_policy` decides.
-    pub(super) fn outcome(&self, fork: &Node) -> StageOutcome {
+    /// `chosen` is what the fan-in itself came to: if it names a branch, that one is the best.
+    pub(super) fn outcome(&self, fork: &Node, chosen: StageOutcome) -> StageOutcome {
         let total = self.ended.len();
         let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();
         let succeeded = self.ended.iter().filter(|ended| ended.status.is_success()).count();
         let tolerant = fork.attributes.text("error_policy") == "ignore";
-        let needed = match &*fork.attributes.text("join_policy") {
-            "first_success" => Some(1),
-            "quorum" => Some(total / 2 + 1),
-            "k_of_n" => {
-                let k = fork.attributes.get("k").and_then(Value::as_integer).unwrap_or(1);
-                Some(usize::try_from(k).unwrap_or(usize::MAX))
-            }
-            _ => None,
-        };
-        let status = match needed {
-            _ if failed == total => Status::Fail,
+        let rule = Rule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
+        let status = match rule.needed {
+            _ if failed == total || rule.fail_fast && failed > 0 => Status::Fail,
             Some(needed) if succeeded < needed => Status::Fail,
             None if failed > 0 && !tolerant => Status::PartialSuccess,
             _ => Status::Success,
         };
-        let mut outcome =
-            StageOutcome::new(status).with_notes(format!("{succeeded} of {total} branches succeeded"));
+        let named = chosen.context_updates.get(BEST).and_then(Json::as_str).map(str::to_owned);
+        let notes = format!("{succeeded} of {total} branches succeeded");
+        let mut outcome = StageOutcome { status, ..chosen };
+        outcome.notes = if outcome.notes.is_empty() { notes } else { format!("{notes}; {}", outcome.notes) };
         if status == Status::Fail {
             let first = self.ended.iter().find(|ended| !ended.reason.is_empty());
             let reason = first.map_or("", |ended| &ended.reason);
             outcome.failure_reason = format!("{succeeded} of {total} branches succeeded: {reason}");
         }
+        outcome = outcome.with(RESULTS, self.shown());
+        let by_name = named.and_then(|name| self.ended.iter().find(|ended| ended.id() == name));
+        match by_name.or_else(|| self.best()) {
+            Some(best) => {
+                outcome.with(BEST, best.id()).with("parallel.fan_in.best_outcome", best.status.as_str())
+            }
+            None => outcome,
+        }
+    }
+
+    /// Returns what the branches came to, as the context shows it.
+    fn shown(&self) -> Vec<Json> {
         let shown = self.ended.iter().map(|ended| {
             let set: Map<String, Json> =
                 ended.set.clone().into_iter().filter(|(key, _)| !key.starts_with("internal.")).collect();
             json!({"id": ended.id(), "outcome": ended.status.as_str(), "failure_reason": ended.reason,
                    "score": ended.score(), "context": set})
         });
-        outcome = outcome.with("parallel.results", shown.collect::<Vec<_>>());
+        shown.collect()
+    }
+
+    /// Returns the context with what the branches came to, for the handler of the fan-in.
+    pub(super) fn shown_in(&self, context: &Context) -> Context {
+        let mut context = context.clone();
+        // A value that is in the context can be put into it.
+        let _ = context.set(RESULTS, self.shown());
+        context
+    }
+
+    /// Returns the branch with the best status, then the highest score, then the first id.
+    fn best(&self) -> Option<&Ended> {
         let rank = |ended: &&Ended| match ended.status {
             Status::Success => 0,
             Status::PartialSuccess => 1,
@@ -133,16 +153,10 @@ impl Results {
             Status::Skipped => 3,
             Status::Fail => 4,
         };
-        let best = self.ended.iter().min_by(|one, other| {
+        self.ended.iter().min_by(|one, other| {
             let scores = || other.score().total_cmp(&one.score());
             rank(one).cmp(&rank(other)).then_with(scores).then_with(|| one.id().cmp(other.id()))
-        });
-        match best {
-            Some(best) => outcome
-                .with("parallel.fan_in.best_id", best.id())
-                .with("parallel.fan_in.best_outcome", best.status.as_str()),
-            None => outcome,
-        }
+        })
     }
 
     /// Returns the branches.

@@ -1,19 +1,21 @@
 //! Putting the graph together: nodes with their policies, routes with their targets.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
 use ferrata_core::state::Context;
-use ferrata_core::{Error, SystemClock};
+use ferrata_core::{Error, ErrorKind, SystemClock};
 
 use super::branch::{Limits, view};
-use super::plan::{Gate, Jump, Next, Sent, Ways};
+use super::leave::{self, Joins, Rule};
+use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
-use super::region::{PARALLEL, Region, Regions};
+use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{effect, flag, invalid, max_visits, mirrored, retry, revision};
 use super::stage::{Limit, Role, StageNode};
 use crate::condition::Condition;
-use crate::handler::Registry;
+use crate::handler::{Handler, MANAGER, Rank, Registry};
 use crate::pipeline::{Attributes, Node, Pipeline};
 use crate::select::Candidate;
 use crate::value::Value;
@@ -21,15 +23,15 @@ use crate::value::Value;
 /// The type of nodes that decide on the outcome of the node before them.
 const CONDITIONAL: &str = "conditional";
 
+/// The types of nodes that only lead somewhere: no task is told of them.
+const ROUTING: [&str; 4] = ["start", "exit", CONDITIONAL, PARALLEL];
+
 /// How many nodes of branches are at work at once unless a `parallel` node says otherwise.
 const MAX_PARALLEL: usize = 4;
 
 /// Makes the graph. Lint has found no error in the pipeline.
 pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
-    let (start, exit) = match (&*pipeline.starts(), &*pipeline.exits()) {
-        ([start], [exit]) => (*start, *exit),
-        _ => return Err(invalid("the pipeline has not exactly one start and one exit; lint says more")),
-    };
+    let (start, exit) = ends(pipeline)?;
     let shared = Arc::new(pipeline.clone());
     let clock = Arc::new(SystemClock::new());
     let mirror = Arc::new(mirrored(pipeline));
@@ -44,6 +46,10 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
     let regions = Regions::find(pipeline, &names, exit)?;
     let limits = Arc::new(Limits::default());
+    let joins = Arc::new(Joins::default());
+    let rules = Arc::new(rules(pipeline, &regions));
+    let tells = types.iter().any(|(_, handler)| handler.is_task());
+    let stall = pipeline.attributes.get("stall_timeout").and_then(Value::as_duration);
     let mut builder = Graph::<Context>::builder(pipeline.name());
     for (at, node) in pipeline.nodes().iter().enumerate() {
         let (name, handler) = &types[at];
@@ -64,6 +70,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         let stage = StageNode {
             handler: Arc::clone(handler),
             node: Arc::new(node.clone()),
+            kind: Arc::from(&**name),
             pipeline: Arc::clone(&shared),
             ways: Arc::clone(&ways),
             attempts: policy.attempts(),
@@ -72,7 +79,11 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             } else {
                 node.attributes.get("timeout").and_then(Value::as_duration)
             },
+            stall: stall.filter(|_| !handler.times_itself()),
             role,
+            rules: Arc::clone(&rules),
+            joins: Arc::clone(&joins),
+            told_of: tells && !ROUTING.contains(&&**name),
             limit: region.filter(|_| !handler.times_itself()).map(|region| Limit {
                 most: max_parallel(&pipeline.nodes()[region.fork]),
                 open: Arc::clone(&limits),
@@ -83,7 +94,13 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         if region.is_some() {
             check_region(pipeline, at, &outgoing[at], effect == Effect::External)?;
         }
+        if **name == *MANAGER && regions.all.iter().any(|around| leaves(pipeline, &rules, around, at)) {
+            return Err(left_manager(node));
+        }
         builder = builder.add(node.id(), stage).effect(effect).retry(policy);
+        if registry.stops_after(node.id()) {
+            builder = builder.interrupt_after();
+        }
         if region.is_some() && regions.meeting_at(at).is_none() {
             // Branches that share a node run it once each.
             builder = builder.join(Join::Any);
@@ -92,14 +109,37 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         if let Some(most) = max_visits(pipeline, node)? {
             builder = builder.max_visits(most);
         }
-        builder = route(builder, node.id(), ways);
+        builder = route(builder, node.id(), ways, (&rules, &joins));
     }
     builder.entry(pipeline.nodes()[start].id()).build().map_err(|error| {
         invalid(format!("the graph of the pipeline cannot be made: {error}")).with_source(error)
     })
 }
 
-type Resolved = Vec<(String, Arc<dyn crate::handler::Handler>)>;
+/// Returns the outermost parallel node whose branches a node is part of, or meets.
+pub(super) fn fork_around<'a>(
+    pipeline: &'a Pipeline,
+    registry: &Registry,
+    node: usize,
+) -> Result<Option<&'a str>, Error> {
+    let (start, exit) = ends(pipeline)?;
+    let types = resolve(pipeline, registry, (start, exit))?;
+    let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
+    let regions = Regions::find(pipeline, &names, exit)?;
+    let around = regions.all.iter().filter(|region| region.nodes.contains(&node) || region.fan_in == node);
+    let outermost = around.max_by_key(|region| region.nodes.len());
+    Ok(outermost.map(|region| pipeline.nodes()[region.fork].id()))
+}
+
+/// Finds the start and the exit.
+fn ends(pipeline: &Pipeline) -> Result<(usize, usize), Error> {
+    match (&*pipeline.starts(), &*pipeline.exits()) {
+        ([start], [exit]) => Ok((*start, *exit)),
+        _ => Err(invalid("the pipeline has not exactly one start and one exit; lint says more")),
+    }
+}
+
+type Resolved = Vec<(String, Arc<dyn Handler>)>;
 
 /// Finds the handler of each node. The start and the exit may be known by their names alone.
 fn resolve(pipeline: &Pipeline, registry: &Registry, ends: (usize, usize)) -> Result<Resolved, Error> {
@@ -113,20 +153,42 @@ fn resolve(pipeline: &Pipeline, registry: &Registry, ends: (usize, usize)) -> Re
         resolved.push(match at {
             at if at == ends.0 => named("start")?,
             at if at == ends.1 => named("exit")?,
-            _ => registry.resolve(node)?,
+            _ => match registry.resolve(node)? {
+                // A prompt that is a default of all nodes does not ask for a ranking.
+                (name, _)
+                    if name == FAN_IN && node.attributes.is_own("prompt") && !registry.has_own(FAN_IN) =>
+                {
+                    let task = registry.resolve(&Node::new(node.shared_id()))?.1;
+                    (name, Arc::new(Rank { task }) as Arc<dyn Handler>)
+                }
+                resolved => resolved,
+            },
         });
     }
     Ok(resolved)
 }
 
-fn route(builder: GraphBuilder<Context>, from: &str, ways: Arc<Ways>) -> GraphBuilder<Context> {
+fn route(
+    builder: GraphBuilder<Context>,
+    from: &str,
+    ways: Arc<Ways>,
+    (rules, joins): (&Arc<HashMap<String, Rule>>, &Arc<Joins>),
+) -> GraphBuilder<Context> {
     let targets = ways.targets();
     if targets.is_empty() {
         return builder;
     }
+    let (rules, joins) = (Arc::clone(rules), Arc::clone(joins));
     builder.route(from, targets, move |context, cx| {
         // Without an output somebody else has said that the work is done.
         let sent = cx.output::<Sent>().ok().flatten().unwrap_or_else(Sent::success);
+        if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
+            && let Some((join, fork)) = leave::joins(branch).last()
+            && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
+        {
+            // It changes nothing of the answer: whoever is told would come to the same by the context.
+            joins.settle(life, join);
+        }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
             Next::Fork => Route::all(ways.edges.iter().map(|edge| edge.to.clone())),
             Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(to),
@@ -147,7 +209,10 @@ fn ways(
     let mut ways = Ways {
         edges: Vec::with_capacity(outgoing.len()),
         restarts: Vec::with_capacity(outgoing.len()),
+        carries: Vec::with_capacity(outgoing.len()),
         to_conditional: Vec::with_capacity(outgoing.len()),
+        random: node.attributes.text("selection") == "random",
+        signature_limit: signature_limit(pipeline),
         decides: types[at].0 == CONDITIONAL,
         forks: types[at].0 == PARALLEL,
         home: None,
@@ -164,6 +229,9 @@ fn ways(
             weight: edge.weight(),
         });
         ways.restarts.push(flag(edge.attributes.get("loop_restart")));
+        let text = |key: &str| edge.attributes.text(key).into_owned();
+        let carries = Carries { fidelity: text("fidelity"), thread_id: text("thread_id") };
+        ways.carries.push(Some(carries).filter(|carries| *carries != Carries::default()));
         ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
     }
     if exit {
@@ -199,6 +267,36 @@ fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, Jump)> {
 /// Returns a target if there is such a node; lint has warned of the others.
 fn existing(pipeline: &Pipeline, target: &str, why: Jump) -> Option<(String, Jump)> {
     pipeline.node(target).map(|node| (node.id().to_owned(), why))
+}
+
+/// Says for each fork whose branches may be left when that is.
+fn rules(pipeline: &Pipeline, regions: &Regions) -> HashMap<String, Rule> {
+    let rule = |region: &Region| {
+        let fork = &pipeline.nodes()[region.fork];
+        let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());
+        let rule = Rule::of(fork, edges.map(|edge| edge.to.to_string()).collect());
+        rule.leaves().then(|| (fork.id().to_owned(), rule))
+    };
+    regions.all.iter().filter_map(rule).collect()
+}
+
+/// Tells whether a node is in branches that may be left.
+fn leaves(pipeline: &Pipeline, rules: &HashMap<String, Rule>, region: &Region, node: usize) -> bool {
+    region.nodes.contains(&node) && rules.contains_key(pipeline.nodes()[region.fork].id())
+}
+
+/// Says that a child would be left without anybody who ends it.
+fn left_manager(node: &Node) -> Error {
+    let message = format!(
+        "node {}: a manager does not run in a branch that may be left; use `join_policy=wait_all` without `fail_fast`",
+        node.id()
+    );
+    Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile")
+}
+
+fn signature_limit(pipeline: &Pipeline) -> Option<u64> {
+    let limit = pipeline.attributes.get("loop_restart_signature_limit").and_then(Value::as_integer)?;
+    u64::try_from(limit).ok()
 }
 
 /// Says what a fan-in has to know of the branches that meet at it.

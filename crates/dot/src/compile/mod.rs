@@ -2,6 +2,7 @@
 
 mod branch;
 mod build;
+mod leave;
 mod plan;
 mod refuse;
 mod region;
@@ -65,6 +66,14 @@ impl Compiler {
         self
     }
 
+    /// Has runs stop whenever a node has ended, until somebody accepts the question `node@visit:after`. It is no part of what the graph
+    /// is: a run goes on with one that has no stops.
+    #[must_use]
+    pub fn stop_after(mut self, node: impl Into<String>) -> Self {
+        self.registry = self.registry.stop_after(node);
+        self
+    }
+
     /// Makes a graph of a pipeline. Transforms have to be applied before.
     ///
     /// # Errors
@@ -75,7 +84,16 @@ impl Compiler {
     pub fn compile(&self, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
         let types = self.registry.types();
         self.linter.check_with(pipeline, types)?;
-        refuse::unsupported(pipeline)?;
+        refuse::unsupported(pipeline, |node| self.registry.type_of(node))?;
         build::graph(pipeline, &self.registry)
+    }
+
+    /// Returns the outermost parallel node whose branches a node is part of, or meets.
+    pub(crate) fn fork_around<'a>(
+        &self,
+        pipeline: &'a Pipeline,
+        node: usize,
+    ) -> Result<Option<&'a str>, Error> {
+        build::fork_around(pipeline, &self.registry, node)
     }
 }

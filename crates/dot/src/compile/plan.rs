@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Facts;
 use crate::outcome::{StageOutcome, Status};
-use crate::select::{Candidate, Choice, Reason, select};
+use crate::select::{Candidate, Choice, Reason, choose};
 
 /// What the keys of goal gates begin with.
 pub(super) const GATES: &str = "internal.gate.";
@@ -21,6 +21,8 @@ pub(super) struct Ways {
     pub(super) edges: Vec<Candidate>,
     /// For each edge, whether it starts the run afresh.
     pub(super) restarts: Vec<bool>,
+    /// For each edge, what it says of the fidelity of the task that it leads to.
+    pub(super) carries: Vec<Option<Carries>>,
     /// For each edge, whether it leads to a conditional node.
     pub(super) to_conditional: Vec<bool>,
     /// Whether the node only decides where to go: then the outcome is that of the node before it, and a failure may follow
@@ -28,6 +30,10 @@ pub(super) struct Ways {
     pub(super) decides: bool,
     /// Whether all of its edges are taken at once.
     pub(super) forks: bool,
+    /// Whether chance decides among edges that are equally good but for their weight.
+    pub(super) random: bool,
+    /// How often the same failure may be met by a fresh start.
+    pub(super) signature_limit: Option<u64>,
     /// Where the branch meets the others that the node is in one with: it goes there instead of ending.
     pub(super) home: Option<String>,
     /// Where a failure jumps, the first that exists.
@@ -71,7 +77,7 @@ impl Jump {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// An edge.
-    Edge { to: String, reason: Reason, restart: bool },
+    Edge { to: String, reason: Reason, restart: bool, carries: Option<Carries> },
     /// A node that no edge leads to.
     Jump { to: String, why: Jump },
     /// All edges: each begins a branch.
@@ -82,6 +88,15 @@ pub(super) enum Next {
     Fail,
     /// The run fails, because the goal of this gate is not met.
     Unmet { gate: String },
+}
+
+/// What an edge says of the fidelity of the task that it leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Carries {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) fidelity: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) thread_id: String,
 }
 
 /// What of an outcome routes look at; it travels as the node's output, so that a route can be asked again.
@@ -103,6 +118,18 @@ pub(super) struct Sent {
     /// Where the run starts afresh: the context that chose this is gone by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) restart: Option<String>,
+    /// What the edge that was chosen says of the fidelity of the next task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) carries: Option<Carries>,
+    /// Whether the branch was left: then it ends here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) left: bool,
+    /// The life of the run, if the branches beside this one may be left for what it came to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) life: Option<String>,
+    /// What chance has drawn, so that an edge that was chosen by it can be chosen again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) draw: Option<u64>,
 }
 
 impl Sent {
@@ -115,6 +142,10 @@ impl Sent {
             branch,
             fork,
             restart: None,
+            carries: None,
+            left: false,
+            life: None,
+            draw: None,
         }
     }
 
@@ -144,7 +175,11 @@ impl Ways {
 
     fn after(&self, sent: &Sent, context: &Context) -> Next {
         if let Some(to) = &sent.restart {
-            return Next::Edge { to: to.clone(), reason: Reason::Condition, restart: true };
+            let carries = sent.carries.clone();
+            return Next::Edge { to: to.clone(), reason: Reason::Condition, restart: true, carries };
+        }
+        if sent.left {
+            return Next::End;
         }
         if self.forks && sent.outcome != Status::Fail {
             return Next::Fork;
@@ -155,7 +190,7 @@ impl Ways {
         let lookup = |key: &str| context.get_value(key).cloned();
         let facts = Facts::new(sent.outcome.as_str(), &sent.preferred_label, &lookup);
         let outcome = sent.as_outcome();
-        let choice = select(&self.edges, &outcome, &facts);
+        let choice = choose(&self.edges, &outcome, &facts, sent.draw);
         if sent.outcome != Status::Fail {
             return choice.map_or(Next::End, |choice| self.edge(choice));
         }
@@ -171,7 +206,7 @@ impl Ways {
         // Edges by their place, so that the choice among those that are left can be given back as one among all.
         let kept: Vec<usize> = (0..self.edges.len()).filter(|&at| self.to_conditional[at]).collect();
         let edges: Vec<Candidate> = kept.iter().map(|&at| self.edges[at].clone()).collect();
-        match select(&edges, &outcome, &facts) {
+        match choose(&edges, &outcome, &facts, sent.draw) {
             Some(Choice { edge, reason }) => self.edge(Choice { edge: kept[edge], reason }),
             None => Next::Fail,
         }
@@ -179,7 +214,8 @@ impl Ways {
 
     fn edge(&self, choice: Choice) -> Next {
         let to = self.edges[choice.edge].to.clone();
-        Next::Edge { to, reason: choice.reason, restart: self.restarts[choice.edge] }
+        let carries = self.carries[choice.edge].clone();
+        Next::Edge { to, reason: choice.reason, restart: self.restarts[choice.edge], carries }
     }
 
     /// Finds the first gate that was visited and whose goal is not met.

@@ -3,20 +3,8 @@
 use ferrata_core::{Error, ErrorKind};
 
 use super::settings::{flag, invalid};
-use crate::pipeline::{Attributes, Pipeline};
+use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
-
-/// Attributes whose meaning would be lost. Those of types that do not run are refused with the type.
-const OF_GRAPH: [&str; 6] = [
-    "default_fidelity",
-    "default_thread",
-    "stall_timeout",
-    "loop_restart_signature_limit",
-    "tool_hooks.pre",
-    "tool_hooks.post",
-];
-const OF_NODE: [&str; 4] = ["fidelity", "thread_id", "tool_hooks.pre", "tool_hooks.post"];
-const OF_EDGE: [&str; 3] = ["fidelity", "thread_id", "freeform"];
 
 /// Refuses what a node in a branch of a parallel node cannot do.
 pub(super) fn check_region(
@@ -41,40 +29,41 @@ pub(super) fn check_region(
     Ok(())
 }
 
-/// Refuses a pipeline that asks for more than a graph can do.
-pub(super) fn unsupported(pipeline: &Pipeline) -> Result<(), Error> {
-    refuse(&pipeline.attributes, &OF_GRAPH, || "the graph".to_owned())?;
+/// Refuses a pipeline that asks for more than a graph can do, or for what contradicts itself.
+pub(super) fn unsupported(pipeline: &Pipeline, kind: impl Fn(&Node) -> String) -> Result<(), Error> {
     for node in pipeline.nodes() {
-        refuse(&node.attributes, &OF_NODE, || format!("node {}", node.id()))?;
-        for (key, value) in [("selection", "random"), ("error_policy", "fail_fast")] {
-            if node.attributes.text(key) == value {
-                return Err(error(&format!("node {}", node.id()), &format!("{key}={value}")));
-            }
-        }
-        if node.shape() == "tripleoctagon" && node.attributes.is_own("prompt") {
-            return Err(error(&format!("node {}", node.id()), "prompt"));
-        }
         let counted = node.attributes.text("join_policy") == "k_of_n";
         if counted && node.attributes.get("k").and_then(Value::as_integer).is_none_or(|k| k < 1) {
             let message =
                 format!("node {}: `join_policy=k_of_n` needs `k`; give it a number of at least 1", node.id());
             return Err(invalid(message));
         }
+        if node.attributes.text("selection") == "random" {
+            let mut edges = pipeline.edges().iter().filter(|edge| *edge.from == *node.id());
+            if let Some(edge) = edges.find(|edge| !edge.condition().is_empty()) {
+                let message = format!(
+                    "node {}: `selection=random` leaves no choice to the condition of the edge to `{}`; take one of the two out",
+                    node.id(),
+                    edge.to
+                );
+                return Err(invalid(message));
+            }
+        }
     }
-    for edge in pipeline.edges() {
-        refuse(&edge.attributes, &OF_EDGE, || format!("edge {} -> {}", edge.from, edge.to))?;
+    let mut freeform = std::collections::HashSet::new();
+    for edge in pipeline.edges().iter().filter(|edge| flag(edge.attributes.get("freeform"))) {
+        let what = format!("edge {} -> {}", edge.from, edge.to);
+        let gate = pipeline.node(&edge.from).is_some_and(|node| kind(node) == "wait.human");
+        let problem = if !gate {
+            "`freeform` takes what a person writes; let it begin at a node of type `wait.human`"
+        } else if !edge.condition().is_empty() {
+            "`freeform` with a condition is never chosen; take one of the two out"
+        } else if !freeform.insert(&edge.from) {
+            "it is a second `freeform` edge of the node; keep one"
+        } else {
+            continue;
+        };
+        return Err(invalid(format!("{what}: {problem}")));
     }
     Ok(())
-}
-
-fn refuse(attributes: &Attributes, keys: &[&str], what: impl FnOnce() -> String) -> Result<(), Error> {
-    match keys.iter().find(|key| attributes.get(key).is_some()) {
-        Some(key) => Err(error(&what(), key)),
-        None => Ok(()),
-    }
-}
-
-fn error(what: &str, key: &str) -> Error {
-    let message = format!("{what}: `{key}` has no effect yet; take it out");
-    Error::new(ErrorKind::Unsupported, message).with_operation("dot.compile")
 }

@@ -3,8 +3,10 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use serde_json::json;
 
-use super::{Handler, HandlerError, Stage};
+use super::{Handler, HandlerError, PROMPT, Stage};
+use crate::fidelity::{Fidelity, Sessions, preamble};
 use crate::outcome::StageOutcome;
 
 /// How many characters of an answer the context keeps as `last_response`.
@@ -14,8 +16,14 @@ const LAST_RESPONSE: usize = 200;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// The task: the node's `prompt`, or its label if it has none.
+    /// All that is to be said: what the task is told of the run so far, and the task.
     pub prompt: &'a str,
+    /// The task alone: the node's `prompt`, or its label if it has none.
+    pub task: &'a str,
+    /// How much of the run is told: what was decided for the node, or a summary where a session was lost.
+    pub fidelity: Fidelity,
+    /// The session that the task belongs to. With [`Fidelity::Full`] it goes on, otherwise a new one takes its place.
+    pub thread: Option<&'a str>,
     /// Where it runs.
     pub stage: &'a Stage,
 }
@@ -28,6 +36,11 @@ impl Request<'_> {
         let value =
             if value.is_empty() { self.stage.pipeline.attributes.text(name).into_owned() } else { value };
         if value.is_empty() && name == "reasoning_effort" { "high".to_owned() } else { value }
+    }
+
+    /// Tells whether the model is asked once, without tools of its own: the node is of type `prompt`.
+    pub fn is_single_call(&self) -> bool {
+        *self.stage.kind == *PROMPT
     }
 }
 
@@ -67,28 +80,44 @@ impl Backend for Simulate {
     }
 }
 
-/// Gives the node's prompt to a backend.
+/// Gives the node's prompt to a backend, after what the task is told of the run so far.
 ///
 /// An answer in text is success, and sets `last_stage` and the first 200 characters of it as `last_response`; the whole of it
 /// is `response.` and the node's id.
 #[derive(Debug)]
 pub struct Codergen<B> {
     backend: B,
+    sessions: Sessions,
 }
 
 impl<B: Backend> Codergen<B> {
     /// Gives tasks to this backend.
-    pub const fn new(backend: B) -> Self {
-        Self { backend }
+    pub fn new(backend: B) -> Self {
+        Self { backend, sessions: Sessions::default() }
     }
 }
 
 #[async_trait]
 impl<B: Backend> Handler for Codergen<B> {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
-        let prompt = stage.node.attributes.text("prompt");
-        let prompt = if prompt.is_empty() { stage.node.label() } else { prompt };
-        match self.backend.run(Request { prompt: &prompt, stage }).await? {
+        let task = stage.node.attributes.text("prompt");
+        let task = if task.is_empty() { stage.node.label() } else { task };
+        let activation = stage.cx.idempotency_key();
+        let told = self.sessions.here(&stage.told, &stage.context, &activation);
+        if told.fidelity != stage.told.fidelity {
+            let event = json!({"node": stage.node.id(), "from": stage.told.fidelity.as_str(), "to": told.fidelity.as_str()});
+            stage.cx.emit("fidelity.degraded", event).map_err(HandlerError::of_runtime)?;
+        }
+        let mut prompt = preamble(told.fidelity, &stage.context, stage.cx.run().run.as_str());
+        if !prompt.is_empty() {
+            prompt.push_str("Task:\n");
+        }
+        prompt.push_str(&task);
+        let (fidelity, thread) = (told.fidelity, told.thread.as_deref());
+        let answer =
+            self.backend.run(Request { prompt: &prompt, task: &task, fidelity, thread, stage }).await?;
+        self.sessions.remember(activation);
+        match answer {
             Answer::Outcome(outcome) => Ok(outcome.with("last_stage", stage.node.id())),
             Answer::Text(text) => {
                 let short: String = text.chars().take(LAST_RESPONSE).collect();
@@ -99,5 +128,9 @@ impl<B: Backend> Handler for Codergen<B> {
                     .with(format!("response.{}", stage.node.id()), text))
             }
         }
+    }
+
+    fn is_task(&self) -> bool {
+        true
     }
 }

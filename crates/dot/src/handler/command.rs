@@ -7,10 +7,12 @@ use async_trait::async_trait;
 use ferrata_core::{Clock, SystemClock};
 
 use super::codergen::{Answer, Backend, Request};
+use super::hooks;
 use super::process::{Shell, run};
 use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::StageOutcome;
+use crate::run_dir::RunDirectory;
 
 /// The files in which a command may leave its outcome, the first that is there counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
@@ -20,8 +22,10 @@ const MAX_STATUS: u64 = 1 << 20;
 
 /// Runs a command for each task.
 ///
-/// - The prompt is on its standard input; `FERRATA_LLM_MODEL`, `FERRATA_LLM_PROVIDER` and `FERRATA_REASONING_EFFORT` are in
-///   its environment, and all that a [`Tool`](super::Tool) finds there.
+/// - The prompt is on its standard input, after what the task is told of the run so far. `FERRATA_LLM_MODEL`,
+///   `FERRATA_LLM_PROVIDER`, `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD` and the
+///   commands of tool hooks as `FERRATA_TOOL_HOOK_PRE` and `_POST` are in its environment, and all that a
+///   [`Tool`](super::Tool) finds there.
 /// - With a [directory for its files](Self::with_stage_directory), it finds `FERRATA_STAGE_DIR`, a directory of the attempt's
 ///   own with the prompt as `prompt.md`. If it leaves a `status.json` or `outcome.json` there, that is the outcome, whatever
 ///   the exit status.
@@ -31,9 +35,18 @@ const MAX_STATUS: u64 = 1 << 20;
 pub struct CommandBackend {
     line: String,
     directory: Option<PathBuf>,
-    stages: Option<PathBuf>,
+    stages: Option<Stages>,
     keep: usize,
     clock: Arc<dyn Clock>,
+}
+
+/// Where attempts get their directories.
+#[derive(Clone, Debug)]
+enum Stages {
+    /// Below this one, runs of any tenant side by side.
+    Shared(PathBuf),
+    /// In the directory of the run.
+    OfRun(PathBuf),
 }
 
 impl CommandBackend {
@@ -53,7 +66,14 @@ impl CommandBackend {
     /// Sets where each attempt gets a directory: `{tenant}/{run}/{node}/{visit}.{attempt}` below this one.
     #[must_use]
     pub fn with_stage_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(directory.into());
+        self.stages = Some(Stages::Shared(directory.into()));
+        self
+    }
+
+    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}`.
+    #[must_use]
+    pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.stages = Some(Stages::OfRun(directory.into()));
         self
     }
 
@@ -69,10 +89,17 @@ impl CommandBackend {
     fn prepare(&self, stage: &Stage, prompt: &str) -> std::io::Result<Option<PathBuf>> {
         let Some(stages) = &self.stages else { return Ok(None) };
         let cx = &stage.cx;
-        let attempt = format!("{}.{}", cx.visit(), cx.attempt());
-        let run = cx.run();
-        let path =
-            stages.join(run.tenant.as_str()).join(run.run.as_str()).join(cx.node().as_str()).join(attempt);
+        let path = match stages {
+            Stages::Shared(stages) => {
+                let run = cx.run();
+                let attempt = format!("{}.{}", cx.visit(), cx.attempt());
+                let tenant = stages.join(run.tenant.as_str());
+                tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
+            }
+            Stages::OfRun(root) => {
+                RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt())
+            }
+        };
         let path = std::path::absolute(path)?;
         std::fs::create_dir_all(&path)?;
         for name in STATUS_FILES {
@@ -101,6 +128,14 @@ impl Backend for CommandBackend {
         ] {
             environment.push((name.into(), request.setting(setting).into()));
         }
+        for (name, setting) in [
+            ("FERRATA_NODE_TYPE", &*stage.kind),
+            ("FERRATA_FIDELITY", request.fidelity.as_str()),
+            ("FERRATA_THREAD", request.thread.unwrap_or_default()),
+        ] {
+            environment.push((name.into(), setting.into()));
+        }
+        environment.extend(hooks::told(stage));
         if let Some(files) = &files {
             environment.push(("FERRATA_STAGE_DIR".into(), files.into()));
         }
@@ -110,6 +145,7 @@ impl Backend for CommandBackend {
             environment,
             input: request.prompt.as_bytes().to_vec(),
             keep: self.keep,
+            pulse: stage.pulse.clone(),
         };
         let finished = run(shell, &*self.clock, stage.cx.cancelled())
             .await

@@ -2,13 +2,20 @@
 
 mod codergen;
 mod command;
+#[cfg(unix)]
+mod guard;
+mod hooks;
+mod manager;
 mod noop;
 mod process;
+mod pulse;
+mod rank;
 mod tool;
+mod variables;
 mod wait;
 mod wait_human;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,11 +27,18 @@ use ferrata_core::{Error, ErrorKind};
 
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
+#[cfg(unix)]
+pub use guard::{guard_commands, kill_commands};
+pub(crate) use manager::MANAGER;
+pub use manager::Manager;
 pub use noop::Noop;
+pub use pulse::Pulse;
+pub(crate) use rank::{BEST, RESULTS, Rank};
 pub use tool::Tool;
 pub use wait::Wait;
 pub use wait_human::WaitHuman;
 
+use crate::fidelity::Told;
 use crate::outcome::StageOutcome;
 use crate::pipeline::{DEFAULT_TYPE, Node, Pipeline, SHAPES};
 
@@ -40,6 +54,12 @@ pub struct Stage {
     pub pipeline: Arc<Pipeline>,
     /// The context as it is; what a handler changes of it is in its outcome.
     pub context: Arc<Context>,
+    /// The type of the node: the one that its handler was found by.
+    pub kind: Arc<str>,
+    /// How a task is told of the run so far.
+    pub told: Told,
+    /// Where work that takes long shows that it goes on.
+    pub pulse: Pulse,
 }
 
 /// Why a handler has no outcome.
@@ -141,6 +161,12 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Tells whether it gives tasks to somebody who is told of the run so far. Only then does the context keep what every node
+    /// last came to.
+    fn is_task(&self) -> bool {
+        false
+    }
+
     /// Refuses a node that it could not run, before any run starts.
     ///
     /// # Errors
@@ -151,6 +177,9 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 }
+
+/// The type of nodes that ask a model once, without tools of its own.
+pub(crate) const PROMPT: &str = "prompt";
 
 /// The handlers by the names of their types.
 ///
@@ -165,13 +194,44 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct Registry {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
+    /// The types whose handlers are not the built-in ones.
+    own: BTreeSet<String>,
+    /// The nodes behind which a run stops until somebody lets it go on.
+    stops: BTreeSet<String>,
 }
 
 impl Registry {
     /// Adds a handler; one that was there for the type is replaced.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
-        self.handlers.insert(name.into(), Arc::new(handler));
+        let name = name.into();
+        self.own.insert(name.clone());
+        self.handlers.insert(name, Arc::new(handler));
+        self
+    }
+
+    /// Tells whether a handler was registered for a type in the place of the built-in one.
+    pub(crate) fn has_own(&self, name: &str) -> bool {
+        self.own.contains(name)
+    }
+
+    /// Has runs stop behind a node until somebody accepts the question `node@visit:after`.
+    #[must_use]
+    pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
+        self.stops.insert(node.into());
+        self
+    }
+
+    /// Tells whether runs stop behind a node.
+    pub(crate) fn stops_after(&self, node: &str) -> bool {
+        self.stops.contains(node)
+    }
+
+    /// Puts something around every handler, as whoever keeps what they do.
+    pub(crate) fn wrapped(mut self, around: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
+        for handler in self.handlers.values_mut() {
+            *handler = around(Arc::clone(handler));
+        }
         self
     }
 
@@ -180,17 +240,25 @@ impl Registry {
         self.handlers.keys().map(String::as_str)
     }
 
+    /// Returns the type of a node: the explicit one if there is a handler for it or the dialect knows it, else that of the shape.
+    pub(crate) fn type_of(&self, node: &Node) -> String {
+        let of_dialect = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
+        let known = |name: &str| self.handlers.contains_key(name) || of_dialect(name);
+        node.handler_type(known).into_owned()
+    }
+
     /// Finds the handler of a node and its type: by the explicit type if there is a handler for it, else by the shape.
     ///
     /// # Errors
     ///
+    /// A `prompt` is a task like any other, for the handler of `codergen`, unless a handler was registered for it.
+    ///
     /// [`ErrorKind::Unsupported`] if the dialect knows the type and no handler was registered for it: taking another one in
     /// its place, as for a type that nobody knows, would pretend.
     pub fn resolve(&self, node: &Node) -> Result<(String, Arc<dyn Handler>), Error> {
-        let of_dialect = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
-        let known = |name: &str| self.handlers.contains_key(name) || of_dialect(name);
-        let name = node.handler_type(known).into_owned();
-        match self.handlers.get(&name) {
+        let name = self.type_of(node);
+        let task = || self.handlers.get(DEFAULT_TYPE).filter(|_| name == PROMPT);
+        match self.handlers.get(&name).or_else(task) {
             Some(handler) => Ok((name, Arc::clone(handler))),
             None => {
                 let message = format!(
@@ -204,12 +272,14 @@ impl Registry {
 }
 
 impl Default for Registry {
-    /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` with a backend that only [simulates](Simulate).
+    /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` (which also does
+    /// what is of type `prompt`) with a backend that only [simulates](Simulate).
     fn default() -> Self {
-        let empty = Self { handlers: BTreeMap::new() };
+        let empty = Self { handlers: BTreeMap::new(), own: BTreeSet::new(), stops: BTreeSet::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
         let noops = noops.with("parallel", Noop).with("parallel.fan_in", Noop);
         let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);
-        waits.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate))
+        let all = waits.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate));
+        Self { own: BTreeSet::new(), ..all }
     }
 }

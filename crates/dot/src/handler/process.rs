@@ -11,6 +11,8 @@ use ferrata_core::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::Pulse;
+
 /// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
 /// left the group can hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -25,6 +27,8 @@ pub(super) struct Shell {
     pub(super) input: Vec<u8>,
     /// How many bytes of each output are kept.
     pub(super) keep: usize,
+    /// Beats whenever something is read.
+    pub(super) pulse: Pulse,
 }
 
 /// How it ended.
@@ -106,8 +110,9 @@ struct Group {
 impl Group {
     #[cfg(unix)]
     fn of(id: Option<u32>) -> Self {
-        let id = id.and_then(|id| i32::try_from(id).ok());
-        Self { id: id.and_then(rustix::process::Pid::from_raw) }
+        let id = id.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        id.into_iter().for_each(super::guard::begun);
+        Self { id }
     }
 
     #[cfg(not(unix))]
@@ -133,7 +138,7 @@ impl Group {
         #[cfg(unix)]
         {
             self.signal(rustix::process::Signal::KILL);
-            self.id = None;
+            self.id.take().into_iter().for_each(super::guard::ended);
         }
     }
 }
@@ -172,7 +177,9 @@ pub(super) async fn run(
     };
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let status = {
-        let mut pipes = pin!(async { tokio::join!(write, read(out, &mut output), read(err, &mut errors)) });
+        let mut pipes = pin!(async {
+            tokio::join!(write, read(out, &mut output, &shell.pulse), read(err, &mut errors, &shell.pulse))
+        });
         let mut cancelled = pin!(cancelled);
         let (mut drained, mut asked) = (false, false);
         let status = loop {
@@ -198,11 +205,12 @@ pub(super) async fn run(
 }
 
 /// Reads all there is, so that the command never waits for room, and keeps a part.
-async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Captured) {
+async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Captured, pulse: &Pulse) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
     // An end and an error are the same here: nothing more comes.
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        pulse.beat();
         into.push(&buffer[..length]);
     }
 }

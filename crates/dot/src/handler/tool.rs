@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
+use serde_json::json;
 
+use super::hooks::Call;
 use super::process::{Shell, run};
-use super::{Handler, HandlerError, Stage};
+use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
 
@@ -25,6 +27,11 @@ pub(super) const TEMPORARY: i32 = 75;
 ///   exit status; of long outputs the beginning and the end.
 /// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
 ///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
+/// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with what they
+///   are about as JSON on their standard input. Unless the one before ends with status 0, the tool is not called, and the
+///   outcome is `skipped`. What is wrong with the one after is in the notes.
+/// - A key `some.key` of the context is `FERRATA_CONTEXT_some_key`, text as it is and other values as JSON. Keys that begin with `internal.`, values
+///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more.
 /// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]
@@ -65,12 +72,21 @@ fn command_of(node: &Node) -> String {
 #[async_trait]
 impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let line = command_of(&stage.node);
+        let directory = directory(stage, self.directory.as_deref());
+        let call = Call { stage, directory: directory.clone(), command: &line, clock: &*self.clock };
+        if let Err(why) = call.before().await? {
+            let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
+            outcome.failure_reason = why;
+            return Ok(outcome);
+        }
         let shell = Shell {
-            line: command_of(&stage.node),
-            directory: directory(stage, self.directory.as_deref()),
+            line: line.clone(),
+            directory,
             environment: environment(stage),
             input: Vec::new(),
             keep: self.keep,
+            pulse: stage.pulse.clone(),
         };
         let finished = run(shell, &*self.clock, stage.cx.cancelled())
             .await
@@ -88,6 +104,10 @@ impl Handler for Tool {
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
             };
+        }
+        let told = json!({"exit_code": code, "output": output, "errors": errors});
+        if let Err(why) = call.after(told).await? {
+            outcome.notes = format!("{}; {why}", outcome.notes);
         }
         Ok(outcome.with("tool.output", output).with("tool.errors", errors).with("tool.exit_code", code))
     }
@@ -126,7 +146,8 @@ pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
         let name = attribute.key.value.strip_prefix("env.")?;
         Some((OsString::from(name), OsString::from(attribute.value.value.text().into_owned())))
     });
-    told.into_iter().map(|(name, value)| (name.into(), value.into())).chain(own).collect()
+    let told = told.into_iter().map(|(name, value)| (name.into(), value.into()));
+    told.chain(variables::of(&stage.context)).chain(own).collect()
 }
 
 /// Returns the last line that says something, shortened: a reason is read on one line.

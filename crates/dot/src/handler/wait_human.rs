@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::{Handler, HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
-use crate::pipeline::{Node, Pipeline};
+use crate::pipeline::{Edge, Node, Pipeline};
 use crate::select::accelerator;
+use crate::suggest::shortened;
 use crate::value::Value;
 
 /// Asks which of the node's edges without a condition the run is to take.
@@ -19,6 +20,7 @@ use crate::value::Value;
 /// - An answer is a key in upper or lower case, a label with or without its accelerator, or the id of a target. Anything else is
 ///   refused when it is given, so that a slip decides nothing.
 /// - `human.gate.selected` of the context is the key, `human.gate.label` the label; the outcome suggests the target.
+/// - With an edge that says `freeform=true`, whatever means none of the others takes that one, and is `human.gate.text`.
 /// - After the node's `timeout` the edge that `human.default_choice` names is taken; without one the outcome is `retry`, so that
 ///   it is asked again as often as the node may be retried. Whoever rejects the question makes the node fail.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,11 +46,24 @@ fn meant<'a>(choices: &'a [Choice], answer: &str) -> Option<&'a Choice> {
     (0..5).find_map(|place| choices.iter().find(|choice| choice.answers()[place] == answer))
 }
 
+/// Returns the edges that a person may take.
+fn open<'a>(node: &'a Node, pipeline: &'a Pipeline) -> impl Iterator<Item = &'a Edge> {
+    pipeline.edges().iter().filter(|edge| *edge.from == *node.id() && edge.condition().is_empty())
+}
+
+fn is_freeform(edge: &Edge) -> bool {
+    edge.attributes.get("freeform").and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Returns the edge that is taken by what means none of the choices.
+fn freeform<'a>(node: &'a Node, pipeline: &'a Pipeline) -> Option<&'a Edge> {
+    open(node, pipeline).find(|edge| is_freeform(edge))
+}
+
 /// Returns what there is to choose at a node.
 fn choices(node: &Node, pipeline: &Pipeline) -> Vec<Choice> {
-    let edges =
-        pipeline.edges().iter().filter(|edge| *edge.from == *node.id() && edge.condition().is_empty());
-    let choice = |edge: &crate::pipeline::Edge| {
+    let edges = open(node, pipeline).filter(|edge| !is_freeform(edge));
+    let choice = |edge: &Edge| {
         let label = edge.label();
         let label = if label.trim().is_empty() { edge.to.to_string() } else { label.trim().to_owned() };
         let key =
@@ -58,18 +73,32 @@ fn choices(node: &Node, pipeline: &Pipeline) -> Vec<Choice> {
     edges.map(choice).collect()
 }
 
+/// Returns what a gate comes to if a person wrote something else than a choice.
+fn written(edge: &Edge, answer: &str) -> StageOutcome {
+    StageOutcome::success()
+        .suggest(&*edge.to)
+        .with("human.gate.selected", "")
+        .with("human.gate.label", &*edge.label())
+        .with("human.gate.text", answer)
+        .with_notes(format!("written: {}", shortened(answer, 80)))
+}
+
 #[async_trait]
 impl Handler for WaitHuman {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let choices = choices(&stage.node, &stage.pipeline);
-        if choices.is_empty() {
+        let freeform = freeform(&stage.node, &stage.pipeline);
+        if choices.is_empty() && freeform.is_none() {
             return Ok(StageOutcome::fail("there is no edge to choose"));
         }
         let options: Vec<_> = choices
             .iter()
             .map(|choice| json!({"key": choice.key, "label": choice.label, "to": choice.to}))
             .collect();
-        let question = json!({"text": stage.node.label(), "stage": stage.node.id(), "options": options});
+        let mut question = json!({"text": stage.node.label(), "stage": stage.node.id(), "options": options});
+        if let Some(edge) = freeform {
+            question["freeform"] = json!({"label": edge.label(), "to": &*edge.to});
+        }
         let mut answers: Vec<String> = Vec::new();
         // Labels first, because whoever shows one list of answers shows its beginning.
         for place in 0..5 {
@@ -79,12 +108,17 @@ impl Handler for WaitHuman {
                 }
             }
         }
-        let mut ask = Ask::<String>::new(question).choices(answers);
+        let mut ask = Ask::<String>::new(question);
+        if freeform.is_none() {
+            ask = ask.choices(answers);
+        }
         if let Some(timeout) = stage.node.attributes.get("timeout").and_then(Value::as_duration) {
             ask = ask.deadline(timeout);
             let default = stage.node.attributes.text("human.default_choice");
             if let Some(choice) = meant(&choices, &default) {
                 ask = ask.or_default(choice.label.clone());
+            } else if freeform.is_some() && !default.is_empty() {
+                ask = ask.or_default(default.into_owned());
             }
         }
         // Each attempt is a question of its own: that nobody answered the one before is settled.
@@ -95,6 +129,9 @@ impl Handler for WaitHuman {
         match stage.cx.ask_with(name, ask).await {
             Ok(answer) => {
                 let Some(choice) = meant(&choices, &answer) else {
+                    if let Some(edge) = freeform {
+                        return Ok(written(edge, &answer));
+                    }
                     let message = format!("the answer `{answer}` means none of the edges");
                     return Err(HandlerError::permanent(message));
                 };
@@ -126,7 +163,8 @@ impl Handler for WaitHuman {
 
     fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
         let default = node.attributes.text("human.default_choice");
-        if default.is_empty() || meant(&choices(node, pipeline), &default).is_some() {
+        let written = freeform(node, pipeline).is_some();
+        if default.is_empty() || written || meant(&choices(node, pipeline), &default).is_some() {
             return Ok(());
         }
         let message = format!(

@@ -112,6 +112,11 @@ impl Node {
         classes
     }
 
+    /// Returns the class of the innermost subgraph that it stands in.
+    pub(crate) fn innermost_class(&self) -> Option<&str> {
+        self.derived.last().map(|class| &**class)
+    }
+
     /// Tells whether it says `goal_gate=true`.
     pub fn is_goal_gate(&self) -> bool {
         self.attributes.get("goal_gate").and_then(Value::as_bool).unwrap_or(false)

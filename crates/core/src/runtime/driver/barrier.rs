@@ -1,5 +1,7 @@
 //! What must be on stable storage before an activation starts: decided by the effect of its node.
 
+use std::time::Duration;
+
 use super::Driver;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
@@ -7,6 +9,10 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, NodeCheckpoint};
 use crate::record::body::{Event, Intent};
 use crate::state::State;
+
+/// How often the log is asked who owns the run before a doubt ends the run here, and the first pause, which doubles.
+const LOOKS: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether an activation may start.
 pub(super) enum Barrier {
@@ -44,6 +50,40 @@ impl<S: State> Driver<S> {
                 Ok(Barrier::Waits)
             }
             _ => Ok(Barrier::Open),
+        }
+    }
+
+    /// Waits until this process surely owns the run, for an attempt that must not be repeated: whatever passed since its intent was
+    /// recorded, nobody else may have claimed the run. Returns false if somebody wrote first, and everything is in line anew.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the run is lost.
+    pub(super) async fn may_act(&mut self) -> Result<bool> {
+        let (mut tries, mut pause) = (LOOKS, FIRST_PAUSE);
+        loop {
+            let term = self.driven.term;
+            let gaps = match self.shared.pulse.certain(term) {
+                Some(gaps) => gaps,
+                None => self.shared.pulse.sure(term).await.map_err(|error| error.with_run(&self.log.run))?,
+            };
+            if gaps == self.driven.gaps {
+                return Ok(true);
+            }
+            match self.shared.store.head(&self.log.run).await {
+                Ok(Some(head)) if (head.epoch, head.owner) == (self.log.epoch, Some(self.log.executor)) => {
+                    self.driven.gaps = gaps;
+                }
+                Ok(_) => {
+                    self.rebase().await?;
+                    return Ok(false);
+                }
+                Err(error) if error.is_retryable() && tries > 0 => {
+                    self.shared.clock.sleep(pause).await;
+                    (tries, pause) = (tries - 1, pause * 2);
+                }
+                Err(error) => return Err(error.with_run(&self.log.run)),
+            }
         }
     }
 

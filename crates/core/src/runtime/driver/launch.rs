@@ -89,6 +89,9 @@ impl<S: State> Driver<S> {
     /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
+        if self.plan.node(index).effect == Effect::External && !self.may_act().await? {
+            return Ok(());
+        }
         let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
         let attempt = activation.failed + 1;
         let scope = NodeScope {

@@ -29,7 +29,7 @@ use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
 use super::log::LogWriter;
 use super::retention;
-use super::shared::{Control, Driven, Shared};
+use super::shared::{Control, Driven, Phase, Shared, Stop};
 use super::tasks::spawn;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
@@ -117,6 +117,8 @@ pub(crate) struct Driver<S: State> {
     answering: JoinSet<(String, Option<Answer>)>,
     /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
     grace: Option<Duration>,
+    /// Whether the runtime ends.
+    ending: bool,
     /// An update that went wrong after it had changed the live state.
     spoilt: Option<Spoilt>,
     /// The last record when old ones were dropped last.
@@ -209,6 +211,7 @@ impl<S: State> Driver<S> {
             posed: HashSet::new(),
             answering: JoinSet::new(),
             grace: None,
+            ending: false,
             spoilt: None,
             small_at: log_start,
             turn: 0,
@@ -262,10 +265,12 @@ impl<S: State> Driver<S> {
     async fn drive(&mut self) -> Result<Stopped> {
         let mut stop = self.shared.stop.subscribe();
         loop {
-            let ending = *stop.borrow_and_update();
-            if let Some(grace) = ending.filter(|_| self.grace.is_none()) {
-                self.grace = Some(self.shared.clock.monotonic() + grace);
-                self.cancelled.send_replace(true);
+            let told = *stop.borrow_and_update();
+            if told.term != self.driven.term {
+                return Err(self.shared.pulse.fenced().with_run(&self.log.run));
+            }
+            if let Phase::Ending(grace) = told.phase {
+                self.end_within(grace);
             }
             self.step().await?;
             self.pose();
@@ -304,7 +309,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Waits for the next thing to happen and takes it in.
-    async fn wait(&mut self, stop: &mut watch::Receiver<Option<Duration>>) -> Result<()> {
+    async fn wait(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<()> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();
         let wake = self.next_wake(now).min(now + self.shared.limits.poll);

@@ -20,6 +20,8 @@ pub(crate) struct Outbox {
     sent: Option<(usize, oneshot::Receiver<Result<HeadRef>>)>,
     /// The last acknowledged record.
     durable: Option<HeadRef>,
+    /// The term of heartbeats in which the run was taken.
+    term: u64,
 }
 
 impl Outbox {
@@ -28,8 +30,9 @@ impl Outbox {
         committer: Committer,
         facts: Option<RunFacts>,
         durable: Option<HeadRef>,
+        term: u64,
     ) -> Self {
-        Self { run, committer, facts, queue: VecDeque::new(), sent: None, durable }
+        Self { run, committer, facts, queue: VecDeque::new(), sent: None, durable, term }
     }
 
     /// Forgets everything that is not acknowledged and goes on after `durable`.
@@ -72,7 +75,7 @@ impl Outbox {
         let facts = if self.durable.is_none() { self.facts.clone() } else { None };
         let count = records.len();
         let append = RunAppend { run: self.run.clone(), expected: self.durable, records, facts };
-        self.sent = Some((count, self.committer.submit(append)));
+        self.sent = Some((count, self.committer.submit(append, Some(self.term))));
     }
 
     /// Takes an answer that has come already, without waiting.

@@ -1,5 +1,7 @@
 //! Bringing a run to rest when nothing here can move it any more.
 
+use std::time::Duration;
+
 use super::{Driver, Stopped};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Result};
@@ -9,6 +11,15 @@ use crate::record::pause::Rested;
 use crate::state::State;
 
 impl<S: State> Driver<S> {
+    /// Has what runs end within this time, and sooner if it had to before.
+    pub(super) fn end_within(&mut self, grace: Duration) {
+        if !std::mem::replace(&mut self.ending, true) {
+            let end = self.shared.clock.monotonic() + grace;
+            self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
+            self.cancelled.send_replace(true);
+        }
+    }
+
     /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
     pub(super) async fn settle(&mut self) -> Result<Option<Stopped>> {
         if self.machine.cancel.is_some()
@@ -70,7 +81,8 @@ impl<S: State> Driver<S> {
         let wake = self.next_time();
         let timed = !self.timers.is_empty() || self.waits.is_sleeping();
         if let (true, Some(at)) = (timed, wake) {
-            if at.since(self.shared.clock.now()) <= self.shared.limits.release_after {
+            let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
+            if near && !self.shared.is_closing() {
                 return Ok(false);
             }
             self.release("nothing but time moves the run", wake)?;

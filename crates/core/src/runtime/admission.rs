@@ -1,0 +1,319 @@
+//! How many runs may go on here at once, and the line of those that wait for room.
+//!
+//! Whoever waits here is in the store already and has no owner: should this process end, or another have room first, it goes on there.
+//! So the line is no more than an order of who is claimed next.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::Future;
+use std::ops::Bound;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::shared::Shared;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{RunKey, TenantId, WorkflowName};
+use crate::record::RunFacts;
+
+/// How many runs may go on in one runtime at once: in all, of a workflow, and per key.
+///
+/// A run that rests has no room: one that waits for an answer, a message or a time that is not near. What is started beyond a cap
+/// is recorded before the start comes back, and waits for its turn: the keys take turns, and of a key's runs the oldest is first.
+/// Any process with room may take it up instead. [`Runtime::resume`](super::Runtime::resume) is never held back, but counts.
+///
+/// ```
+/// use ferrata_core::runtime::Caps;
+///
+/// let caps = Caps::new().with_runs(200).with_runs_of("import", 4).with_runs_per_tenant(20).with_runs_per_label("customer", 5);
+/// # assert!(format!("{caps:?}").contains("import"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    runs: Option<usize>,
+    workflows: BTreeMap<String, usize>,
+    tenant: Option<usize>,
+    labels: BTreeMap<String, usize>,
+}
+
+impl Caps {
+    /// No caps.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how many runs may go on in all; 0 is taken as 1, here and below.
+    #[must_use]
+    pub fn with_runs(mut self, most: usize) -> Self {
+        self.runs = Some(most.max(1));
+        self
+    }
+
+    /// Sets how many runs of a workflow may go on.
+    #[must_use]
+    pub fn with_runs_of(mut self, workflow: impl Into<String>, most: usize) -> Self {
+        self.workflows.insert(workflow.into(), most.max(1));
+        self
+    }
+
+    /// Sets how many runs of each tenant may go on.
+    #[must_use]
+    pub fn with_runs_per_tenant(mut self, most: usize) -> Self {
+        self.tenant = Some(most.max(1));
+        self
+    }
+
+    /// Sets how many runs with the same value of a label may go on; runs without the label are not counted.
+    #[must_use]
+    pub fn with_runs_per_label(mut self, label: impl Into<String>, most: usize) -> Self {
+        self.labels.insert(label.into(), most.max(1));
+        self
+    }
+
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Who takes turns: a tenant, with its values of the capped labels.
+type Key = (TenantId, Vec<Option<String>>);
+
+/// Runs in the order of their age.
+type Line = BTreeMap<(Timestamp, RunKey), Go>;
+
+/// What a run counts towards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kind {
+    key: Key,
+    workflow: WorkflowName,
+}
+
+type Taken = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Goes on with a run that has room now.
+pub(crate) type Go = Box<dyn FnOnce(Arc<Shared>, Permit) -> Taken + Send>;
+
+/// Lets runs in as long as there is room.
+pub(crate) struct Admission {
+    caps: Caps,
+    state: Mutex<State>,
+    /// Rings when there may be room for somebody who waits.
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    runs: usize,
+    workflows: HashMap<WorkflowName, usize>,
+    tenants: HashMap<TenantId, usize>,
+    labels: HashMap<(usize, String), usize>,
+    /// Who waits: by key, then workflow, then age.
+    line: BTreeMap<Key, BTreeMap<WorkflowName, Line>>,
+    waiting: HashSet<RunKey>,
+    /// Whose turn it was last.
+    last: Option<Key>,
+    is_closed: bool,
+}
+
+/// Room for one run, until the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Permit {
+    _room: Option<Arc<Room>>,
+}
+
+struct Room {
+    admission: Arc<Admission>,
+    kind: Kind,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.admission.lock().count(&self.kind, |count| *count = count.saturating_sub(1));
+        self.admission.bell.notify_one();
+    }
+}
+
+impl Admission {
+    pub(crate) fn new(caps: Caps) -> Arc<Self> {
+        Arc::new(Self { caps, state: Mutex::default(), bell: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kind(&self, run: &RunKey, facts: &RunFacts) -> Kind {
+        let value = |label: &String| facts.labels.get(label).map(ToOwned::to_owned);
+        let labels = self.caps.labels.keys().map(value).collect();
+        Kind { key: (run.tenant.clone(), labels), workflow: facts.workflow.clone() }
+    }
+
+    /// Whether there are caps at all.
+    pub(crate) fn is_capped(&self) -> bool {
+        !self.caps.is_none()
+    }
+
+    /// Takes room whether there is any or not.
+    pub(crate) fn take(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Permit {
+        if !self.is_capped() {
+            return Permit { _room: None };
+        }
+        let kind = self.kind(run, facts);
+        self.lock().count(&kind, |count| *count += 1);
+        Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }
+    }
+
+    /// Takes room if there is any, and nobody waits for it.
+    pub(crate) fn try_take(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<Permit> {
+        if !self.is_capped() {
+            return Some(Permit { _room: None });
+        }
+        let kind = self.kind(run, facts);
+        let mut state = self.lock();
+        let is_first = !state.line.get(&kind.key).is_some_and(|line| line.contains_key(&kind.workflow));
+        if !(is_first && state.has_room(&self.caps, &kind) && state.next(&self.caps).is_none()) {
+            return None;
+        }
+        state.count(&kind, |count| *count += 1);
+        drop(state);
+        Some(Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
+    }
+
+    /// Puts a run in line. One that stands there already keeps its place.
+    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) {
+        let Kind { key, workflow } = self.kind(run, facts);
+        let mut state = self.lock();
+        if state.is_closed {
+            drop(state);
+            // What is dropped tells its handle, which may look at the line.
+            return drop(go);
+        }
+        if state.waiting.insert(run.clone()) {
+            let line = state.line.entry(key).or_default().entry(workflow).or_default();
+            line.insert((facts.created, run.clone()), go);
+        }
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    /// Tells whether a run stands in line here.
+    pub(crate) fn is_waiting(&self, run: &RunKey) -> bool {
+        self.lock().waiting.contains(run)
+    }
+
+    /// Returns how many stand in line here.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Empties the line: what stood there goes on elsewhere.
+    pub(crate) fn close(&self) {
+        let gone = {
+            let mut state = self.lock();
+            state.is_closed = true;
+            state.waiting.clear();
+            std::mem::take(&mut state.line)
+        };
+        // What is dropped here tells its handles, which may look at the line.
+        drop(gone);
+    }
+
+    /// Waits until there may be room.
+    pub(crate) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Takes the next out of the line that has room, with that room.
+    pub(crate) fn pop(self: &Arc<Self>) -> Option<(Go, Permit)> {
+        let mut state = self.lock();
+        let (kind, place) = state.next(&self.caps)?;
+        state.last = Some(kind.key.clone());
+        let lines = state.line.get_mut(&kind.key)?;
+        let line = lines.get_mut(&kind.workflow)?;
+        let go = line.remove(&place)?;
+        if line.is_empty() {
+            lines.remove(&kind.workflow);
+        }
+        if lines.is_empty() {
+            state.line.remove(&kind.key);
+        }
+        state.waiting.remove(&place.1);
+        state.count(&kind, |count| *count += 1);
+        drop(state);
+        Some((go, Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
+    }
+}
+
+impl State {
+    fn count(&mut self, kind: &Kind, change: impl Fn(&mut usize)) {
+        change(&mut self.runs);
+        let tenant = kind.key.0.clone();
+        change(self.workflows.entry(kind.workflow.clone()).or_default());
+        change(self.tenants.entry(tenant.clone()).or_default());
+        for (place, value) in kind.key.1.iter().enumerate() {
+            if let Some(value) = value {
+                let slot = (place, value.clone());
+                change(self.labels.entry(slot.clone()).or_default());
+                if self.labels.get(&slot) == Some(&0) {
+                    self.labels.remove(&slot);
+                }
+            }
+        }
+        if self.tenants.get(&tenant) == Some(&0) {
+            self.tenants.remove(&tenant);
+        }
+    }
+
+    fn has_room(&self, caps: &Caps, kind: &Kind) -> bool {
+        let below = |most: Option<usize>, count: usize| most.is_none_or(|most| count < most);
+        let count = |count: Option<&usize>| count.copied().unwrap_or_default();
+        below(caps.runs, self.runs)
+            && below(
+                caps.workflows.get(kind.workflow.as_str()).copied(),
+                count(self.workflows.get(&kind.workflow)),
+            )
+            && below(caps.tenant, count(self.tenants.get(&kind.key.0)))
+            && kind.key.1.iter().zip(caps.labels.values()).enumerate().all(|(place, (value, most))| {
+                let used = value.as_ref().map(|value| count(self.labels.get(&(place, value.clone()))));
+                used.is_none_or(|used| used < *most)
+            })
+    }
+
+    /// Returns who is next: of the keys that follow the last one, the first that has room; of its runs, the oldest that has.
+    fn next(&self, caps: &Caps) -> Option<(Kind, (Timestamp, RunKey))> {
+        if caps.runs.is_some_and(|most| self.runs >= most) {
+            return None;
+        }
+        let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let until = self.last.as_ref().map_or(Bound::Unbounded, Bound::Included);
+        let later = self.line.range::<Key, _>((after, Bound::Unbounded));
+        // Without a last one, the first round has them all.
+        let sooner = self.last.is_some().then(|| self.line.range::<Key, _>((Bound::Unbounded, until)));
+        later.chain(sooner.into_iter().flatten()).find_map(|(key, lines)| {
+            let kind = |workflow: &WorkflowName| Kind { key: key.clone(), workflow: workflow.clone() };
+            lines
+                .iter()
+                .map(|(workflow, line)| (kind(workflow), line))
+                .filter(|(kind, _)| self.has_room(caps, kind))
+                .filter_map(|(kind, line)| line.keys().next().map(|place| (kind, place.clone())))
+                .min_by(|(_, one), (_, other)| one.cmp(other))
+        })
+    }
+}
+
+/// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of.
+pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Permit> {
+    let (sender, permit) = tokio::sync::oneshot::channel();
+    let go: Go = Box::new(move |_, permit| {
+        // Who does not wait any more gives the room back.
+        drop(sender.send(permit));
+        Box::pin(std::future::ready(()))
+    });
+    shared.admission.line_up(run, facts, go);
+    permit.await.map_err(|_| Shared::closed(run))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! What a runtime is made with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admission::Caps;
+use super::committer::{Committer, RetryBudget};
+use super::life;
+use super::pulse::Pulse;
+use super::retention::RetentionPolicy;
+use super::runtime::Runtime;
+use super::shared::{Limits, Role, Shared};
+use super::tasks::spawn;
+use crate::ask::Answerer;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Result;
+use crate::id::{ExecutorId, IdSource, RandomIds};
+use crate::node::Resources;
+use crate::store::CheckpointStore;
+
+/// The largest body of a record unless set otherwise, in bytes.
+const MAX_BODY: usize = 8 * 1024 * 1024;
+
+/// How many records of a run may be on their way: what overlaps with work, and what a crash repeats of pure work.
+const MAX_PENDING: usize = 1_024;
+
+/// How many events a slow subscriber may lag behind before it misses some.
+const EVENTS: usize = 4_096;
+
+/// The shortest life of a heartbeat: less than the pauses that a busy machine makes anyway would be a process that is never sure.
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
+
+/// What a runtime is made with.
+pub struct RuntimeBuilder {
+    store: Arc<dyn CheckpointStore>,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdSource>,
+    resources: Resources,
+    limits: Limits,
+    answerer: Option<Arc<dyn Answerer>>,
+    retention: Option<RetentionPolicy>,
+    caps: Caps,
+    budget: RetryBudget,
+}
+
+impl RuntimeBuilder {
+    pub(super) fn new(store: Arc<dyn CheckpointStore>) -> Self {
+        Self {
+            store,
+            clock: Arc::new(SystemClock::new()),
+            ids: Arc::new(RandomIds::new()),
+            resources: Resources::default(),
+            limits: Limits {
+                max_body: MAX_BODY,
+                max_pending: MAX_PENDING,
+                heartbeat_ttl: Duration::from_secs(15),
+                poll: Duration::from_millis(500),
+                cancel_grace: Duration::from_secs(5),
+                release_after: Duration::from_secs(60),
+                sweep: Duration::from_secs(1),
+                max_recovered: 10_000,
+                recovered_at_once: 128,
+                recovered_bytes: 64 * 1024 * 1024,
+                max_claims: 10,
+            },
+            answerer: None,
+            retention: None,
+            caps: Caps::new(),
+            budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
+        }
+    }
+
+    /// Lends a value to all nodes, by its type.
+    #[must_use]
+    pub fn resource<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.resources.insert(value);
+        self
+    }
+
+    /// Takes the time from another clock: for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Takes ids from another source: for tests.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.ids = ids;
+        self
+    }
+
+    /// Sets the largest body of a record in bytes; 8 MiB unless set. Larger: records that stores and networks choke on.
+    /// Smaller: states and updates are refused earlier.
+    #[must_use]
+    pub fn max_body(mut self, bytes: usize) -> Self {
+        self.limits.max_body = bytes;
+        self
+    }
+
+    /// Sets how long this process counts as alive after each heartbeat; 15 seconds unless set, and a second at least. Longer: its
+    /// runs wait longer after a crash. Shorter: a busy machine looks dead.
+    ///
+    /// A heartbeat is sent when a third of that time has passed. When three quarters have passed since the last one that
+    /// succeeded was sent, the process takes it that others may act on its runs, and stops them: their handles say
+    /// [`Fenced`](crate::ErrorKind::Fenced), and what is recorded stays.
+    #[must_use]
+    pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
+        self.limits.heartbeat_ttl = ttl.max(SHORTEST_TTL);
+        self
+    }
+
+    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set.
+    #[must_use]
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.limits.poll = interval;
+        self
+    }
+
+    /// Sets how long nodes have to stop after a cancellation; 5 seconds unless set.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Self {
+        self.limits.cancel_grace = grace;
+        self
+    }
+
+    /// Sets how long a run that only time can move stays in memory; 60 seconds unless set. When more time is left, the run is
+    /// let go and is to be resumed when its time has come.
+    #[must_use]
+    pub fn release_after(mut self, time: Duration) -> Self {
+        self.limits.release_after = time;
+        self
+    }
+
+    /// Keeps the logs of the runs that go on here small as they go. Removing whole runs is [`Runtime::sweep`]'s.
+    #[must_use]
+    pub fn retention(mut self, policy: RetentionPolicy) -> Self {
+        self.retention = Some(policy);
+        self
+    }
+
+    /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
+    /// give or take a quarter.
+    #[must_use]
+    pub fn sweep_interval(mut self, interval: Duration) -> Self {
+        self.limits.sweep = interval;
+        self
+    }
+
+    /// Sets how many runs may go on in this process for it to take up more by itself; 10,000 unless set.
+    #[must_use]
+    pub fn max_recovered(mut self, runs: usize) -> Self {
+        self.limits.max_recovered = runs;
+        self
+    }
+
+    /// Sets how many runs are taken up at the same time when many need it, and how many bytes of their logs may be read then; 128
+    /// and 64 MiB unless set. More: a faster recovery, at the cost of the store's other users and of memory. Fewer: the reverse. A log
+    /// that is larger alone is read alone.
+    #[must_use]
+    pub fn recover_at_once(mut self, runs: u32, bytes: u64) -> Self {
+        (self.limits.recovered_at_once, self.limits.recovered_bytes) = (runs.clamp(1, 10_000), bytes);
+        self
+    }
+
+    /// Sets how many runs may go on in this process at once; any number unless set.
+    #[must_use]
+    pub fn caps(mut self, caps: Caps) -> Self {
+        self.caps = caps;
+        self
+    }
+
+    /// Sets how often a run may be taken up by itself without any progress, as when it ends its process each time; 10 times
+    /// unless set. Then it is paused, for people to look at.
+    #[must_use]
+    pub fn max_claims(mut self, claims: u32) -> Self {
+        self.limits.max_claims = claims.max(1);
+        self
+    }
+
+    /// Has the questions of the runs that go on here answered by something else than people.
+    #[must_use]
+    pub fn answerer(mut self, answerer: impl Answerer) -> Self {
+        self.answerer = Some(Arc::new(answerer));
+        self
+    }
+
+    /// Sets how often a failed append is made before the run stops with the store's error, and the first delay, which doubles
+    /// each time; 8 times from 50 ms unless set, about 6 seconds in all.
+    #[must_use]
+    pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
+        self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
+        self
+    }
+
+    /// Prepares the store and says that this process is alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: build again.
+    pub async fn build(self) -> Result<Runtime> {
+        self.store.setup().await?;
+        let shared = self.shared(Role::Drives);
+        // The pulse counts from before it.
+        shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
+        spawn(life::beat(Arc::downgrade(&shared)));
+        spawn(life::pass_notices(Arc::downgrade(&shared)));
+        if shared.admission.is_capped() {
+            spawn(life::admit(Arc::downgrade(&shared)));
+        }
+        Ok(Runtime::new(shared))
+    }
+
+    /// Makes a runtime for an operator's tool: it reads and steers the runs of any application through their store, and drives
+    /// none. It prepares nothing, and does not count as alive: looking at a store changes nothing in it.
+    ///
+    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`fork`](Runtime::fork) and [`serve`](Runtime::serve) are refused
+    /// with [`ErrorKind::Invalid`]. What is said to a run is carried out by the process that drives it, or the next that does.
+    /// Without the application's code, [`edit_untyped`](Runtime::edit_untyped) and [`fork_untyped`](Runtime::fork_untyped) stand
+    /// in for those that want a graph.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::RunKey;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tool = Runtime::builder(MemoryStore::new()).operator();
+    /// let error = tool.cancel(&RunKey::try_from("doc-7")?, "no longer wanted").by("ann").await.unwrap_err();
+    /// assert_eq!(error.kind(), ferrata_core::ErrorKind::NotFound);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn operator(self) -> Runtime {
+        Runtime::new(self.shared(Role::Operates))
+    }
+
+    fn shared(self, role: Role) -> Arc<Shared> {
+        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget } = self;
+        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
+        let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, clock.monotonic()));
+        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);
+        Arc::new(Shared::new(
+            role, store, committer, clock, ids, executor, pulse, resources, limits, answerer, retention,
+            caps, EVENTS,
+        ))
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("store", &self.store)
+            .field("resources", &self.resources)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! The life of a runtime beside its runs: its heartbeats, the notices it hears, the runs it lets go of, and its end.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::pulse::Tried;
+use super::shared::{Control, Phase, Shared};
+use super::signal;
+use super::tasks::spawn;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, RunKey};
+use crate::store::RunAppend;
+
+/// How long to wait before a run that could not be let go of is let go of again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
+pub(crate) async fn beat(shared: Weak<Shared>) {
+    let mut last = Tried::Alive;
+    loop {
+        let Some((clock, pause)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.pulse.pause(last)))
+        else {
+            return;
+        };
+        clock.sleep(pause).await;
+        let Some(shared) = shared.upgrade() else { return };
+        if shared.is_closing() && shared.driven() == 0 {
+            // It was said that this process has ended.
+            return;
+        }
+        let before = last;
+        last = shared.pulse.try_once(&*shared.store, &shared.executor).await;
+        match (before, last) {
+            (_, Tried::Lost) => shared.stop.send_modify(|stop| stop.term += 1),
+            (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),
+            _ => {}
+        }
+    }
+}
+
+/// Passes the store's notices on to the drivers of this process.
+pub(crate) async fn pass_notices(shared: Weak<Shared>) {
+    let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
+    while let Ok(run) = notices.next().await {
+        let Some(shared) = shared.upgrade() else { return };
+        if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
+            // A driver that has ended needs no notice.
+            let _ = driver.send(Control::Look);
+        }
+    }
+}
+
+/// Goes on with runs that waited for room, as soon as there is any.
+pub(crate) async fn admit(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let mut stop = strong.stop.subscribe();
+        while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
+            spawn(go(Arc::clone(&strong), permit));
+        }
+        let admission = Arc::clone(&strong.admission);
+        drop(strong);
+        tokio::select! {
+            () = admission.rung() => {}
+            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
+                admission.close();
+                return;
+            }
+        }
+    }
+}
+
+/// Finds out what became of a start or claim whose reply was lost, and lets the run go if it was done after all: it would be this
+/// process's by its log, and nobody would drive it.
+///
+/// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either.
+pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch, why: &Error) {
+    if why.kind() != ErrorKind::Indeterminate {
+        return;
+    }
+    let (weak, why) = (Arc::downgrade(shared), why.clone());
+    spawn(async move {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let Some(shared) = weak.upgrade() else { return };
+            // Whoever drives it has met its log.
+            if matches!(shared.stop.borrow().phase, Phase::Ending(_)) || shared.driver(&append.run).is_some()
+            {
+                return;
+            }
+            match shared.committer.submit(append.clone(), None).await {
+                Ok(Err(error)) if error.is_retryable() => {}
+                Ok(Ok(_)) => return let_go(&weak, &append.run, epoch, &why),
+                Ok(Err(error)) if error.kind() == ErrorKind::Conflict => {
+                    return let_go(&weak, &append.run, epoch, &why);
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(run = %append.run, %error, "cannot find out whether the run was taken");
+                    return;
+                }
+                Err(_) => return,
+            }
+            let clock = Arc::clone(&shared.clock);
+            drop(shared);
+            clock.sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    });
+}
+
+/// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would
+/// take it up.
+pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
+    let (weak, run) = (Weak::clone(shared), run.clone());
+    let reason = format!("its driver stopped: {}", why.kind());
+    spawn(async move {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let Some(shared) = weak.upgrade() else { return };
+            // An executor that has ended owns nothing.
+            if matches!(shared.stop.borrow().phase, Phase::Ending(_)) || shared.driver(&run).is_some() {
+                return;
+            }
+            match signal::release(&shared, &run, epoch, &reason).await {
+                Ok(released) => {
+                    if released {
+                        shared.recovery.ring();
+                    }
+                    return;
+                }
+                Err(error) if error.is_retryable() || error.kind() == ErrorKind::Fenced => {
+                    tracing::debug!(%run, %error, "a run that stopped cannot be let go of yet");
+                }
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a run that stopped cannot be let go of; it is this executor's until that ends");
+                    return;
+                }
+            }
+            let clock = Arc::clone(&shared.clock);
+            drop(shared);
+            clock.sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    });
+}
+
+/// Ends a runtime, and comes back when no run goes on here any more.
+pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
+    shared.stop.send_modify(|stop| {
+        stop.phase = match (stop.phase, phase) {
+            (Phase::Ending(before), Phase::Ending(now)) => Phase::Ending(before.min(now)),
+            (Phase::Ending(before), _) => Phase::Ending(before),
+            (_, phase) => phase,
+        };
+    });
+    let mut drivers = shared.drivers.subscribe();
+    // The sender lives as long as `shared`.
+    let _ = drivers.wait_for(|count| *count == 0).await;
+    shared.store.heartbeat(&shared.executor, Duration::ZERO).await
+}

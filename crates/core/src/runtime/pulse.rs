@@ -1,0 +1,220 @@
+//! Whether this process may believe that others count it as alive: what is known of its own heartbeat, on its own clock.
+//!
+//! Others may act on this process's runs once its heartbeat has expired by the store's clock. So this process counts from the
+//! moment at which it *sent* the last heartbeat that succeeded, on the monotonic clock, and stops well before that
+//! ([`Pulse::trust`]). Nobody's wall clock has a part in it.
+//!
+//! The heartbeats are sent by a task of the application's own tokio runtime, for the connections of a store are driven by the runtime
+//! they were made on, and a thread of our own could not use them. A node that keeps a thread busy can therefore starve them. So the
+//! time is looked at again where it matters: before a record is sent, and before an attempt starts that must not be repeated. Who finds
+//! it too late there waits until one more heartbeat has succeeded, and asks the log who owns the run; if that heartbeat fails, too, the
+//! process has lost its runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::ExecutorId;
+use crate::store::CheckpointStore;
+
+/// What is known of the heartbeats that were sent.
+#[derive(Debug)]
+struct Beat {
+    /// When the last one that succeeded was sent, on the monotonic clock.
+    sent: Duration,
+    /// How often they were lost: what was taken before a loss is not to be acted on after it.
+    term: u64,
+    /// How often one succeeded only when it had been in doubt whether this process counts as alive: who owned a run before asks
+    /// the log whether it still does.
+    gaps: u64,
+    /// Why the last one failed, if there is time for another.
+    failed: Option<Error>,
+    /// Why they are lost, until one succeeds.
+    lost: Option<Error>,
+}
+
+/// What a process knows of its own heartbeat.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    clock: Arc<dyn Clock>,
+    ttl: Duration,
+    beat: watch::Sender<Beat>,
+}
+
+/// What one try came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    /// It succeeded.
+    Alive,
+    /// It failed, and there is time for another.
+    Failed,
+    /// It failed, and others may soon act: everything that was taken is lost.
+    Lost,
+    /// It is lost since before.
+    StillLost,
+}
+
+impl Pulse {
+    /// Begins with a heartbeat that was sent at `sent` and has succeeded.
+    pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
+        let beat = Beat { sent, term: 0, gaps: 0, failed: None, lost: None };
+        Self { clock, ttl, beat: watch::channel(beat).0 }
+    }
+
+    /// How long a heartbeat is relied on: three quarters of its life. The last quarter is for what was sent before to arrive or
+    /// to fail, and for two clocks that do not run equally fast.
+    fn trust(&self) -> Duration {
+        self.ttl / 4 * 3
+    }
+
+    /// How long one heartbeat may take: a store that does not answer must leave time to ask it again.
+    fn patience(&self) -> Duration {
+        self.ttl / 4
+    }
+
+    /// Returns how long to wait before the next heartbeat: a third of its life after the last, sooner if that failed.
+    pub(crate) fn pause(&self, last: Tried) -> Duration {
+        match last {
+            Tried::Alive => (self.beat.borrow().sent + self.ttl / 3).saturating_sub(self.clock.monotonic()),
+            Tried::Failed => {
+                let deadline = self.beat.borrow().sent + self.trust();
+                (self.ttl / 16).min(deadline.saturating_sub(self.clock.monotonic()))
+            }
+            Tried::Lost | Tried::StillLost => self.ttl / 8,
+        }
+    }
+
+    /// Sends one heartbeat and notes what it came to.
+    pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Tried {
+        let sent = self.clock.monotonic();
+        let (deadline, was_lost, failed) = {
+            let beat = self.beat.borrow();
+            (beat.sent + self.trust(), beat.lost.is_some(), beat.failed.clone())
+        };
+        if let Some(error) = failed.filter(|_| sent >= deadline) {
+            return self.lose(executor, error);
+        }
+        // One that comes late only because nobody let it go sooner has the time that it takes: it decides.
+        let late = was_lost || sent >= deadline;
+        let bound = if late { self.patience() } else { self.patience().min(deadline - sent) };
+        let result = tokio::select! {
+            biased;
+            result = store.heartbeat(executor, self.ttl) => result,
+            () = self.clock.sleep(bound) => {
+                let message = format!("the store did not answer a heartbeat within {bound:?}");
+                Err(Error::new(ErrorKind::Indeterminate, message).with_operation("store.heartbeat"))
+            }
+        };
+        match result {
+            Ok(()) => {
+                self.beat.send_modify(|beat| {
+                    beat.gaps += u64::from(late || self.clock.monotonic() >= deadline);
+                    beat.sent = sent;
+                    (beat.failed, beat.lost) = (None, None);
+                });
+                if was_lost {
+                    tracing::info!(%executor, "heartbeats succeed again; runs are taken up again");
+                }
+                Tried::Alive
+            }
+            Err(error) if was_lost => {
+                tracing::debug!(%executor, %error, "heartbeat failed again");
+                self.beat.send_modify(|beat| beat.lost = Some(error));
+                Tried::StillLost
+            }
+            Err(error) if self.clock.monotonic() < deadline => {
+                tracing::warn!(%executor, %error, "heartbeat failed; trying again");
+                self.beat.send_modify(|beat| beat.failed = Some(error));
+                Tried::Failed
+            }
+            Err(error) => self.lose(executor, error),
+        }
+    }
+
+    fn lose(&self, executor: &ExecutorId, error: Error) -> Tried {
+        tracing::error!(%executor, %error, "heartbeats are lost; this process stops its runs before others take them");
+        self.beat.send_modify(|beat| {
+            beat.term += 1;
+            beat.failed = None;
+            beat.lost = Some(error);
+        });
+        Tried::Lost
+    }
+
+    /// Returns how often heartbeats were lost, and how often they came late, or why nothing can be taken now.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] while heartbeats are lost.
+    pub(crate) fn present(&self) -> Result<(u64, u64)> {
+        let beat = self.beat.borrow();
+        match &beat.lost {
+            None => Ok((beat.term, beat.gaps)),
+            Some(error) => {
+                let message =
+                    "this process cannot say that it is alive, and takes no runs until it can; try again";
+                Err(Error::new(ErrorKind::Unavailable, message).with_source(error.clone()))
+            }
+        }
+    }
+
+    /// Returns how often heartbeats came late, if there is no doubt now; what was taken in another term is lost.
+    pub(crate) fn certain(&self, term: u64) -> Option<u64> {
+        let beat = self.beat.borrow();
+        let certain = beat.term == term && beat.lost.is_none();
+        (certain && self.clock.monotonic() < beat.sent + self.trust()).then_some(beat.gaps)
+    }
+
+    /// Waits until there is no doubt, and returns how often heartbeats came late.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Fenced`] if what was taken in this term is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub(crate) async fn sure(&self, term: u64) -> Result<u64> {
+        let mut beats = self.beat.subscribe();
+        // The task that sends them is gone if its tokio runtime is.
+        let mut longest = self.clock.sleep(self.ttl);
+        loop {
+            beats.borrow_and_update();
+            if let Some(gaps) = self.certain(term) {
+                return Ok(gaps);
+            }
+            let is_lost = {
+                let beat = self.beat.borrow();
+                beat.term != term || beat.lost.is_some()
+            };
+            if is_lost {
+                return Err(self.fenced());
+            }
+            tokio::select! {
+                biased;
+                // The sender lives as long as `self`.
+                _ = beats.changed() => {}
+                () = &mut longest => return Err(self.fenced()),
+            }
+        }
+    }
+
+    /// Says that what was taken before the heartbeats were lost is to be let go of.
+    pub(crate) fn fenced(&self) -> Error {
+        let beat = self.beat.borrow();
+        let message = format!(
+            "this process could not say that it is alive for {:?} of the {:?} that a heartbeat lasts, so it stops its runs before \
+             others take them; what is recorded stays, and whoever takes the run up goes on from there",
+            self.trust(),
+            self.ttl
+        );
+        let error = Error::new(ErrorKind::Fenced, message).with_operation("store.heartbeat");
+        match &beat.lost {
+            Some(cause) => error.with_source(cause.clone()),
+            None => error,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Looking for runs that nobody drives: orphans of processes that ended, runs that were answered, and runs whose time has come.
+//!
+//! An idle process asks one question each time, for orphans and for due runs in turn. One that finds something, or is told that there
+//! may be something, asks both, and goes on page by page. Of each page the runs are tried in an order of this process's own, and a page
+//! that others empty first is asked for anew: so several processes share the work without speaking to each other.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::admission::Permit;
+use super::recovery::{Take, Took};
+use super::shared::{Phase, Shared};
+use super::tasks::spawn;
+use crate::error::Result;
+use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
+
+/// How many runs one page holds: enough for several processes to find different ones in it, little enough to be answered at once.
+const PAGE: u32 = 500;
+
+/// How many pages one look goes on for: what cannot be taken up must not keep this process from starting over.
+const PAGES: u32 = 40;
+
+/// How many runs of a page others may take first before it is asked for anew.
+const LATE: u32 = 16;
+
+/// How many runs may stand in line here that recovery found: others may have room for the rest.
+const LINE: usize = 2_000;
+
+/// The longest pause after looks that failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+const FILTERS: [RunFilter; 2] = [RunFilter::Orphaned, RunFilter::Due];
+
+/// Looks for runs to take up, as long as there is a runtime.
+pub(super) async fn sweep(shared: Weak<Shared>) {
+    let Some(mut sweeper) = shared.upgrade().map(|shared| Sweeper::new(&shared)) else { return };
+    let (mut turn, mut failed, mut wide) = (0, 0u32, true);
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        if strong.is_closing() {
+            return;
+        }
+        turn += 1;
+        let filters = if wide { &FILTERS[..] } else { &FILTERS[turn % 2..=turn % 2] };
+        match sweeper.look(&strong, filters).await {
+            Ok(found) => (failed, wide) = (0, found),
+            Err(error) => {
+                failed += 1;
+                tracing::warn!(%error, failed, "cannot look for runs to take up; trying again");
+            }
+        }
+        let longest = LONGEST_PAUSE.max(strong.limits.sweep);
+        let pause = strong.limits.sweep.saturating_mul(1 << failed.min(10)).min(longest);
+        let wait = pause.mul_f64(0.75 + 0.5 * sweeper.chance());
+        let (clock, mut stop) = (Arc::clone(&strong.clock), strong.stop.subscribe());
+        let recovery = Arc::clone(&strong.recovery);
+        drop(strong);
+        tokio::select! {
+            () = recovery.bell.notified(), if failed == 0 => wide = true,
+            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
+            () = clock.sleep(wait) => {}
+        }
+    }
+}
+
+/// What one look after another knows.
+struct Sweeper {
+    dice: u64,
+    round: u64,
+    /// For each filter: where a look that went on for too long ended, and since which round the list of all is gone through.
+    left_off: [(Option<Cursor>, u64); 2],
+}
+
+/// What one page came to.
+struct Read {
+    found: bool,
+    unserved: usize,
+    end: End,
+}
+
+enum End {
+    /// There are more.
+    More(Cursor),
+    Last,
+    /// Others take these, too.
+    Contended,
+    /// There is no room for more.
+    Full,
+}
+
+impl Sweeper {
+    fn new(shared: &Shared) -> Self {
+        let (high, low) = shared.executor.as_uuid().as_u64_pair();
+        Self { dice: (high ^ low.rotate_left(32)) | 1, round: 0, left_off: [(None, 0), (None, 0)] }
+    }
+
+    /// The next number of a sequence that differs from process to process (xorshift64*, Vigna 2014).
+    fn next(&mut self) -> u64 {
+        self.dice ^= self.dice >> 12;
+        self.dice ^= self.dice << 25;
+        self.dice ^= self.dice >> 27;
+        self.dice.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Between 0 and 1, other for each process and each time: a fleet does not look all at once.
+    fn chance(&mut self) -> f64 {
+        f64::from((self.next() >> 40) as u32) / f64::from(1u32 << 24)
+    }
+
+    /// Takes up what nobody drives. Returns whether there was anything that needs somebody.
+    async fn look(&mut self, shared: &Arc<Shared>, filters: &[RunFilter]) -> Result<bool> {
+        let mut found = false;
+        for &filter in filters {
+            let any = RunQuery { filter, ..RunQuery::default() };
+            let place = usize::from(filter == RunFilter::Due);
+            let (from, since) = std::mem::take(&mut self.left_off[place]);
+            self.round += 1;
+            let since = if from.is_some() { since } else { self.round };
+            let (some, unserved, end) = self.list(shared, &any, from).await?;
+            found |= some;
+            match end {
+                End::More(cursor) if unserved => {
+                    // Most of them are nobody's here: the list of each workflow holds only what can be taken up.
+                    for workflow in shared.recovery.workflows() {
+                        let query = RunQuery { workflow: Some(workflow), ..any.clone() };
+                        found |= self.list(shared, &query, None).await?.0;
+                    }
+                    self.left_off[place] = (Some(cursor), since);
+                }
+                End::More(cursor) => self.left_off[place] = (Some(cursor), since),
+                End::Last => shared.recovery.forget_before(filter, since),
+                End::Full => shared.recovery.fill(),
+                End::Contended => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Goes through a listing. Returns whether there was anything to take up, and whether most of it was unserved.
+    async fn list(
+        &mut self,
+        shared: &Arc<Shared>,
+        query: &RunQuery,
+        from: Option<Cursor>,
+    ) -> Result<(bool, bool, End)> {
+        let (mut found, mut cursor) = (false, from);
+        for _ in 0..PAGES {
+            let mut page = Page::first(PAGE).with_order(Order::OldestFirst);
+            page.cursor = cursor.take();
+            let read = self.page(shared, query, page).await?;
+            found |= read.found;
+            match read.end {
+                End::More(next) if read.unserved * 2 > PAGE as usize => {
+                    return Ok((found, true, End::More(next)));
+                }
+                End::More(next) => cursor = Some(next),
+                End::Contended => cursor = None,
+                end => return Ok((found, false, end)),
+            }
+        }
+        Ok((found, false, cursor.map_or(End::Contended, End::More)))
+    }
+
+    /// Takes up the runs of one page, and waits until they are: the next must not find what is being taken up.
+    async fn page(&mut self, shared: &Arc<Shared>, query: &RunQuery, page: Page) -> Result<Read> {
+        let listed = shared.store.runs(query, page).await?;
+        let at_once = shared.limits.recovered_at_once;
+        let room = Arc::new(Semaphore::new(at_once as usize));
+        let late = Arc::new(AtomicU32::new(0));
+        let (round, filter) = (self.round, query.filter);
+        let mut read = Read { found: false, unserved: 0, end: listed.next.map_or(End::Last, End::More) };
+        let mut heads = listed.items;
+        if !shared.admission.is_capped() {
+            self.shuffle(&mut heads);
+        }
+        for head in heads {
+            if shared.driven() >= shared.limits.max_recovered {
+                read.end = End::Full;
+                break;
+            }
+            if late.load(Ordering::Relaxed) >= LATE {
+                read.end = End::Contended;
+                break;
+            }
+            if shared.is_closing() {
+                read.end = End::Contended;
+                break;
+            }
+            let now = shared.clock.now();
+            let Some(take) = shared.recovery.take(&head.facts.workflow) else {
+                read.unserved += 1;
+                shared.recovery.unserved(&head, filter, now, round);
+                continue;
+            };
+            if shared.driver(&head.run).is_some()
+                || shared.admission.is_waiting(&head.run)
+                || shared.recovery.rests(&head.run, filter, now, round)
+            {
+                continue;
+            }
+            read.found = true;
+            // Never closed.
+            let Ok(turn) = Arc::clone(&room).acquire_owned().await else { break };
+            let Some(permit) = shared.admission.try_take(&head.run, &head.facts) else {
+                line_up(shared, take, head, filter, round);
+                continue;
+            };
+            let (shared, late) = (Arc::clone(shared), Arc::clone(&late));
+            spawn(async move {
+                if go(shared, take, head, permit, filter, round).await == Some(Took::Late) {
+                    late.fetch_add(1, Ordering::Relaxed);
+                }
+                drop(turn);
+            });
+        }
+        let _ = room.acquire_many(at_once).await;
+        Ok(read)
+    }
+
+    fn shuffle(&mut self, heads: &mut [RunHead]) {
+        for last in (1..heads.len()).rev() {
+            let other = usize::try_from(self.next() % (last as u64 + 1));
+            heads.swap(last, other.unwrap_or(last));
+        }
+    }
+}
+
+/// Takes up one run and notes how that ended.
+async fn go(
+    shared: Arc<Shared>,
+    take: Take,
+    head: RunHead,
+    permit: Permit,
+    filter: RunFilter,
+    round: u64,
+) -> Option<Took> {
+    let (run, now) = (head.run.clone(), shared.clock.now());
+    let result = take(Arc::clone(&shared), head, permit).await;
+    let took = result.as_ref().ok().copied();
+    shared.recovery.tried(run, result.map(drop), filter, now, round);
+    took
+}
+
+/// Lets a run wait here for room, unless so many do that others may as well have them.
+fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, round: u64) {
+    if shared.admission.waiting() >= LINE {
+        return;
+    }
+    let (run, facts) = (head.run.clone(), head.facts.clone());
+    let next: super::admission::Go = Box::new(move |shared, permit| {
+        Box::pin(async move {
+            // It may have waited for long: how it stands now decides.
+            match shared.store.head(&head.run).await {
+                Ok(Some(head)) => drop(go(shared, take, head, permit, filter, round).await),
+                Ok(None) => {}
+                Err(error) => shared.recovery.tried(head.run, Err(error), filter, shared.clock.now(), round),
+            }
+        })
+    });
+    shared.admission.line_up(&run, &facts, next);
+}

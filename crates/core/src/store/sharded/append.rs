@@ -1,0 +1,220 @@
+//! Appending to runs in several shards: a batch goes to each shard at the same time, in as many rounds as a start needs.
+//!
+//! A run that goes on is appended where it is. A run that starts goes to its home by the newest generation; but another process
+//! may not know that generation, and start the same run where it was at home before. So the start first puts a *signpost* into
+//! each such place, by the same "append if next" that starts a run: either it is there before, and the run can no longer be
+//! started there by anybody, or the run is, and is found. However many processes know however many generations, only one of
+//! them starts the run.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::map::Places;
+use super::mark::{is_mark, map_key, signpost};
+use super::together::together;
+use super::{ShardedStore, beyond};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{HeadRef, RunKey};
+use crate::store::{RunAppend, check_append};
+
+/// How often a start looks again at a run that is there and then is not, as one is that is being purged.
+const LOOKS: u8 = 4;
+
+/// One entry of a batch on its way.
+struct Entry {
+    run: RunKey,
+    /// What to append; taken out when it is sent for the last time.
+    append: Option<RunAppend>,
+    is_start: bool,
+    places: Places,
+    /// Which of the places is next.
+    at: usize,
+    looks: u8,
+    next: Next,
+}
+
+/// What an entry does next.
+enum Next {
+    /// Look in every place for the run, which exists.
+    Find,
+    /// Put a signpost there.
+    Signpost,
+    /// Append there; `true` says that whatever comes back is the answer.
+    Append(bool),
+    /// Look what is there already, with the refusal of the append if it was one.
+    Look(Option<Error>),
+    Done(Result<HeadRef>),
+}
+
+impl ShardedStore {
+    pub(super) async fn append_all(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let mut named = HashSet::with_capacity(batch.len());
+        let mut entries: Vec<Entry> =
+            batch.into_iter().map(|append| self.entry(append, &mut named)).collect();
+        while entries.iter().any(|entry| !matches!(entry.next, Next::Done(_))) {
+            self.look(&mut entries).await;
+            self.send(&mut entries).await;
+        }
+        let lost = || Error::new(ErrorKind::Indeterminate, "an entry was lost; append the same again");
+        let result = |entry: Entry| match entry.next {
+            Next::Done(result) => result,
+            _ => Err(lost()),
+        };
+        entries.into_iter().map(result).collect()
+    }
+
+    fn entry(&self, append: RunAppend, named: &mut HashSet<RunKey>) -> Entry {
+        let run = append.run.clone();
+        let (places, is_start) = (self.map.places(&run), append.expected.is_none());
+        let refusal = |message: &str| {
+            Next::Done(Err(Error::new(ErrorKind::Invalid, message)
+                .with_operation("store.append")
+                .with_run(&run)))
+        };
+        let (mut at, mut next) = (0, Next::Append(false));
+        if !named.insert(run.clone()) {
+            next = refusal("the run stands in the batch already; join its records into one entry");
+        } else if map_key().is_ok_and(|key| key == run) {
+            next = refusal("the id is that of the map of the shards; use another");
+        } else if is_start {
+            // What the home would refuse must not leave signposts behind.
+            next = match check_append(&append) {
+                Err(error) if places.home > 0 => Next::Done(Err(error)),
+                _ => step(&places, 0),
+            };
+        } else if places.only().is_none() {
+            let known = self.known.get(&run).and_then(|shard| places.position(shard));
+            (at, next) = known.map_or((0, Next::Find), |at| (at, Next::Append(false)));
+        }
+        Entry { run, append: Some(append), is_start, places, at, looks: 0, next }
+    }
+
+    /// Does all that is to be read.
+    async fn look(&self, entries: &mut [Entry]) {
+        let looks = entries.iter_mut().filter(|entry| matches!(entry.next, Next::Find | Next::Look(_)));
+        together(looks.map(|entry| async move {
+            entry.next = match std::mem::replace(&mut entry.next, Next::Find) {
+                Next::Look(refusal) => self.look_there(entry, refusal).await,
+                _ => match self.locate(&entry.run, &entry.places).await {
+                    Err(error) => Next::Done(Err(error)),
+                    Ok(found) => {
+                        // Of a run that is nowhere, its home says so best.
+                        entry.at =
+                            found.and_then(|shard| entry.places.position(shard)).unwrap_or(entry.places.home);
+                        Next::Append(true)
+                    }
+                },
+            };
+        }))
+        .await;
+    }
+
+    /// A start met something: the run, or a signpost that sends it on.
+    async fn look_there(&self, entry: &mut Entry, refusal: Option<Error>) -> Next {
+        let shard = entry.places.shards[entry.at];
+        match (self.shards[shard].head(&entry.run).await, refusal) {
+            (Ok(Some(head)), _) if is_mark(&head) => {
+                entry.at += 1;
+                if entry.at == entry.places.shards.len() {
+                    return Next::Done(Err(beyond("store.append", &entry.run)));
+                }
+                step(&entry.places, entry.at)
+            }
+            (Ok(None), refusal) => {
+                entry.looks += 1;
+                if entry.looks < LOOKS {
+                    return step(&entry.places, entry.at);
+                }
+                let message = "the run is there and is not, time and again; is it being purged? Try again";
+                let busy = || Error::new(ErrorKind::Unavailable, message).with_operation("store.append");
+                Next::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
+            }
+            // A run that cannot be read exists, too.
+            (Ok(Some(_)), Some(refusal)) => Next::Done(Err(refusal)),
+            (Ok(Some(_)), None) => Next::Append(true),
+            (Err(error), refusal) if exists(&error) => match refusal {
+                Some(refusal) => Next::Done(Err(refusal)),
+                None => Next::Append(true),
+            },
+            (Err(error), _) => Next::Done(Err(error)),
+        }
+    }
+
+    /// Does all that is to be written: one batch to each shard, all of them at the same time.
+    async fn send(&self, entries: &mut [Entry]) {
+        let mut batches: BTreeMap<usize, (Vec<usize>, Vec<RunAppend>)> = BTreeMap::new();
+        for (index, entry) in entries.iter_mut().enumerate() {
+            match entry.outgoing() {
+                None => {}
+                Some(Err(error)) => entry.next = Next::Done(Err(error)),
+                Some(Ok(append)) => {
+                    let (indices, batch) = batches.entry(entry.places.shards[entry.at]).or_default();
+                    indices.push(index);
+                    batch.push(append);
+                }
+            }
+        }
+        let sent = together(batches.into_iter().map(|(shard, (indices, batch))| async move {
+            (shard, indices, self.shards[shard].append(batch).await)
+        }))
+        .await;
+        for (shard, indices, results) in sent {
+            for (index, result) in indices.into_iter().zip(results) {
+                entries[index].next = self.answered(&mut entries[index], shard, result);
+            }
+        }
+    }
+
+    fn answered(&self, entry: &mut Entry, shard: usize, result: Result<HeadRef>) -> Next {
+        let is_many = entry.places.only().is_none();
+        match (&entry.next, result) {
+            (Next::Signpost, Ok(_)) => {
+                entry.at += 1;
+                step(&entry.places, entry.at)
+            }
+            (Next::Signpost, Err(error)) if error.kind() == ErrorKind::Conflict => Next::Look(None),
+            (_, Ok(head)) => {
+                if is_many {
+                    self.known.put(&entry.run, shard);
+                }
+                Next::Done(Ok(head))
+            }
+            (Next::Append(false), Err(error)) if error.kind() == ErrorKind::Conflict && entry.is_start => {
+                Next::Look(Some(error))
+            }
+            // What was remembered is not so any more: the run was purged there.
+            (Next::Append(false), Err(error)) if error.actual_head() == Some(None) && is_many => {
+                self.known.forget(&entry.run);
+                Next::Find
+            }
+            (_, Err(error)) => Next::Done(Err(error)),
+        }
+    }
+}
+
+impl Entry {
+    /// What to send to the place that is next, if anything.
+    fn outgoing(&mut self) -> Option<Result<RunAppend>> {
+        let append = match self.next {
+            Next::Signpost => self.append.as_ref().map(signpost),
+            // Nothing comes after it, so nothing need be copied.
+            Next::Append(true) => self.append.take().map(Ok),
+            Next::Append(false) if !self.is_start && self.places.only().is_some() => {
+                self.append.take().map(Ok)
+            }
+            Next::Append(false) => self.append.clone().map(Ok),
+            Next::Find | Next::Look(_) | Next::Done(_) => return None,
+        };
+        let lost = || Error::new(ErrorKind::Indeterminate, "an entry was sent twice; append the same again");
+        Some(append.unwrap_or_else(|| Err(lost())))
+    }
+}
+
+/// What a start does at a place: where the run is no more to begin, a signpost.
+fn step(places: &Places, at: usize) -> Next {
+    if at < places.home { Next::Signpost } else { Next::Append(false) }
+}
+
+/// Tells whether the error says that there is a run.
+pub(super) fn exists(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}

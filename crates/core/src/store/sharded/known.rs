@@ -1,0 +1,58 @@
+//! Where runs were found: what spares looking for them again.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::id::RunKey;
+
+/// How many runs are remembered in each of two halves. A place costs some 100 bytes, so all of them some 13 MB; a process that
+/// drives more runs at once looks for some of them again, which costs one read each.
+const HALF: usize = 65_536;
+
+/// Where runs of more than one possible place were found. A hint: a run that was purged may be started anew elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Halves>);
+
+/// When the young half is full it becomes the old one, whose runs are forgotten unless they were asked for since.
+#[derive(Debug, Default)]
+struct Halves {
+    young: HashMap<RunKey, usize>,
+    old: HashMap<RunKey, usize>,
+}
+
+impl Known {
+    fn halves(&self) -> MutexGuard<'_, Halves> {
+        // Held for a few look-ups; what a panic leaves is still a hint.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, run: &RunKey) -> Option<usize> {
+        let mut halves = self.halves();
+        if let Some(shard) = halves.young.get(run) {
+            return Some(*shard);
+        }
+        let shard = halves.old.remove(run)?;
+        halves.put(run.clone(), shard);
+        Some(shard)
+    }
+
+    pub(super) fn put(&self, run: &RunKey, shard: usize) {
+        self.halves().put(run.clone(), shard);
+    }
+
+    /// Forgets a run, and tells whether it was known.
+    pub(super) fn forget(&self, run: &RunKey) -> bool {
+        let mut halves = self.halves();
+        let (young, old) = (halves.young.remove(run), halves.old.remove(run));
+        young.or(old).is_some()
+    }
+}
+
+impl Halves {
+    fn put(&mut self, run: RunKey, shard: usize) {
+        if self.young.len() >= HALF {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(run, shard);
+    }
+}

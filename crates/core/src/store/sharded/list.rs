@@ -1,0 +1,158 @@
+//! Listing the runs of all shards in one order.
+//!
+//! The cursor is the place of the last run returned, and nothing of any shard: each shard is asked anew from the millisecond
+//! of that run on, and what was returned before is left out. So a cursor survives the process, and a further shard.
+
+use std::collections::VecDeque;
+
+use super::ShardedStore;
+use super::mark::{MAP, is_mark};
+use super::shard::Shard;
+use super::together::together;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{RunId, RunKey, TenantId};
+use crate::store::{Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
+
+/// Where a run stands in listings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(Timestamp, TenantId, RunId);
+
+/// What is left of one shard's listing.
+struct Feed<'a> {
+    index: usize,
+    shard: &'a Shard,
+    query: &'a RunQuery,
+    page: Page,
+    heads: VecDeque<RunHead>,
+    is_over: bool,
+}
+
+impl ShardedStore {
+    pub(super) async fn list(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        let after = page.cursor.as_ref().map(parse).transpose()?;
+        let mut query = query.clone();
+        if let Some(Place(created, ..)) = &after {
+            match page.order {
+                Order::OldestFirst => query.created_from = query.created_from.max(Some(*created)),
+                // Not at the end of time, where there is no bound above.
+                Order::NewestFirst => {
+                    if let Some(end) = created.unix_ms().checked_add(1).map(Timestamp::from_unix_ms) {
+                        query.created_before =
+                            Some(query.created_before.map_or(end, |before| before.min(end)));
+                    }
+                }
+            }
+        }
+        let wanted = page.len();
+        // Twice an even share, so that one page of each shard is mostly enough, and one more to know whether there are others.
+        let share = (wanted * 2).div_ceil(self.shards.len()).min(wanted) + 1;
+        let share = u32::try_from(share).unwrap_or(Page::MAX);
+        let mut feeds: Vec<Feed<'_>> = self
+            .shards
+            .iter()
+            .enumerate()
+            .map(|(index, shard)| Feed {
+                index,
+                shard,
+                query: &query,
+                page: Page::first(share).with_order(page.order),
+                heads: VecDeque::new(),
+                is_over: false,
+            })
+            .collect();
+        let mut items = Vec::new();
+        while items.len() <= wanted {
+            self.fill(&mut feeds).await?;
+            let first = |feed: &&mut Feed<'_>| feed.heads.front().map(place);
+            let waiting = feeds.iter_mut().filter(|feed| !feed.heads.is_empty());
+            let next = match page.order {
+                Order::OldestFirst => waiting.min_by_key(first),
+                Order::NewestFirst => waiting.max_by_key(first),
+            };
+            let Some((feed, head)) = next.and_then(|feed| Some((feed.index, feed.heads.pop_front()?))) else {
+                break;
+            };
+            let is_returned = after.as_ref().is_some_and(|after| match page.order {
+                Order::OldestFirst => place(&head) <= *after,
+                Order::NewestFirst => place(&head) >= *after,
+            });
+            if !is_returned && self.is_of_users(feed, &head) {
+                items.push(head);
+            }
+        }
+        let more = items.len() > wanted;
+        items.truncate(wanted);
+        let next = items.last().filter(|_| more).map(cursor_after);
+        Ok(Paged { items, next })
+    }
+
+    /// Asks every shard of which nothing is left for its next page, all at the same time.
+    async fn fill(&self, feeds: &mut [Feed<'_>]) -> Result<()> {
+        let empty = feeds.iter_mut().filter(|feed| feed.heads.is_empty() && !feed.is_over);
+        let failures: Vec<Error> =
+            together(empty.map(Feed::fill)).await.into_iter().filter_map(Result::err).collect();
+        let is_all = failures.len() == self.shards.len();
+        for error in failures {
+            // Who looks for work looks again soon, and must not leave the work of all shards for want of one.
+            let is_left_out =
+                matches!(feeds[0].query.filter, RunFilter::Orphaned | RunFilter::Due) && !is_all;
+            if !is_left_out {
+                return Err(error);
+            }
+            tracing::warn!(%error, "left a shard out of a listing of runs that need somebody");
+        }
+        Ok(())
+    }
+
+    fn is_of_users(&self, shard: usize, head: &RunHead) -> bool {
+        if is_mark(head) {
+            return false;
+        }
+        let is_found = self.map.places(&head.run).shards.contains(&shard);
+        if !is_found {
+            let shard = &self.shards[shard].name;
+            tracing::warn!(run = %head.run, shard, "left out a run that is in no place of the map; does the map lack a generation?");
+        }
+        is_found
+    }
+}
+
+impl Feed<'_> {
+    async fn fill(&mut self) -> Result<()> {
+        // A page may be empty and not be the last.
+        while self.heads.is_empty() && !self.is_over {
+            let listed = self.shard.store.runs(self.query, self.page.clone()).await;
+            let Paged { items, next } = listed.map_err(|error| {
+                self.is_over = true;
+                self.shard.named(error)
+            })?;
+            self.heads = items.into();
+            self.is_over = next.is_none();
+            self.page.cursor = next;
+        }
+        Ok(())
+    }
+}
+
+fn place(head: &RunHead) -> Place {
+    Place(head.facts.created, head.run.tenant.clone(), head.run.run.clone())
+}
+
+fn cursor_after(head: &RunHead) -> Cursor {
+    let RunKey { tenant, run } = &head.run;
+    Cursor::new(format!("{MAP}/{}/{tenant}/{run}", head.facts.created.unix_ms()))
+}
+
+fn parse(cursor: &Cursor) -> Result<Place> {
+    let parse = |text: &str| {
+        let mut parts = text.strip_prefix(MAP)?.strip_prefix('/')?.split('/');
+        let created = Timestamp::from_unix_ms(parts.next()?.parse().ok()?);
+        let place = Place(created, TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
+        parts.next().is_none().then_some(place)
+    };
+    parse(cursor.as_str()).ok_or_else(|| {
+        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
+            .with_operation("store.runs")
+    })
+}

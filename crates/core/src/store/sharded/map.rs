@@ -1,0 +1,143 @@
+//! Which shard is a run's home: rendezvous hashing over the shards of a generation.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::RunKey;
+
+/// The longest name of a shard: it stands in every error of the shard.
+const MAX_NAME: usize = 64;
+
+/// The names of the shards, and the generations: which of them new runs were spread over, the oldest generation first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShardMap {
+    pub(super) names: Vec<String>,
+    /// Indices into `names`; none is empty.
+    generations: Vec<Vec<usize>>,
+}
+
+/// The generations as they are written into each shard, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Generations(pub(super) Vec<Vec<String>>);
+
+impl ShardMap {
+    pub(super) fn new(names: Vec<String>, generations: &[Vec<String>]) -> Result<Self> {
+        for (index, name) in names.iter().enumerate() {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
+                return refuse(format!(
+                    "the name of a shard is {name:?}; use 1 to {MAX_NAME} of A-Z a-z 0-9 . _ -"
+                ));
+            }
+            if names[..index].contains(name) {
+                return refuse(format!("two shards are named `{name}`; a shard's name is its own"));
+            }
+        }
+        if generations.is_empty() {
+            return refuse("there is no generation; name the shards of at least one");
+        }
+        let mut indexed = Vec::with_capacity(generations.len());
+        for (number, generation) in generations.iter().enumerate() {
+            let mut shards = Vec::with_capacity(generation.len());
+            for name in generation {
+                let Some(index) = names.iter().position(|known| known == name) else {
+                    return refuse(format!(
+                        "generation {number} names the shard `{name}`, which has no store; give it one"
+                    ));
+                };
+                if shards.contains(&index) {
+                    return refuse(format!(
+                        "generation {number} names the shard `{name}` twice; once is enough"
+                    ));
+                }
+                shards.push(index);
+            }
+            if shards.is_empty() {
+                return refuse(format!("generation {number} has no shard; name at least one"));
+            }
+            indexed.push(shards);
+        }
+        if let Some(idle) =
+            (0..names.len()).find(|index| !indexed.iter().any(|shards| shards.contains(index)))
+        {
+            return refuse(format!("the shard `{}` is in no generation; name it in one", names[idle]));
+        }
+        Ok(Self { names, generations: indexed })
+    }
+
+    /// Returns the shards in which a run may be, in the order in which they became its home, and which of them is so now.
+    ///
+    /// A map that begins with the same generations gives a list that begins with the same shards: that is what makes two
+    /// processes of which one knows more generations agree.
+    pub(super) fn places(&self, run: &RunKey) -> Places {
+        let mut places = Places { shards: Vec::with_capacity(1), home: 0 };
+        for generation in &self.generations {
+            let home = self.home(run, generation);
+            places.home = places.shards.iter().position(|known| *known == home).unwrap_or_else(|| {
+                places.shards.push(home);
+                places.shards.len() - 1
+            });
+        }
+        places
+    }
+
+    /// The shard with the highest weight for the run: "highest random weight", or rendezvous, hashing (D. Thaler and
+    /// C. Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998).
+    /// A shard that joins takes runs from all others evenly, and no run moves between the others.
+    fn home(&self, run: &RunKey, generation: &[usize]) -> usize {
+        let weight = |index: &usize| (weight(&self.names[*index], run), &self.names[*index]);
+        // No generation is empty, as `new` checks.
+        generation.iter().copied().max_by_key(weight).unwrap_or_default()
+    }
+
+    pub(super) fn generations(&self) -> Generations {
+        let named = |shards: &Vec<usize>| shards.iter().map(|index| self.names[*index].clone()).collect();
+        Generations(self.generations.iter().map(named).collect())
+    }
+}
+
+/// Where a run may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    /// The shards, each once; at least one.
+    pub(super) shards: Vec<usize>,
+    /// Which of `shards` is the run's home by the newest generation.
+    pub(super) home: usize,
+}
+
+impl Places {
+    /// Returns the shard where the run cannot but be, if there is only one.
+    pub(super) fn only(&self) -> Option<usize> {
+        match self.shards[..] {
+            [shard] => Some(shard),
+            _ => None,
+        }
+    }
+
+    /// Returns which of the places a shard is.
+    pub(super) fn position(&self, shard: usize) -> Option<usize> {
+        self.shards.iter().position(|known| *known == shard)
+    }
+
+    /// Returns the shards in the order in which it is likely that the run is there.
+    pub(super) fn likely(&self) -> impl Iterator<Item = usize> {
+        let home = self.shards[self.home];
+        std::iter::once(home).chain(self.shards.iter().rev().copied().filter(move |shard| *shard != home))
+    }
+}
+
+fn weight(shard: &str, run: &RunKey) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    // None of the three texts holds a zero, so no two keys are hashed alike.
+    for text in [shard, run.tenant.as_str(), run.run.as_str()] {
+        hasher.update(text.as_bytes()).update(&[0]);
+    }
+    let mut first = [0; 8];
+    first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    u64::from_le_bytes(first)
+}
+
+fn refuse<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::new(ErrorKind::Invalid, message).with_operation("store.sharded"))
+}

@@ -1,0 +1,111 @@
+//! What a sharded store writes for itself: the map in each shard, and the signposts of runs that are elsewhere.
+//!
+//! Both are runs, because a store keeps nothing else; their workflows tell them from the runs of users.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::map::Generations;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Epoch, Fingerprint, HeadRef, RecordId, RunId, RunKey, Seq, WorkflowName};
+use crate::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
+use crate::store::{RunAppend, RunHead};
+
+/// The workflow of a signpost.
+pub(super) const ELSEWHERE: &str = "ferrata:elsewhere";
+
+/// The workflow of the map, and the id of its run in the default tenant.
+pub(super) const MAP: &str = "ferrata:shards";
+
+/// Tells whether a run is none of a user's.
+pub(super) fn is_mark(head: &RunHead) -> bool {
+    matches!(head.facts.workflow.as_str(), ELSEWHERE | MAP)
+}
+
+/// Tells whether a log may be a signpost: no log of a user is cancelled by its only record.
+pub(super) fn may_be_signpost(header: &RecordHeader) -> bool {
+    header.kind == RecordKind::Start && header.status == RunStatus::Cancelled
+}
+
+/// Makes the signpost that is put where `start` may no longer begin its run.
+///
+/// Its record has the id of the run's first, so that a repeated start finds its own signpost and not a stranger's.
+pub(super) fn signpost(start: &RunAppend) -> Result<RunAppend> {
+    let (Some(first), Some(facts)) = (start.records.first(), &start.facts) else {
+        let message = "only the first append of a run has signposts; give records and facts";
+        return Err(Error::new(ErrorKind::Invalid, message).with_run(&start.run));
+    };
+    let facts = RunFacts::new(WorkflowName::new(ELSEWHERE)?, "1", facts.graph, facts.input, facts.created)?;
+    let record = record(first.header.id, None, first.header.at, Bytes::from_static(b"{}"))?;
+    Ok(RunAppend { run: start.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
+}
+
+/// The key of the run that holds the map.
+pub(super) fn map_key() -> Result<RunKey> {
+    Ok(RunKey::from(RunId::new(MAP)?))
+}
+
+/// What is written into a shard: which one it is, and the generations.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Card {
+    pub(super) shard: String,
+    pub(super) generations: Generations,
+}
+
+impl Card {
+    /// Makes the append that writes it after `head`.
+    ///
+    /// The record's id is a hash of what it says and follows, so that processes that write the same map at once agree.
+    pub(super) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
+        let body = serde_json::to_vec(self).map_err(|source| {
+            Error::new(ErrorKind::Invalid, "the map of the shards cannot be written").with_source(source)
+        })?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&body);
+        if let Some(head) = head {
+            hasher.update(head.id.as_uuid().as_bytes());
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        let id = RecordId::from_uuid(uuid::Builder::from_custom_bytes(id).into_uuid());
+        let record = record(id, head, Timestamp::default(), body.into())?;
+        let facts = match head {
+            Some(_) => None,
+            None => {
+                let nothing = Fingerprint::of(b"");
+                Some(RunFacts::new(WorkflowName::new(MAP)?, "1", nothing, nothing, Timestamp::default())?)
+            }
+        };
+        Ok(RunAppend { run: map_key()?, expected: head, records: vec![record], facts })
+    }
+
+    pub(super) fn read(record: &Record) -> Result<Self> {
+        serde_json::from_slice(&record.body).map_err(|source| {
+            let message = format!("the run {MAP} holds no map of shards; was it written by something else?");
+            Error::new(ErrorKind::Corrupt, message).with_source(source)
+        })
+    }
+}
+
+/// Makes a record that nobody goes on with: of a cancelled run without owner or wake-up.
+fn record(id: RecordId, after: Option<HeadRef>, at: Timestamp, body: Bytes) -> Result<Record> {
+    let header = RecordHeader {
+        format: FORMAT,
+        seq: after.map_or(Seq::new(0), |head| head.seq.next()),
+        id,
+        prev: after.map(|head| head.id),
+        kind: if after.is_none() { RecordKind::Start } else { RecordKind::Base },
+        status: RunStatus::Cancelled,
+        node: None,
+        visit: None,
+        epoch: Epoch::default(),
+        owner: None,
+        wake_at: None,
+        at,
+        base: true,
+        body_len: 0,
+        body_crc: 0,
+    };
+    Record::seal(header, body)
+}

@@ -1,0 +1,329 @@
+//! A wrapper that spreads runs over several stores, and finds each where it was started.
+
+mod append;
+mod builder;
+mod known;
+mod list;
+mod map;
+mod mark;
+mod setup;
+mod shard;
+mod together;
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use self::builder::ShardedStoreBuilder;
+use self::known::Known;
+use self::map::{Places, ShardMap};
+use self::mark::{is_mark, map_key, may_be_signpost};
+use self::shard::Shard;
+use self::together::together;
+use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
+use super::query::{At, Page, Paged, RunHead, RunQuery};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ExecutorId, HeadRef, RunKey};
+use crate::record::{Record, RecordHeader};
+
+/// A store that spreads runs over several others, its *shards*.
+///
+/// Each run is in one shard, chosen by its key. Where new runs go may change: the shards of a *generation* are those that new
+/// runs are spread over, and the last generation counts. What was started in an earlier one stays where it is and is found
+/// there, so that adding a shard moves nothing:
+///
+/// ```
+/// use ferrata_core::store::{CheckpointStore, MemoryStore, ShardedStore};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let (a, b, c) = (MemoryStore::new(), MemoryStore::new(), MemoryStore::new());
+/// let store = ShardedStore::builder()
+///     .shard("a", a)
+///     .shard("b", b)
+///     .shard("c", c)
+///     .generation(["a", "b"])
+///     .generation(["a", "b", "c"]) // added later; the line above stays as it was
+///     .build()?;
+/// store.setup().await?;
+/// # Ok::<(), ferrata_core::Error>(()) }).unwrap();
+/// ```
+///
+/// Every process must name the shards alike and list the same generations, except that some may not know the last ones yet:
+/// [`setup`](CheckpointStore::setup) writes the generations into each shard and refuses what contradicts them. A run never
+/// has two logs, also while processes disagree about the last generation; one that lacks it is refused what it cannot find.
+/// `docs/sharding.md` says how, what it costs, and what a shard that is away harms.
+///
+/// Errors of a shard name it. What differs from a single store:
+///
+/// - a heartbeat is `Ok` when one shard has it. A shard that missed it gets it again before the next append of that executor
+///   to that shard, which is [`ErrorKind::Unavailable`] until then;
+/// - a listing fails if a shard does, but for runs that are orphaned or due: of these, those of the other shards are listed;
+/// - the run `ferrata:shards` of the default tenant is the map, and nobody else's.
+pub struct ShardedStore {
+    map: ShardMap,
+    /// In the order of the map's names.
+    shards: Vec<Shard>,
+    known: Known,
+}
+
+impl ShardedStore {
+    /// Names shards and generations.
+    pub fn builder() -> ShardedStoreBuilder {
+        ShardedStoreBuilder::default()
+    }
+
+    /// Returns the name of the shard that holds the run; `None` if there is no such run.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::head`], if the run was not found and a shard where it could be failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn shard_of(&self, run: &RunKey) -> Result<Option<&str>> {
+        let found = self.locate(run, &self.map.places(run)).await?;
+        Ok(found.map(|shard| self.shards[shard].name.as_str()))
+    }
+
+    /// Returns the shard where the run is or, if it can be in one only, would be; `None` if it is nowhere.
+    async fn shard(&self, run: &RunKey) -> Result<Option<(&Shard, By)>> {
+        if map_key().is_ok_and(|key| key == *run) {
+            return Ok(None);
+        }
+        let places = self.map.places(run);
+        let known = || Some((self.known.get(run)?, By::Memory));
+        let found = match places.only().map(|shard| (shard, By::Map)).or_else(known) {
+            Some(found) => Some(found),
+            None => self.locate(run, &places).await?.map(|shard| (shard, By::Look)),
+        };
+        Ok(found.map(|(shard, by)| (&self.shards[shard], by)))
+    }
+
+    /// Looks for a run in every place where it may be.
+    async fn locate(&self, run: &RunKey, places: &Places) -> Result<Option<usize>> {
+        let (mut failed, mut is_beyond) = (None, false);
+        for shard in places.likely() {
+            match self.shards[shard].head(run).await {
+                Ok(Some(head)) if is_mark(&head) => is_beyond |= places.shards.last() == Some(&shard),
+                Ok(None) => {}
+                Err(error) if !append::exists(&error) => failed = failed.or(Some(error)),
+                // One that cannot be read is there, too.
+                Ok(Some(_)) | Err(_) => {
+                    self.known.put(run, shard);
+                    return Ok(Some(shard));
+                }
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None if is_beyond => Err(beyond("store.head", run)),
+            None => Ok(None),
+        }
+    }
+
+    /// Tells whether a run that is not there is to be looked for: because it was only remembered.
+    fn is_stale(&self, run: &RunKey, by: By) -> bool {
+        by == By::Memory && self.known.forget(run)
+    }
+
+    /// Tells whether what was read is a signpost and so no run; an error if the run is where this process cannot look.
+    async fn is_signpost(
+        &self,
+        (shard, by): (&Shard, By),
+        run: &RunKey,
+        header: Option<&RecordHeader>,
+    ) -> Result<bool> {
+        if !header.is_some_and(may_be_signpost) {
+            return Ok(false);
+        }
+        match shard.head(run).await? {
+            Some(head) if is_mark(&head) && by == By::Map => Err(beyond("store.load", run)),
+            Some(head) if is_mark(&head) => {
+                self.known.forget(run);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+/// How it is known in which shard a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// It can be in no other.
+    Map,
+    /// It was there before.
+    Memory,
+    /// It was just found there.
+    Look,
+}
+
+impl fmt::Debug for ShardedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardedStore")
+            .field("generations", &self.map.generations().0)
+            .field("shards", &self.shards)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for ShardedStore {
+    /// What all shards can do.
+    fn capabilities(&self) -> Capabilities {
+        let all =
+            |can: fn(&Capabilities) -> bool| self.shards.iter().all(|shard| can(&shard.store.capabilities()));
+        Capabilities::new("sharded")
+            .with_durable(all(|can| can.durable))
+            .with_shared(all(|can| can.shared))
+            .with_notices(all(|can| can.notices))
+    }
+
+    /// Sets up every shard, and writes into each which one it is and the generations.
+    ///
+    /// Besides the errors of the contract: [`ErrorKind::Invalid`] if a store was set up as another shard, or with generations
+    /// of which neither are a beginning of the others.
+    async fn setup(&self) -> Result<()> {
+        self.prepare().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.append_all(batch).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        while let Some((shard, by)) = self.shard(run).await? {
+            let loaded = shard.store.load(run, at).await.map_err(|error| shard.named(error))?;
+            let only =
+                loaded.as_deref().filter(|records| records.len() == 1).and_then(|records| records.first());
+            if self.is_signpost((shard, by), run, only.map(|record| &record.header)).await? {
+                continue;
+            }
+            if loaded.is_some() || !self.is_stale(run, by) {
+                return Ok(loaded);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        while let Some((shard, by)) = self.shard(run).await? {
+            match shard.store.history(run, page.clone()).await {
+                Ok(listed) => {
+                    let only = listed.items.first().filter(|_| listed.items.len() == 1);
+                    if !self.is_signpost((shard, by), run, only).await? {
+                        return Ok(listed);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
+                Err(error) => return Err(shard.named(error)),
+            }
+        }
+        Err(no_run("store.history", run))
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        while let Some((shard, by)) = self.shard(run).await? {
+            match shard.head(run).await? {
+                Some(head) if is_mark(&head) && by == By::Map => return Err(beyond("store.head", run)),
+                Some(head) if is_mark(&head) => _ = self.known.forget(run),
+                None if self.is_stale(run, by) => {}
+                found => return Ok(found),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.list(query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        while let Some((shard, by)) = self.shard(run).await? {
+            match shard.store.prune(run, cut.clone()).await {
+                Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
+                result => return result.map_err(|error| shard.named(error)),
+            }
+        }
+        Err(no_run("store.prune", run))
+    }
+
+    /// Removes the run, and then the signposts to it.
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        if map_key().is_ok_and(|key| key == *run) {
+            return Ok(Purged::default());
+        }
+        let places = self.map.places(run);
+        // Signposts go last and the oldest at the very end: as long as there is a run, nobody may start it elsewhere.
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        let (mut is_found, mut is_beyond) = (false, false);
+        for index in places.shards.iter().rev() {
+            let shard = &self.shards[*index];
+            match shard.head(run).await {
+                Ok(Some(head)) if is_mark(&head) => {
+                    is_beyond |= places.shards.last() == Some(index);
+                    last.push(shard);
+                }
+                Err(error) if !append::exists(&error) => return Err(error),
+                found => {
+                    is_found |= !matches!(found, Ok(None));
+                    // Also where there is no run: a purge that was cut off may have left something.
+                    first.push(shard);
+                }
+            }
+        }
+        if is_beyond && !is_found {
+            return Err(beyond("store.purge", run));
+        }
+        self.known.forget(run);
+        let mut purged = Purged::default();
+        for shard in first {
+            let one = shard.store.purge(run).await.map_err(|error| shard.named(error))?;
+            purged.records += one.records;
+            purged.bytes += one.bytes;
+        }
+        for shard in last {
+            shard.store.purge(run).await.map_err(|error| shard.named(error))?;
+        }
+        Ok(purged)
+    }
+
+    /// Sends the heartbeat to all shards, and is `Ok` when one of them has it.
+    ///
+    /// A shard that missed it takes this executor for dead in time, and others may claim its runs there, and only there. This
+    /// store sends it again before anything of the executor is appended to that shard. A `ttl` of zero is for all of them.
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let results = together(self.shards.iter().map(|shard| shard.heartbeat(executor, ttl))).await;
+        let enough = if ttl.is_zero() { self.shards.len() } else { 1 };
+        let count = results.iter().filter(|result| result.is_ok()).count();
+        for error in results.into_iter().filter_map(Result::err) {
+            if count < enough {
+                return Err(error);
+            }
+            tracing::warn!(%executor, %error, "a shard missed a heartbeat; others may take over the runs of this process there");
+        }
+        Ok(())
+    }
+
+    /// The notices of all shards, if all send some.
+    fn subscribe(&self) -> Option<Notices> {
+        let all: Option<Vec<Notices>> = self.shards.iter().map(|shard| shard.store.subscribe()).collect();
+        all.map(Notices::merged)
+    }
+}
+
+/// The refusal of a process that does not know the generation in which a run was started.
+fn beyond(operation: &'static str, run: &RunKey) -> Error {
+    let message =
+        "the run is in a shard of a later generation than this process knows; give it the newest generations";
+    Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)
+}
+
+fn no_run(operation: &'static str, run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started")
+        .with_operation(operation)
+        .with_run(run)
+}

@@ -1,0 +1,79 @@
+//! Preparing the shards, and holding the map against what others wrote into them.
+
+use super::ShardedStore;
+use super::map::Generations;
+use super::mark::{Card, map_key};
+use super::shard::Shard;
+use super::together::together;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::At;
+
+/// How often the map is read again because another process wrote it meanwhile: each may write what this one lacks.
+const TURNS: u8 = 10;
+
+const OPERATION: &str = "store.setup";
+
+impl ShardedStore {
+    pub(super) async fn prepare(&self) -> Result<()> {
+        let generations = self.map.generations();
+        let prepared = together(self.shards.iter().map(async |shard| {
+            shard.store.setup().await.map_err(|error| shard.named(error))?;
+            write_card(shard, &generations).await
+        }));
+        prepared.await.into_iter().collect()
+    }
+}
+
+/// Writes the map into a shard, or finds there one that agrees with it.
+async fn write_card(shard: &Shard, generations: &Generations) -> Result<()> {
+    let (run, card) = (map_key()?, Card { shard: shard.name.clone(), generations: generations.clone() });
+    for _ in 0..TURNS {
+        let loaded = shard.store.load(&run, At::Latest).await.map_err(|error| shard.named(error))?;
+        let last = loaded.as_ref().and_then(|records| records.last());
+        if let Some(record) = last {
+            let written = Card::read(record).map_err(|error| shard.named(error.with_run(&run)))?;
+            if agree(shard, &card, &written)? {
+                return Ok(());
+            }
+        }
+        let append = card.append(last.map(|record| record.header.head()))?;
+        match shard.append(vec![append]).await.pop() {
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(error)) if error.kind() == ErrorKind::Conflict => {}
+            Some(Err(error)) => return Err(error),
+            None => break,
+        }
+    }
+    let busy =
+        Error::new(ErrorKind::Unavailable, "others write their maps of the shards all the time; try again");
+    Err(shard.named(busy.with_operation(OPERATION)))
+}
+
+/// Tells whether nothing need be written: the shard knows these generations. An error if one of the maps must be wrong.
+fn agree(shard: &Shard, ours: &Card, written: &Card) -> Result<bool> {
+    let refuse =
+        |message: String| Err(shard.named(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION)));
+    if ours.shard != written.shard {
+        return refuse(format!(
+            "its store was set up as the shard `{}`; were the addresses of two shards exchanged?",
+            written.shard
+        ));
+    }
+    let (Generations(ours), Generations(theirs)) = (&ours.generations, &written.generations);
+    if let Some(number) = (0..ours.len().min(theirs.len())).find(|n| ours[*n] != theirs[*n]) {
+        return refuse(format!(
+            "generation {number} is {:?} here, and {:?} by what is stored there; add generations at the end and never change \
+             one",
+            ours[number], theirs[number]
+        ));
+    }
+    if ours.len() < theirs.len() {
+        tracing::warn!(
+            shard = shard.name,
+            known = ours.len(),
+            stored = theirs.len(),
+            "other processes know more generations of shards than this one"
+        );
+    }
+    Ok(ours.len() <= theirs.len())
+}

@@ -1,0 +1,106 @@
+//! One of the stores: its name in every error, and the heartbeats that it missed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{ExecutorId, HeadRef, RunKey};
+use crate::store::{CheckpointStore, RunAppend, RunHead};
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) name: String,
+    pub(super) store: Arc<dyn CheckpointStore>,
+    /// The executors whose last heartbeat did not reach this shard, and for how long it was to count.
+    missed: Mutex<HashMap<ExecutorId, Duration>>,
+}
+
+impl Shard {
+    pub(super) fn new(name: String, store: Arc<dyn CheckpointStore>) -> Self {
+        Self { name, store, missed: Mutex::default() }
+    }
+
+    /// Names this shard in an error of its store.
+    pub(super) fn named(&self, error: Error) -> Error {
+        error.with_place(format_args!("shard `{}`", self.name))
+    }
+
+    pub(super) async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.store.head(run).await.map_err(|error| self.named(error))
+    }
+
+    /// Appends, after the heartbeats that the owners in the batch owe this shard: whoever may count as dead here must not go on.
+    pub(super) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let lost = self.catch_up(&batch).await;
+        let mut results: Vec<Option<Result<HeadRef>>> = Vec::with_capacity(batch.len());
+        let mut passed = Vec::with_capacity(batch.len());
+        for append in batch {
+            match owner(&append).and_then(|owner| lost.get(&owner)) {
+                Some(error) => {
+                    let message = format!(
+                        "shard `{}`: nothing is appended while the heartbeat of the run's owner does not get there",
+                        self.name
+                    );
+                    let error = Error::new(ErrorKind::Unavailable, message).with_source(error.clone());
+                    results.push(Some(Err(error.with_operation("store.append").with_run(&append.run))));
+                }
+                None => {
+                    results.push(None);
+                    passed.push(append);
+                }
+            }
+        }
+        let done = if passed.is_empty() { Vec::new() } else { self.store.append(passed).await };
+        let mut done = done.into_iter().map(|result| result.map_err(|error| self.named(error)));
+        let missing = || {
+            self.named(Error::new(
+                ErrorKind::Indeterminate,
+                "the store gave too few results; append the same again",
+            ))
+        };
+        results
+            .into_iter()
+            .map(|held| held.unwrap_or_else(|| done.next().unwrap_or_else(|| Err(missing()))))
+            .collect()
+    }
+
+    pub(super) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let result = self.store.heartbeat(executor, ttl).await;
+        match &result {
+            Err(_) if !ttl.is_zero() => self.missed().insert(*executor, ttl),
+            // One that has ended has nothing more to append.
+            _ => self.missed().remove(executor),
+        };
+        result.map_err(|error| self.named(error))
+    }
+
+    /// Sends the heartbeats that were missed of those who append, and returns whose failed again.
+    async fn catch_up(&self, batch: &[RunAppend]) -> HashMap<ExecutorId, Error> {
+        let owed: Vec<(ExecutorId, Duration)> = {
+            let missed = self.missed();
+            if missed.is_empty() {
+                return HashMap::new();
+            }
+            let owners: HashSet<ExecutorId> = batch.iter().filter_map(owner).collect();
+            owners.into_iter().filter_map(|owner| Some((owner, *missed.get(&owner)?))).collect()
+        };
+        let mut lost = HashMap::new();
+        for (executor, ttl) in owed {
+            if let Err(error) = self.heartbeat(&executor, ttl).await {
+                lost.insert(executor, error);
+            }
+        }
+        lost
+    }
+
+    fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
+        // Held for a look-up, never across an await.
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who owns the run after the append.
+fn owner(append: &RunAppend) -> Option<ExecutorId> {
+    append.records.last().and_then(|record| record.header.owner)
+}

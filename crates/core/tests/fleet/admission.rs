@@ -1,0 +1,261 @@
+//! Runs that are started beyond what a process may do at once are recorded, wait their turn, and are lost by nobody.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::{Caps, Outcome, RunHandle};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, Page, RunFilter, RunQuery};
+use ferrata_core::{ErrorKind, RunId, RunKey, TenantId};
+
+use super::world::{self, Gate, World, key};
+
+async fn start(
+    runtime: &ferrata_core::runtime::Runtime,
+    graph: &Graph<Context>,
+    id: &str,
+) -> RunHandle<Context> {
+    runtime.start(graph, Context::new()).id(id).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_start_beyond_the_cap_is_recorded_waits_and_goes_on_when_there_is_room() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let first = start(&runtime, &graph, "first").await;
+    let second = start(&runtime, &graph, "second").await;
+    assert_eq!((first.is_queued(), second.is_queued(), second.is_driven_here()), (false, true, false));
+    // In the store before it was acknowledged, and told from what was begun and lost.
+    let (begun, queued) = (world_head(&world, &key("first")).await, world_head(&world, &key("second")).await);
+    assert_eq!((begun.is_queued(), queued.is_queued()), (false, true));
+    assert_eq!((queued.kind, queued.status, queued.owner), (RecordKind::Start, RunStatus::InProgress, None));
+    // The same start is the same run, and does not stand in line twice.
+    let again = start(&runtime, &graph, "second").await;
+    gate.until_began(1).await;
+    world.pass_for(Duration::from_secs(60)).await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1);
+
+    line.take_calls();
+    gate.word.notify_one();
+    first.completed().await.unwrap();
+    // By the bell: no time passes, and nothing is listed.
+    gate.until_began(2).await;
+    assert_eq!(line.take_calls().get("runs"), None);
+    assert!(second.is_driven_here() && !second.is_queued());
+    assert_eq!(world_head(&world, &key("second")).await.epoch.get(), 1);
+    gate.word.notify_one();
+    assert!(matches!(second.wait().await.unwrap(), Outcome::Completed(_)));
+    world.pass(again.completed()).await.unwrap();
+}
+
+async fn world_head(world: &World, run: &RunKey) -> ferrata_core::store::RunHead {
+    world.store.head(run).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn tenants_take_turns_and_the_oldest_of_each_is_first() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let order: Arc<Mutex<Vec<String>>> = Arc::default();
+    let noted = Arc::clone(&order);
+    let graph = Graph::<Context>::builder("g")
+        .node("note", move |cx: NodeContext, _s: Draft<Context>| {
+            let noted = Arc::clone(&noted);
+            async move {
+                noted.lock().unwrap().push(cx.run().run.to_string());
+                tokio::task::yield_now().await;
+                Ok(())
+            }
+        })
+        .entry("note")
+        .build()
+        .unwrap();
+    let gate = Gate::default();
+    let busy = start(&runtime, &gate.graph("busy", Effect::Write), "busy").await;
+    let mut runs = Vec::new();
+    // A tenant with many does not hold up one with few.
+    for (tenant, id) in
+        [("a", "a1"), ("a", "a2"), ("a", "a3"), ("a", "a4"), ("b", "b1"), ("c", "c1"), ("c", "c2")]
+    {
+        world.clock.advance(Duration::from_millis(1));
+        runs.push(runtime.start(&graph, Context::new()).id(id).tenant(tenant).await.unwrap());
+    }
+    gate.word.notify_one();
+    world.pass(busy.completed()).await.unwrap();
+    for run in runs {
+        world.pass(run.completed()).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), ["a1", "b1", "c1", "a2", "c2", "a3", "a4"]);
+}
+
+#[tokio::test]
+async fn a_cap_per_workflow_and_per_label_holds_back_only_its_own() {
+    let world = World::new();
+    let caps = Caps::new().with_runs_of("slow", 1).with_runs_per_label("customer", 2);
+    let (_, runtime) = world.process(|b| b.caps(caps)).await;
+    let gate = Gate::default();
+    let (slow, other) = (gate.graph("slow", Effect::Write), gate.graph("other", Effect::Write));
+    let mut queued = Vec::new();
+    for (number, (graph, customer)) in
+        [(&slow, "x"), (&slow, "y"), (&other, "x"), (&other, "x"), (&other, "y")].into_iter().enumerate()
+    {
+        let run = runtime.start(graph, Context::new()).id(format!("r{number}")).label("customer", customer);
+        queued.push(run.await.unwrap());
+    }
+    let waits: Vec<_> = queued.iter().map(RunHandle::is_queued).collect();
+    assert_eq!(waits, [false, true, false, true, false]);
+    for _ in 0..5 {
+        gate.word.notify_one();
+        tokio::task::yield_now().await;
+        world.pass_for(Duration::from_millis(200)).await;
+    }
+    for run in queued {
+        world.pass(run.completed()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_room_takes_what_waits_elsewhere() {
+    let world = World::new();
+    let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, other) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    full.serve(&graph).unwrap();
+    let first = start(&full, &graph, "first").await;
+    let second = start(&full, &graph, "second").await;
+    other.serve(&graph).unwrap();
+    world.pass(gate.until_began(2)).await;
+    assert_eq!(world_head(&world, &key("second")).await.owner, Some(other.executor()));
+    gate.word.notify_one();
+    gate.word.notify_one();
+    gate.word.notify_waiters();
+    world.pass(first.completed()).await.unwrap();
+    gate.word.notify_one();
+    world.pass(second.completed()).await.unwrap();
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "each ran once");
+}
+
+/// A process with runs in line dies: the line is in the store, and its order is found again.
+#[tokio::test]
+async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
+    let world = World::new();
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let (line, dead) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    for id in ["r0", "r1", "r2", "r3"] {
+        world.clock.advance(Duration::from_millis(5));
+        start(&dead, &graph, id).await;
+    }
+    gate.until_began(1).await;
+    line.set_down(true);
+    line.set_heart(super::world::Heart::Fails);
+    world.pass_for(Duration::from_secs(30)).await;
+    let mut waiting = RunQuery::default();
+    waiting.filter = RunFilter::Orphaned;
+    assert_eq!(world.store.runs(&waiting, Page::first(10)).await.unwrap().items.len(), 4);
+    let (_, next) = world.process(|b| b.caps(Caps::new().with_runs(2))).await;
+    next.serve(&graph).unwrap();
+    world.pass(gate.until_began(3)).await;
+    world.pass_for(Duration::from_secs(10)).await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 3, "two at once, beside the one that died");
+    for id in ["r0", "r1"] {
+        assert_eq!(world_head(&world, &key(id)).await.owner, Some(next.executor()), "{id} is older");
+    }
+    for (ended, id) in ["r0", "r1", "r2", "r3"].into_iter().enumerate() {
+        gate.word.notify_one();
+        world
+            .pass(async {
+                while gate.ended.load(Ordering::SeqCst) <= u32::try_from(ended).unwrap() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
+        let watching = start(&next, &graph, id).await;
+        drop(watching);
+    }
+    for id in ["r0", "r1", "r2", "r3"] {
+        let run = start(&next, &graph, id).await;
+        world.pass(run.completed()).await.unwrap();
+    }
+    assert_eq!(gate.began.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test]
+async fn a_run_at_rest_has_no_room_and_one_that_is_resumed_by_hand_is_not_held_back() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let asks = Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    let rests = start(&runtime, &asks, "rests").await;
+    assert!(matches!(rests.wait().await.unwrap(), Outcome::Interrupted(_)));
+    let gate = Gate::default();
+    let busy = start(&runtime, &gate.graph("g", Effect::Write), "busy").await;
+    assert!(!busy.is_queued());
+    runtime.respond(rests.run(), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    let resumed = runtime.resume(&asks, "rests").await.unwrap();
+    assert!(resumed.is_driven_here());
+    assert!(matches!(resumed.wait().await.unwrap(), Outcome::Completed(_)));
+    gate.word.notify_one();
+    busy.completed().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let busy = start(&runtime, &graph, "busy").await;
+    let cancelled = start(&runtime, &graph, "cancelled").await;
+    runtime.cancel(cancelled.run(), "not needed").await.unwrap();
+    let silent = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
+    let unrecorded = world::spawn({
+        let (runtime, graph) = (runtime.clone(), graph.clone());
+        async move { runtime.start(&graph, Context::new()).id("unrecorded").checkpoints(silent).await }
+    });
+    world.pass_for(Duration::from_secs(1)).await;
+    assert!(!unrecorded.is_finished(), "its start is not acknowledged before it has room");
+    gate.word.notify_one();
+    busy.completed().await.unwrap();
+    let unrecorded = world.pass(unrecorded).await.unwrap().unwrap();
+    assert!(matches!(world.pass(cancelled.wait()).await.unwrap(), Outcome::Cancelled { .. }));
+    gate.until_began(2).await;
+    gate.word.notify_one();
+    assert!(matches!(unrecorded.wait().await.unwrap(), Outcome::Completed(_)));
+}
+
+#[tokio::test]
+async fn a_tenant_is_part_of_the_key() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs_per_tenant(1))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let of = |tenant: &str| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new("same").unwrap());
+    let mut runs = Vec::new();
+    for tenant in ["a", "b"] {
+        let run = runtime.start(&graph, Context::new()).id("same").tenant(tenant).await.unwrap();
+        assert!(!run.is_queued(), "{tenant}");
+        runs.push(run);
+    }
+    let waits = runtime.start(&graph, Context::new()).id("other").tenant("a").await.unwrap();
+    assert!(waits.is_queued());
+    runtime.shutdown(Duration::ZERO).await.unwrap();
+    assert!(matches!(waits.wait().await.unwrap(), Outcome::Released));
+    assert!(world_head(&world, waits.run()).await.is_queued(), "others find it as it was");
+    assert_eq!(world_head(&world, &of("b")).await.owner, None);
+    let refused = runtime.start(&graph, Context::new()).id("late").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+}

@@ -1,0 +1,207 @@
+//! How a process ends: it is drained, shut down, or dies; and what those who watch its runs hear.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Caps, Outcome};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Clock, ErrorKind};
+
+use super::world::{self, Gate, Heart, World, key};
+
+fn nap(time: Duration) -> Graph<Context> {
+    Graph::<Context>::builder("nap")
+        .node("nap", move |cx: NodeContext, _s: Draft<Context>| async move {
+            cx.sleep(time).await?;
+            Ok(())
+        })
+        .entry("nap")
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
+    let world = World::new();
+    let (_, old) = world.process(|b| b.caps(Caps::new().with_runs(3))).await;
+    let gate = Gate::default();
+    let (graph, nap) = (gate.graph("g", Effect::Write), nap(Duration::from_secs(30)));
+    let asks = Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    let asking = old.start(&asks, Context::new()).id("asks").await.unwrap();
+    asking.wait().await.unwrap();
+    let (work, more) = (
+        old.start(&graph, Context::new()).id("work").await.unwrap(),
+        old.start(&graph, Context::new()).id("more").await.unwrap(),
+    );
+    // Its time is near, so it stays in memory.
+    let sleeper = old.start(&nap, Context::new()).id("sleeper").await.unwrap();
+    let queued = old.start(&graph, Context::new()).id("queued").await.unwrap();
+    assert!(queued.is_queued());
+    gate.until_began(2).await;
+
+    let draining = world::spawn({
+        let old = old.clone();
+        async move { old.drain().await }
+    });
+    assert!(matches!(world.pass(sleeper.wait()).await.unwrap(), Outcome::Sleeping { .. }));
+    world.pass_for(Duration::from_secs(5)).await;
+    assert!(!draining.is_finished(), "nodes have the time that they need");
+    assert_eq!(old.start(&graph, Context::new()).id("new").await.unwrap_err().kind(), ErrorKind::Closed);
+    gate.word.notify_one();
+    gate.word.notify_waiters();
+    world.pass_for(Duration::from_millis(50)).await;
+    gate.word.notify_one();
+    world.pass(draining).await.unwrap().unwrap();
+    for run in [&work, &more] {
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+    }
+    for id in ["sleeper", "queued", "asks"] {
+        assert_eq!(world.store.head(&key(id)).await.unwrap().unwrap().owner, None, "{id}");
+    }
+    let (_, new) = world.process(|b| b).await;
+    new.serve(&graph).unwrap();
+    new.serve(&nap).unwrap();
+    gate.word.notify_one();
+    for id in ["queued", "sleeper"] {
+        let graph = if id == "queued" { &graph } else { &nap };
+        let run = new.start(graph, Context::new()).id(id).await.unwrap();
+        world.pass(run.completed()).await.unwrap();
+    }
+    assert_eq!(gate.began.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_drain_that_takes_too_long_is_cut_short_by_a_shutdown() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let run = runtime.start(&gate.graph("g", Effect::Write), Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    let draining = world::spawn({
+        let runtime = runtime.clone();
+        async move { runtime.drain().await }
+    });
+    world.pass_for(Duration::from_secs(1)).await;
+    world.pass(runtime.shutdown(Duration::from_secs(3))).await.unwrap();
+    world.pass(draining).await.unwrap().unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Released));
+    assert_eq!(gate.dropped.load(Ordering::SeqCst), 1);
+}
+
+/// The grace of the cancellation was waited out, however long it was, although the process was to end at once.
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_the_grace_of_a_cancellation() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b.cancel_grace(Duration::from_secs(600))).await;
+    let gate = Gate::default();
+    let run = runtime.start(&gate.graph("g", Effect::Write), Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    runtime.cancel(run.run(), "enough").await.unwrap();
+    world.pass_for(Duration::from_secs(1)).await;
+    let begun = world.clock.monotonic();
+    world.pass(runtime.shutdown(Duration::from_secs(2))).await.unwrap();
+    assert!(world.clock.monotonic() - begun < Duration::from_secs(4));
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Cancelled { .. }));
+}
+
+#[tokio::test]
+async fn whoever_watches_a_run_that_nobody_serves_is_told() {
+    let world = World::new();
+    let (line, owner) = world.process(|b| b).await;
+    let (_, other) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let run = owner.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    let watching = other.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(!watching.is_driven_here());
+    // As long as its owner lives, it is waited for.
+    tokio::select! {
+        biased;
+        ended = watching.wait() => panic!("{ended:?}"),
+        () = world.pass_for(Duration::from_secs(120)) => {}
+    }
+    line.set_heart(Heart::Fails);
+    line.set_down(true);
+    let begun = world.clock.monotonic();
+    let error = world.pass(watching.completed()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    assert!(error.to_string().contains("nobody goes on with the run"), "{error}");
+    let took = world.clock.monotonic() - begun;
+    assert!(took > Duration::from_secs(15) && took < Duration::from_secs(45), "{took:?}");
+    drop(run);
+    gate.word.notify_one();
+    let resumed = other.resume(&graph, "r").await.unwrap();
+    world.pass(resumed.completed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
+    let world = World::new();
+    let (line, owner) = world.process(|b| b).await;
+    let (_, watcher) = world.process(|b| b).await;
+    let count = Arc::new(AtomicU32::new(0));
+    let gate = Gate::default();
+    let graph = gate.graph("lonely", Effect::Write);
+    let other = gate.graph("other", Effect::Write);
+    watcher.serve(&other).unwrap();
+    owner.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    line.set_heart(Heart::Fails);
+    line.set_down(true);
+    world.pass_for(Duration::from_secs(20)).await;
+    assert!(watcher.stalled().is_empty(), "another process may be about to take it");
+    world.pass_for(Duration::from_secs(20)).await;
+    let stalled = watcher.stalled();
+    assert_eq!(stalled.len(), 1);
+    assert_eq!(
+        (&stalled[0].run, stalled[0].error.kind(), stalled[0].tries),
+        (&key("r"), ErrorKind::Unsupported, 0)
+    );
+    assert!(stalled[0].error.to_string().contains("`lonely` is not served here"), "{}", stalled[0].error);
+    gate.word.notify_one();
+    let (_, server) = world.process(|b| b).await;
+    server.serve(&graph).unwrap();
+    let done = async {
+        while server.head(&key("r")).await.unwrap().unwrap().status != RunStatus::Completed {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(done).await;
+    world.pass_for(Duration::from_secs(5)).await;
+    assert!(watcher.stalled().is_empty(), "it needs nobody any more");
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+/// A driver whose store failed for too long stopped, and its run was its own for as long as the process lived: nobody took it up.
+#[tokio::test]
+async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b.store_retries(2, Duration::from_millis(10))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    runtime.serve(&graph).unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    line.set_down(true);
+    gate.word.notify_one();
+    assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    world.pass_for(Duration::from_secs(300)).await;
+    line.set_down(false);
+    gate.word.notify_one();
+    let again = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    world.pass(again.completed()).await.unwrap();
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2);
+}

@@ -1,0 +1,192 @@
+//! A process that cannot say that it is alive stops its runs before others take them, and goes on when it can.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ferrata_core::graph::Effect;
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::Context;
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Clock, ErrorKind};
+
+use super::world::{Gate, Heart, World, key};
+
+/// The life of a heartbeat unless set otherwise.
+const TTL: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn runs_stop_before_others_may_take_them_and_go_on_once_the_heart_beats() {
+    for heart in [Heart::Fails, Heart::IsNotHeard, Heart::Hangs] {
+        let world = World::new();
+        let (line, runtime) = world.process(|b| b).await;
+        let gate = Gate::default();
+        let graph = gate.graph("g", Effect::Write);
+        runtime.serve(&graph).unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        gate.until_began(1).await;
+        let begun = world.clock.monotonic();
+        line.set_heart(heart);
+        let error = world.pass(run.wait()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{heart:?}: {error}");
+        assert!(error.to_string().contains("could not say that it is alive"), "{heart:?}: {error}");
+        let took = world.clock.monotonic() - begun;
+        // The last heartbeat that succeeded was sent at `begun` or before.
+        assert!(took <= TTL * 3 / 4 && took > TTL / 3, "{heart:?}: stopped after {took:?}");
+        world
+            .pass(async {
+                while gate.dropped.load(Ordering::SeqCst) == 0 {
+                    tokio::task::yield_now().await
+                }
+            })
+            .await;
+
+        // Nothing is taken while they are lost, and nothing is written to what was there.
+        let head = world.store.head(&key("r")).await.unwrap().unwrap();
+        let refused = runtime.start(&graph, Context::new()).id("new").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{heart:?}: {refused}");
+        world.pass_for(TTL * 3).await;
+        assert_eq!(world.store.head(&key("r")).await.unwrap().unwrap().id, head.id, "{heart:?}");
+        assert!(world.store.head(&key("new")).await.unwrap().is_none(), "{heart:?}");
+
+        line.set_heart(Heart::Beats);
+        world.pass(gate.until_began(2)).await;
+        gate.word.notify_one();
+        world.pass(run.completed()).await.unwrap();
+        let head = world.store.head(&key("r")).await.unwrap().unwrap();
+        assert_eq!((head.status, head.epoch.get()), (RunStatus::Completed, 2), "{heart:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
+    let world = World::new();
+    let (line, starter) = world.process(|b| b).await;
+    let (_, server) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    server.serve(&graph).unwrap();
+    let run = starter.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    // The store counts the heartbeats, so that the run never is an orphan; only their sender is in doubt.
+    line.set_heart(Heart::IsNotHeard);
+    assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
+    world.pass_for(TTL).await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "its owner counts as alive");
+    line.set_heart(Heart::Beats);
+    world.pass(gate.until_began(2)).await;
+    let head = server.head(&key("r")).await.unwrap().unwrap();
+    assert_eq!((head.owner, head.epoch.get()), (Some(server.executor()), 2));
+    gate.word.notify_one();
+    world.pass(run.completed()).await.unwrap();
+}
+
+/// A process is stopped for a minute between the record of its intent and the act, as by `SIGSTOP`. Whoever takes the run
+/// over meanwhile asks what became of it; the act must not follow then.
+#[tokio::test]
+async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
+    for taken in [true, false] {
+        let world = World::new();
+        let (line, zombie) = world.process(|b| b).await;
+        let (_, other) = world.process(|b| b).await;
+        let gate = Gate::default();
+        gate.word.notify_one();
+        let graph = gate.graph("g", Effect::External);
+        let (clock, graph_then, other_then) = (Arc::clone(&world.clock), graph.clone(), other.clone());
+        line.after(RecordKind::Intent, async move {
+            clock.advance(Duration::from_secs(60));
+            if taken {
+                let run = other_then.resume(&graph_then, "r").await.unwrap();
+                let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!() };
+                assert_eq!(questions.len(), 1);
+            }
+        });
+        let run = zombie.start(&graph, Context::new()).id("r").await.unwrap();
+        let outcome = world.pass(run.wait()).await;
+        let began = gate.began.load(Ordering::SeqCst);
+        let head = world.store.head(&key("r")).await.unwrap().unwrap();
+        if taken {
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Fenced);
+            assert_eq!(
+                (began, head.status),
+                (0, RunStatus::Interrupted),
+                "it acted, though the run is asked about"
+            );
+        } else {
+            assert!(matches!(outcome.unwrap(), Outcome::Completed(_)));
+            assert_eq!((began, head.epoch.get()), (1, 1), "nobody took the run, so it is still its owner's");
+        }
+    }
+}
+
+/// A node keeps the thread busy for longer than a heartbeat lives, and the store does not answer afterwards: what the node
+/// returned is not sent on the strength of a heartbeat of long ago.
+#[tokio::test]
+async fn what_a_starved_process_comes_to_is_not_written_before_its_heart_beats() {
+    for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
+        let world = World::new();
+        let (line, runtime) = world.process(|b| b).await;
+        let gate = Gate::default();
+        let graph = gate.graph("g", Effect::Pure);
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        gate.until_began(1).await;
+        line.set_heart(heart);
+        let before = line.appends.load(Ordering::SeqCst);
+        // Both at once: the node ends, and so much time has passed.
+        world.clock.advance(TTL * 2);
+        gate.word.notify_one();
+        let outcome = world.pass(run.wait()).await;
+        let sent = line.appends.load(Ordering::SeqCst) - before;
+        if heart == Heart::Beats {
+            assert!(matches!(outcome.unwrap(), Outcome::Completed(_)));
+            let head = world.store.head(&key("r")).await.unwrap().unwrap();
+            assert_eq!((sent > 0, head.epoch.get()), (true, 1));
+        } else {
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Fenced, "{heart:?}");
+            assert_eq!(sent, 0, "{heart:?}: a record was sent in doubt");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_started_again_is_another_executor() {
+    let world = World::new();
+    let (line, first) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    // The same program under the same name: everything is set alike.
+    let (_, second) = world.process(|b| b).await;
+    assert_ne!(first.executor(), second.executor());
+    second.serve(&graph).unwrap();
+    world.pass_for(TTL * 2).await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "the first is alive, so its run is its own");
+    line.set_heart(Heart::Fails);
+    line.set_down(true);
+    assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
+    world.pass(gate.until_began(2)).await;
+    assert_eq!(second.head(&key("r")).await.unwrap().unwrap().owner, Some(second.executor()));
+    gate.word.notify_one();
+    let watching = second.start(&graph, Context::new()).id("r").await.unwrap();
+    world.pass(watching.completed()).await.unwrap();
+}
+
+/// A test's clock jumps, and a laptop is closed: without anybody else, that is no reason to stop anything.
+#[tokio::test]
+async fn a_day_in_one_step_stops_nothing() {
+    let world = World::new();
+    let (_, runtime) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_secs(86_400));
+        tokio::task::yield_now().await;
+    }
+    gate.word.notify_one();
+    world.pass(run.completed()).await.unwrap();
+    assert_eq!(runtime.head(&key("r")).await.unwrap().unwrap().epoch.get(), 1);
+}

@@ -1,0 +1,48 @@
+//! What a fleet costs its store while there is nothing to do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::Graph;
+use ferrata_core::state::Context;
+
+use super::world::World;
+
+/// Ten processes and many runs at rest: 2,000 unless `FERRATA_IDLE_RUNS` says otherwise. The calls are counted and not timed, so their
+/// number is that of a hundred thousand, as long as no listing goes through them page by page: these are four pages.
+#[tokio::test]
+async fn an_idle_fleet_leaves_its_store_alone() {
+    let runs: u32 = std::env::var("FERRATA_IDLE_RUNS").map_or(2_000, |runs| runs.parse().unwrap());
+    const SECONDS: u32 = 60;
+    let world = World::new();
+    let graph = Graph::<Context>::builder("g")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    let mut fleet = Vec::new();
+    for _ in 0..10 {
+        fleet.push(world.process(|b| b).await);
+    }
+    for number in 0..runs {
+        let (_, runtime) = &fleet[number as usize % fleet.len()];
+        let run = runtime.start(&graph, Context::new()).id(format!("r{number}")).await.unwrap();
+        run.wait().await.unwrap();
+    }
+    for (_, runtime) in &fleet {
+        runtime.serve(&graph).unwrap();
+    }
+    world.pass_for(Duration::from_secs(10)).await;
+    fleet.iter().for_each(|(line, _)| drop(line.take_calls()));
+    world.pass_for(Duration::from_secs(u64::from(SECONDS))).await;
+    let mut calls = BTreeMap::new();
+    for (line, _) in &fleet {
+        line.take_calls().into_iter().for_each(|(name, count)| *calls.entry(name).or_insert(0) += count);
+    }
+    let per_second = calls.values().sum::<u64>() as f64 / f64::from(SECONDS);
+    println!("{per_second:.1} calls a second: {calls:?} in {SECONDS} s");
+    assert!(per_second < 20.0, "{per_second:.1} calls a second: {calls:?} in {SECONDS} s");
+    // It does look, and its hearts beat.
+    assert!(calls["runs"] > u64::from(SECONDS) && calls["heartbeat"] > u64::from(SECONDS));
+}

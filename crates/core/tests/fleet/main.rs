@@ -1,0 +1,9 @@
+//! Several processes on one store: what each of them does when it cannot say that it is alive, when another ends, and when it has
+//! no room.
+
+mod admission;
+mod endings;
+mod fencing;
+mod idle;
+mod orphans;
+mod world;

@@ -1,0 +1,268 @@
+//! Several processes on one store and one clock, and what stands between each of them and the store.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{Node, NodeContext, NodeResult};
+use ferrata_core::record::{Record, RecordHeader, RecordKind};
+use ferrata_core::runtime::{Runtime, RuntimeBuilder};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
+use tokio::sync::Notify;
+
+/// How heartbeats fare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Heart {
+    #[default]
+    Beats,
+    /// They are refused.
+    Fails,
+    /// They are counted, and the reply is lost.
+    IsNotHeard,
+    /// They get no answer, ever.
+    Hangs,
+}
+
+type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A store as one process reaches it.
+#[derive(Default)]
+pub(crate) struct Line {
+    inner: MemoryStore,
+    heart: Mutex<Heart>,
+    /// Runs once after an append of a record of this kind, before its reply.
+    after: Mutex<Option<(RecordKind, Hook)>>,
+    /// Whether calls but heartbeats fail as long as it is set.
+    is_down: Mutex<bool>,
+    calls: Mutex<BTreeMap<&'static str, u64>>,
+    /// How many runs were appended to.
+    pub(crate) appends: AtomicU32,
+}
+
+impl Line {
+    pub(crate) fn set_heart(&self, heart: Heart) {
+        *self.heart.lock().unwrap() = heart;
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        *self.is_down.lock().unwrap() = is_down;
+    }
+
+    pub(crate) fn after(&self, kind: RecordKind, hook: impl Future<Output = ()> + Send + 'static) {
+        *self.after.lock().unwrap() = Some((kind, Box::pin(hook)));
+    }
+
+    /// Returns how often the store was called, by the name of the call, and starts counting anew.
+    pub(crate) fn take_calls(&self) -> BTreeMap<&'static str, u64> {
+        std::mem::take(&mut self.calls.lock().unwrap())
+    }
+
+    fn call(&self, name: &'static str) -> Result<()> {
+        *self.calls.lock().unwrap().entry(name).or_default() += 1;
+        let message = "the test's store is down; try again";
+        if *self.is_down.lock().unwrap() { Err(Error::new(ErrorKind::Unavailable, message)) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for Line {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        if let Err(error) = self.call("append") {
+            return batch.iter().map(|_| Err(error.clone())).collect();
+        }
+        self.appends.fetch_add(u32::try_from(batch.len()).unwrap(), Ordering::SeqCst);
+        let kinds: Vec<_> = batch.iter().flat_map(|run| run.records.iter().map(|r| r.header.kind)).collect();
+        let results = self.inner.append(batch).await;
+        let hook = {
+            let mut after = self.after.lock().unwrap();
+            after.take_if(|(kind, _)| kinds.contains(kind))
+        };
+        if let Some((_, hook)) = hook {
+            hook.await;
+        }
+        results
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.call("load")?;
+        self.inner.load(run, at).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.call("history")?;
+        self.inner.history(run, page).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.call("head")?;
+        self.inner.head(run).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.call("runs")?;
+        self.inner.runs(query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.call("prune")?;
+        self.inner.prune(run, cut).await
+    }
+
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        self.call("purge")?;
+        self.inner.purge(run).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        *self.calls.lock().unwrap().entry("heartbeat").or_default() += 1;
+        let heart = *self.heart.lock().unwrap();
+        match heart {
+            Heart::Beats => self.inner.heartbeat(executor, ttl).await,
+            Heart::Fails => Err(Error::new(ErrorKind::Unavailable, "the test's store refuses heartbeats")),
+            Heart::IsNotHeard => {
+                self.inner.heartbeat(executor, ttl).await?;
+                Err(Error::new(ErrorKind::Indeterminate, "the reply of a heartbeat was lost by the test"))
+            }
+            Heart::Hangs => std::future::pending().await,
+        }
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
+    }
+
+    /// Makes a process with a line of its own to the store.
+    pub(crate) async fn process(
+        &self,
+        set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> (Arc<Line>, Runtime) {
+        let line = Arc::new(Line { inner: self.store.clone(), ..Line::default() });
+        let builder = Runtime::builder_with(Arc::clone(&line) as _).clock(Arc::clone(&self.clock) as _);
+        (line, set(builder).build().await.unwrap())
+    }
+
+    /// Lets time pass in steps of 50 ms until `done` is ready, with many turns for everybody in each.
+    pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
+        let mut done = std::pin::pin!(done);
+        for turn in 0..400_000 {
+            tokio::select! {
+                biased;
+                result = &mut done => return result,
+                () = tokio::task::yield_now() => {
+                    if turn % 20 == 0 {
+                        self.clock.advance(Duration::from_millis(50));
+                    }
+                }
+            }
+        }
+        panic!("nothing came of it in 1,000 seconds of the test's clock");
+    }
+
+    /// Lets this much time pass.
+    pub(crate) async fn pass_for(&self, time: Duration) {
+        use ferrata_core::Clock;
+        let clock = Arc::clone(&self.clock);
+        self.pass(async move { clock.sleep(time).await }).await;
+    }
+}
+
+/// Runs a future beside the test.
+pub(crate) fn spawn<T: Send + 'static>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    #[expect(clippy::disallowed_methods, reason = "each test waits for what it spawns")]
+    tokio::spawn(future)
+}
+
+pub(crate) fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+/// A node that waits for a word each time it is run, and tells how often it began, ended and was cut short.
+#[derive(Clone, Default)]
+pub(crate) struct Gate {
+    pub(crate) began: Arc<AtomicU32>,
+    pub(crate) ended: Arc<AtomicU32>,
+    pub(crate) dropped: Arc<AtomicU32>,
+    pub(crate) word: Arc<Notify>,
+}
+
+struct Guard(Arc<AtomicU32>, bool);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[async_trait]
+impl Node<Context> for Gate {
+    async fn run(&self, _cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+        self.began.fetch_add(1, Ordering::SeqCst);
+        let mut guard = Guard(Arc::clone(&self.dropped), false);
+        self.word.notified().await;
+        guard.1 = true;
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        Ok(().into())
+    }
+}
+
+impl Gate {
+    /// Makes a workflow of this one node.
+    pub(crate) fn graph(&self, name: &str, effect: Effect) -> Graph<Context> {
+        Graph::<Context>::builder(name)
+            .add("gate", self.clone())
+            .effect(effect)
+            .entry("gate")
+            .build()
+            .unwrap()
+    }
+
+    /// Waits until the node has begun so often.
+    pub(crate) async fn until_began(&self, times: u32) {
+        while self.began.load(Ordering::SeqCst) < times {
+            tokio::task::yield_now().await;
+        }
+    }
+}

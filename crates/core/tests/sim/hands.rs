@@ -1,0 +1,140 @@
+//! What people do to runs, through whichever process they reach.
+
+use std::sync::{Arc, Mutex};
+
+use ferrata_core::ask::{Answer, QuestionKind};
+use ferrata_core::record::{Resolution, RunStatus};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::RunHead;
+use ferrata_core::{ErrorKind, Result, RunKey};
+
+use super::nodes::Ledger;
+use super::rules::Rules;
+use super::workload::Workload;
+use crate::support::dice::Dice;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Deed {
+    Start,
+    Answer,
+    Send,
+    Pause,
+    Unpause,
+    Cancel,
+    Retry,
+    TakeOver,
+}
+
+/// What somebody did, and what they were told; nothing if the process died first.
+pub(crate) struct Told {
+    pub(crate) run: RunKey,
+    pub(crate) deed: Deed,
+    pub(crate) by: String,
+    pub(crate) result: Option<Result<()>>,
+}
+
+pub(crate) struct Hands {
+    pub(crate) dice: Arc<Dice>,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    pub(crate) workload: Arc<Workload>,
+    pub(crate) told: Mutex<Vec<Told>>,
+}
+
+impl Deed {
+    /// What somebody may do who does not look.
+    pub(crate) fn draw(dice: &Dice) -> Self {
+        match dice.below(20) {
+            0..4 => Self::Start,
+            4..9 => Self::Answer,
+            9..13 => Self::Send,
+            13 => Self::Pause,
+            14 | 15 => Self::Unpause,
+            16 if dice.below(8) == 0 => Self::Cancel,
+            16 | 17 => Self::Retry,
+            _ => Self::TakeOver,
+        }
+    }
+
+    /// What moves a run that waits for somebody; none if it waits for nobody.
+    pub(crate) fn needed(head: Option<&RunHead>) -> Option<Self> {
+        match head.map(|head| head.status) {
+            None => Some(Self::Start),
+            Some(RunStatus::Failed) => Some(Self::Retry),
+            Some(RunStatus::Interrupted) => Some(Self::Answer),
+            Some(RunStatus::AwaitingInput) => Some(Self::Send),
+            Some(_) => None,
+        }
+    }
+}
+
+impl Hands {
+    /// Does something, and keeps what came of it.
+    pub(crate) async fn act(self: Arc<Self>, runtime: Runtime, run: RunKey, deed: Deed) {
+        let number = {
+            let mut told = self.told.lock().unwrap();
+            let by = format!("{deed:?}-{}", told.len());
+            told.push(Told { run: run.clone(), deed, by, result: None });
+            told.len() - 1
+        };
+        let by = self.told.lock().unwrap()[number].by.clone();
+        let result = self.try_to(&runtime, &run, deed, &by).await;
+        let shown = result.as_ref().map_err(ferrata_core::Error::kind);
+        self.rules.note(&format!("{by} on {run}: {shown:?}"));
+        self.told.lock().unwrap()[number].result = Some(result);
+    }
+
+    async fn try_to(&self, runtime: &Runtime, run: &RunKey, deed: Deed, by: &str) -> Result<()> {
+        let graph = self.workload.graph_of(run);
+        match deed {
+            Deed::Start => runtime.start(graph, Context::new()).id(run.run.as_str()).await.map(drop),
+            Deed::TakeOver => runtime.resume(graph, run.clone()).take_over().await.map(drop),
+            Deed::Send => runtime.send(run, by).by(by).await,
+            Deed::Pause => runtime.pause(run, "a pause").by(by).await,
+            Deed::Unpause => runtime.unpause(run).by(by).await,
+            Deed::Cancel => runtime.cancel(run, "enough").by(by).await,
+            Deed::Retry => runtime.retry(run).by(by).await,
+            Deed::Answer => self.answer(runtime, run, by).await,
+        }
+    }
+
+    /// Answers one of the questions; a run that asks nothing was paused.
+    async fn answer(&self, runtime: &Runtime, run: &RunKey, by: &str) -> Result<()> {
+        let questions = runtime.questions(run).await?;
+        if questions.is_empty() {
+            return runtime.unpause(run).by(by).await;
+        }
+        let question = self.dice.pick(&questions);
+        let answer = match question.kind {
+            QuestionKind::Doubt => self.resolve(run, &question.id, question.node.as_str()),
+            _ => Answer::accept(self.dice.below(1_000))?,
+        };
+        let is_retry = answer == Resolution::Retry.into();
+        let result = runtime.respond(run, &question.id, answer).by(by).await;
+        if is_retry && result.as_ref().is_err_and(|error| error.kind() != ErrorKind::Indeterminate) {
+            let place = (run.clone(), question.id.clone());
+            self.ledger.lock().unwrap().retried.entry(place).and_modify(|times| *times -= 1);
+        }
+        match result {
+            // It is paused besides.
+            Err(error) if error.kind() == ErrorKind::WrongStatus => runtime.unpause(run).by(by).await,
+            answered => answered,
+        }
+    }
+
+    /// Decides what became of an effect by looking into the ledger, as a careful operator does.
+    fn resolve(&self, run: &RunKey, at: &str, node: &str) -> Answer {
+        let mut ledger = self.ledger.lock().unwrap();
+        if !ledger.has(run, at) {
+            // A process that is stopped between intent and effect may still do it: whoever retries takes that into account.
+            *ledger.retried.entry((run.clone(), at.to_owned())).or_default() += 1;
+            return Resolution::Retry.into();
+        }
+        let done = Op::Append("trace".into(), vec![at.into()]);
+        match self.dice.below(3) {
+            0 => Resolution::Fail(format!("{node} is in doubt")).into(),
+            _ => Resolution::Supply(Patch::from_ops(&[done]).unwrap()).into(),
+        }
+    }
+}

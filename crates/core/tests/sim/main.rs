@@ -1,0 +1,93 @@
+//! A simulation of many processes on one store, in one thread, with a clock that stands still until nothing else can happen:
+//! every step is drawn from a seed, and after every step the rules of a log must hold.
+//!
+//! `FERRATA_SIMS` sets how many seeds are tried, `FERRATA_SIM_FIRST` the first, `FERRATA_SIM_SEED` tries only one and shows what
+//! happened.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a simulation that fails shows its seed")]
+
+mod clock;
+mod hands;
+mod net;
+mod nodes;
+mod process;
+mod rules;
+#[path = "../support/mod.rs"]
+mod support;
+mod workload;
+mod world;
+
+use self::world::{Report, World};
+
+/// How many seeds each of the tests tries.
+const SEEDS: u64 = 500;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))
+}
+
+/// Whether what happens is to be shown.
+fn is_shown() -> bool {
+    static SHOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *SHOWN.get_or_init(|| number("FERRATA_SIM_SEED").is_some())
+}
+
+/// Tries a share of the seeds: the tests of this file run beside each other.
+fn simulate(share: u64, of: u64) {
+    let seeds = match number("FERRATA_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = number("FERRATA_SIM_FIRST").unwrap_or(0);
+            first..first + number("FERRATA_SIMS").unwrap_or(SEEDS * of)
+        }
+    };
+    let mut all = Report::default();
+    let mut tried = 0;
+    for seed in seeds.filter(|seed| seed % of == share) {
+        let caught = std::panic::catch_unwind(|| World::new(seed).run());
+        match caught {
+            Ok(report) => all.add(&report),
+            Err(panic) => {
+                eprintln!(
+                    "replay with: FERRATA_SIM_SEED={seed} cargo test -p ferrata-core --test sim share_{share}"
+                );
+                std::panic::resume_unwind(panic);
+            }
+        }
+        tried += 1;
+    }
+    println!("{tried} seeds: {all:?}");
+    if tried >= 100 {
+        all.check_coverage();
+    }
+}
+
+#[test]
+fn share_0() {
+    simulate(0, 4);
+}
+
+#[test]
+fn share_1() {
+    simulate(1, 4);
+}
+
+#[test]
+fn share_2() {
+    simulate(2, 4);
+}
+
+#[test]
+fn share_3() {
+    simulate(3, 4);
+}
+
+#[test]
+fn a_seed_always_gives_the_same_course_of_events() {
+    for seed in 0..40 {
+        let (one, other) = (World::new(seed).run(), World::new(seed).run());
+        assert_eq!((one.trace, one.steps), (other.trace, other.steps), "seed {seed}");
+        assert!(one.records > 0);
+    }
+}

@@ -1,0 +1,203 @@
+//! What nodes do in the simulation, and the ledger outside of the store that their effects are written to.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::graph::Effect;
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
+use ferrata_core::record::RecordKind;
+use ferrata_core::state::{Context, Draft, Update};
+use ferrata_core::{Clock, ExecutorId, RunKey};
+
+use super::clock::SkewedClock;
+use super::rules::Rules;
+use crate::support::dice::Dice;
+
+/// What was done in the world, by run and activation.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    /// How often each activation began, and under which key.
+    began: BTreeMap<(RunKey, String), (u64, String)>,
+    /// How often each effect that must not be repeated was allowed to happen once more.
+    pub(crate) retried: BTreeMap<(RunKey, String), u64>,
+}
+
+impl Ledger {
+    pub(crate) fn has(&self, run: &RunKey, at: &str) -> bool {
+        self.began.contains_key(&(run.clone(), at.to_owned()))
+    }
+}
+
+/// A process, as its nodes see it.
+pub(crate) struct Seat {
+    pub(crate) process: u64,
+    pub(crate) clock: Arc<SkewedClock>,
+    pub(crate) dice: Arc<Dice>,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    executor: Mutex<Option<ExecutorId>>,
+}
+
+impl Seat {
+    pub(crate) fn new(
+        process: u64,
+        clock: Arc<SkewedClock>,
+        dice: Arc<Dice>,
+        rules: Arc<Rules>,
+        ledger: Arc<Mutex<Ledger>>,
+    ) -> Self {
+        Self { process, clock, dice, rules, ledger, executor: Mutex::default() }
+    }
+
+    pub(crate) fn executor(&self) -> Option<ExecutorId> {
+        *self.executor.lock().unwrap()
+    }
+
+    pub(crate) fn is_executor(&self, executor: ExecutorId) {
+        *self.executor.lock().unwrap() = Some(executor);
+    }
+
+    fn broken(&self, cx: &NodeContext, what: &str) {
+        let what = format!("{}: process {}: {} {what}", cx.run(), self.process, at(cx));
+        self.rules.seen().broken.push(what);
+    }
+
+    /// Whether the run was taken from this process, which goes on until it notices.
+    fn is_zombie(&self, cx: &NodeContext) -> bool {
+        self.rules.seen().logs[cx.run()].holder != self.executor()
+    }
+
+    /// Works for a while: between what others do, and sometimes for longer than others wait.
+    async fn work(&self) {
+        self.dice.give_way(6).await;
+        if self.dice.below(4) == 0 {
+            let time = *self.dice.pick(&[1, 40, 400, 3_000, 9_000]);
+            self.clock.sleep(Duration::from_millis(time)).await;
+        }
+    }
+}
+
+fn at(cx: &NodeContext) -> String {
+    format!("{}@{}", cx.node(), cx.visit())
+}
+
+fn seat(cx: &NodeContext) -> Arc<Seat> {
+    Arc::clone(cx.resource::<Arc<Seat>>())
+}
+
+/// Says that a node begins, and checks that it may.
+async fn begin(cx: &NodeContext, effect: Effect) -> Arc<Seat> {
+    let seat = seat(cx);
+    seat.rules.note(&format!("process {} begins {} of {}", seat.process, at(cx), cx.run()));
+    let (is_recorded, is_intended) = {
+        let seen = seat.rules.seen();
+        let log = &seen.logs[cx.run()];
+        let is_intent = |kind, node: Option<&str>, visit| {
+            kind == RecordKind::Intent && node == Some(cx.node().as_str()) && visit == Some(cx.visit())
+        };
+        let mut headers = log.records.iter().map(|record| &record.header);
+        let is_intended = headers.any(|header| {
+            is_intent(header.kind, header.node.as_ref().map(|node| node.as_str()), header.visit)
+        });
+        (log.done.contains(&at(cx)), is_intended)
+    };
+    if is_recorded && !seat.is_zombie(cx) {
+        seat.broken(cx, "is recorded and ran again");
+    }
+    let place = (cx.run().clone(), at(cx));
+    let (times, is_same) = {
+        let mut ledger = seat.ledger.lock().unwrap();
+        let key = cx.idempotency_key();
+        let entry = ledger.began.entry(place.clone()).or_insert_with(|| (0, key.clone()));
+        entry.0 += 1;
+        let (times, is_same) = (entry.0, entry.1 == key);
+        (times.saturating_sub(ledger.retried.get(&place).copied().unwrap_or_default()), is_same)
+    };
+    if !is_same {
+        seat.broken(cx, "has another key");
+    }
+    if effect == Effect::External && !is_intended {
+        seat.broken(cx, "must not be repeated, and its intent was not on record");
+    }
+    if effect == Effect::External && times > 1 {
+        seat.broken(cx, "must not be repeated and was");
+    }
+    seat.work().await;
+    seat
+}
+
+fn done(cx: &NodeContext) -> Update<Context> {
+    Context::update().append("trace", [at(cx)]).into()
+}
+
+/// Works as the effect of the node allows.
+pub(crate) async fn work(cx: NodeContext, effect: Effect) -> NodeResult<Context> {
+    begin(&cx, effect).await;
+    Ok(done(&cx))
+}
+
+pub(crate) async fn steps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    for name in ["first", "second"] {
+        step(&cx, &seat, name).await?;
+    }
+    Ok(done(&cx))
+}
+
+fn is_noted(cx: &NodeContext, seat: &Seat, note: &str) -> bool {
+    seat.rules.seen().logs[cx.run()].noted.contains(note)
+}
+
+async fn step(cx: &NodeContext, seat: &Seat, name: &str) -> Result<(), NodeError> {
+    let note = format!("{}:{name}", at(cx));
+    cx.step(name, async || {
+        if is_noted(cx, seat, &note) && !seat.is_zombie(cx) {
+            seat.broken(cx, &format!("did the step {name} again, which is recorded"));
+        }
+        seat.work().await;
+        Ok::<_, NodeError>(())
+    })
+    .await?;
+    if !is_noted(cx, seat, &note) {
+        seat.broken(cx, &format!("has done the step {name}, which is not on record"));
+    }
+    Ok(())
+}
+
+pub(crate) async fn asks(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    let answer: u64 = cx.ask("ok", "Go on?").await?;
+    let recorded = seat.rules.seen().logs[cx.run()].answers.get(&format!("{}:ok", at(&cx))).cloned();
+    if recorded.as_deref() != Some(&*answer.to_string()) {
+        seat.broken(&cx, &format!("was answered {answer}, on record is {recorded:?}"));
+    }
+    step(&cx, &seat, "then").await?;
+    Ok(done(&cx))
+}
+
+pub(crate) async fn hears(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    let message: String = cx.receive().await?;
+    if !seat.rules.seen().logs[cx.run()].taken.contains(&serde_json::json!(message)) {
+        seat.broken(&cx, "has a message whose taking is not on record");
+    }
+    seat.work().await;
+    Ok(Context::update().append("trace", [at(&cx)]).append("said", [message]).into())
+}
+
+pub(crate) async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    let seconds = if cx.visit().get().is_multiple_of(2) { 3 } else { 20 };
+    cx.sleep(Duration::from_secs(seconds)).await?;
+    seat.work().await;
+    Ok(done(&cx))
+}
+
+pub(crate) async fn flaky(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    begin(&cx, Effect::Write).await;
+    if cx.attempt() < 3 {
+        return Err(NodeError::new("not yet"));
+    }
+    Ok(done(&cx))
+}

@@ -1,0 +1,169 @@
+//! What must hold after every step, judged by a copy of the log that is kept outside of the store.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Mutex, MutexGuard};
+
+use ferrata_core::record::{Record, RecordKind, RunStatus};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunAppend, RunFilter, RunHead, RunQuery};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
+
+use super::net::now;
+use crate::support::log::Log;
+
+pub(crate) struct Rules {
+    store: MemoryStore,
+    clock: ManualClock,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) logs: BTreeMap<RunKey, Log>,
+    pub(crate) broken: Vec<String>,
+    trace: DefaultHasher,
+    /// How many appends were refused because another came first.
+    pub(crate) conflicts: u64,
+    pub(crate) claims: u64,
+}
+
+impl Rules {
+    pub(crate) fn new(store: MemoryStore, clock: ManualClock) -> Self {
+        Self { store, clock, seen: Mutex::default() }
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    /// Notes something that happened, so that two courses of events can be compared.
+    pub(crate) fn note(&self, what: &str) {
+        let (mut seen, now) = (self.seen(), self.clock.monotonic());
+        (now, what).hash(&mut seen.trace);
+        if super::is_shown() {
+            println!("{:>10.3} {what}", now.as_secs_f64());
+        }
+    }
+
+    /// Returns a number that is the same for the same course of events.
+    pub(crate) fn trace(&self) -> u64 {
+        self.seen().trace.finish()
+    }
+
+    /// Takes in what a process appended.
+    pub(crate) fn appended(
+        &self,
+        process: u64,
+        by: Option<ExecutorId>,
+        append: RunAppend,
+        result: &Result<HeadRef>,
+    ) {
+        let kinds: Vec<_> = append.records.iter().map(|record| record.header.kind).collect();
+        let ended = result.as_ref().map_err(ferrata_core::Error::kind);
+        self.note(&format!("process {process} appends {kinds:?} to {}: {ended:?}", append.run));
+        let mut seen = self.seen();
+        if ended.is_err() {
+            seen.conflicts += 1;
+            return;
+        }
+        let mut broken = Vec::new();
+        let log = seen.logs.entry(append.run.clone()).or_default();
+        let mut claims = 0;
+        for record in append.records {
+            let at = usize::try_from(record.header.seq.get()).unwrap();
+            match log.records.get(at) {
+                // The same once more, as after a lost reply.
+                Some(before) if before.header.id == record.header.id => {}
+                Some(_) => broken.push(format!("the log is forked at {at}")),
+                None => {
+                    claims += u64::from(record.header.kind == RecordKind::Claim);
+                    broken.extend(misplaced(log, &record, by));
+                    log.add(record);
+                }
+            }
+        }
+        broken.append(&mut log.broken);
+        seen.claims += claims;
+        seen.broken
+            .extend(broken.into_iter().map(|what| format!("{}: process {process}: {what}", append.run)));
+    }
+
+    /// Checks what must hold of every run at every moment.
+    pub(crate) fn check(&self) {
+        let mut broken = Vec::new();
+        let listed = |filter| {
+            let mut query = RunQuery::default();
+            query.filter = filter;
+            now(self.store.runs(&query, Page::first(Page::MAX))).unwrap().items
+        };
+        let seen = self.seen();
+        let is_in = |all: &[RunHead], run: &RunKey| all.iter().any(|head| head.run == *run);
+        for (run, log) in &seen.logs {
+            let head = now(self.store.head(run)).unwrap().unwrap();
+            let last = &log.records.last().unwrap().header;
+            if (head.seq, head.id) != (last.seq, last.id) {
+                broken.push(format!("{run}: the head is {}, acknowledged was {}", head.seq, last.seq));
+            }
+            let unread = log.messages.iter().filter(|message| !log.taken.contains(message)).count();
+            let woken = match head.status {
+                RunStatus::InProgress if head.owner_alive => true,
+                RunStatus::InProgress => match head.wake_at {
+                    None => is_in(&listed(RunFilter::Orphaned), run),
+                    Some(at) => at > self.clock.now() || is_in(&listed(RunFilter::Due), run),
+                },
+                RunStatus::AwaitingInput => unread == 0,
+                _ => true,
+            };
+            if !woken {
+                broken.push(format!("{run}: {} and nothing will wake it; {unread} unread", head.status));
+            }
+        }
+        drop(seen);
+        self.seen().broken.extend(broken);
+    }
+
+    /// Fails as soon as a rule is broken.
+    pub(crate) fn hold(&self) {
+        let seen = self.seen();
+        if !seen.broken.is_empty() {
+            for (run, log) in &seen.logs {
+                log.show().iter().for_each(|line| println!("{run} {line}"));
+            }
+            let broken = seen.broken.clone();
+            drop(seen);
+            panic!("{broken:#?}");
+        }
+    }
+
+    /// Checks that the store's log of each run is what was acknowledged, record by record.
+    pub(crate) fn compare(&self) {
+        for (run, log) in &self.seen().logs {
+            let stored = now(Log::read(&self.store, run));
+            stored.check_chain();
+            assert_eq!(stored.records, log.records, "{run}: the stored log is another");
+        }
+    }
+}
+
+/// What is wrong with a record where it stands, apart from what it says.
+fn misplaced(log: &Log, record: &Record, by: Option<ExecutorId>) -> Option<String> {
+    let (header, last) = (&record.header, log.records.last().map(|last| &last.header));
+    let at = header.seq;
+    if at.get() != log.records.len() as u64 || header.prev != last.map(|last| last.id) {
+        return Some(format!("record {at} does not follow the one before"));
+    }
+    let last = last?;
+    let is_claim = header.kind == RecordKind::Claim;
+    if header.epoch != if is_claim { last.epoch.next() } else { last.epoch } {
+        return Some(format!("record {at} is of epoch {} after {}", header.epoch, last.epoch));
+    }
+    let is_progress = match header.kind {
+        RecordKind::Claim | RecordKind::Signal | RecordKind::Edit => false,
+        // Whoever stops a run that nobody drives also carries that out.
+        RecordKind::Status => last.kind != RecordKind::Signal,
+        _ => true,
+    };
+    (is_progress && by != log.holder)
+        .then(|| format!("record {at}, {:?}, is by {by:?} while {:?} has the run", header.kind, log.holder))
+}

@@ -1,0 +1,120 @@
+//! Random graphs: layers of nodes of every kind, joined forwards, with a loop around some of them.
+
+use std::time::Duration;
+
+use ferrata_core::RunKey;
+use ferrata_core::graph::{Effect, Graph, GraphBuilder, RetryPolicy};
+use ferrata_core::state::{Context, Reducer};
+
+use super::nodes;
+use crate::support::dice::Dice;
+
+/// The workflows.
+const NAMES: [&str; 2] = ["one", "two"];
+
+pub(crate) struct Workload {
+    pub(crate) graphs: Vec<Graph<Context>>,
+}
+
+/// What a node does.
+#[derive(Clone, Copy)]
+enum Kind {
+    Pure,
+    Read,
+    Write,
+    External,
+    Steps,
+    Asks,
+    Hears,
+    Naps,
+    Flaky,
+}
+
+impl Kind {
+    const ALL: [Self; 12] = [
+        Self::Pure,
+        Self::Pure,
+        Self::Read,
+        Self::Write,
+        Self::Write,
+        Self::External,
+        Self::External,
+        Self::Steps,
+        Self::Asks,
+        Self::Hears,
+        Self::Naps,
+        Self::Flaky,
+    ];
+
+    fn add(self, graph: GraphBuilder<Context>, name: &str) -> GraphBuilder<Context> {
+        let worker = |graph: GraphBuilder<Context>, effect| {
+            graph.node(name, move |cx, _s| nodes::work(cx, effect)).effect(effect)
+        };
+        match self {
+            Self::Pure => worker(graph, Effect::Pure),
+            Self::Read => worker(graph, Effect::Read),
+            Self::Write => worker(graph, Effect::Write),
+            Self::External => worker(graph, Effect::External),
+            Self::Steps => graph.node(name, nodes::steps),
+            Self::Asks => graph.node(name, nodes::asks),
+            Self::Hears => graph.node(name, nodes::hears),
+            Self::Naps => graph.node(name, nodes::naps),
+            Self::Flaky => {
+                let policy = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(200));
+                graph.node(name, nodes::flaky).retry(policy)
+            }
+        }
+    }
+}
+
+impl Workload {
+    pub(crate) fn draw(dice: &Dice) -> Self {
+        Self { graphs: NAMES.map(|name| draw(dice, name)).into() }
+    }
+
+    /// Names some runs, each of one of the workflows.
+    pub(crate) fn runs(dice: &Dice) -> Vec<RunKey> {
+        let names = NAMES.into_iter().cycle().zip(0..1 + dice.below(3));
+        names.map(|(name, at)| RunKey::try_from(&*format!("{name}-{at}")).unwrap()).collect()
+    }
+
+    pub(crate) fn graph_of(&self, run: &RunKey) -> &Graph<Context> {
+        self.graphs.iter().find(|graph| run.run.as_str().starts_with(graph.name().as_str())).unwrap()
+    }
+}
+
+fn draw(dice: &Dice, name: &str) -> Graph<Context> {
+    let mut graph = ["trace", "said"]
+        .into_iter()
+        .fold(Graph::<Context>::builder(name), |graph, channel| graph.channel(channel, Reducer::Append));
+    let layers: Vec<Vec<String>> = (0..2 + dice.below(3))
+        .map(|layer| (0..1 + dice.below(3)).map(|at| format!("n{layer}_{at}")).collect())
+        .collect();
+    graph = graph.node("begin", async |cx, _s| nodes::work(cx, Effect::Pure).await).effect(Effect::Pure);
+    for node in layers.iter().flatten() {
+        graph = dice.pick(&Kind::ALL).add(graph, node);
+    }
+    graph = graph.node("end", async |cx, _s| nodes::work(cx, Effect::Write).await).entry("begin");
+    let mut before = vec!["begin".to_owned()];
+    for layer in layers {
+        for node in &layer {
+            // Each has one way in at least; what has no way out besides is joined at the end.
+            graph = graph.edge(dice.pick(&before).clone(), node.clone());
+        }
+        let lost: Vec<String> = before.into_iter().filter(|_| dice.below(2) == 0).collect();
+        if !lost.is_empty() {
+            graph = graph.edge(lost, "end");
+        }
+        before = layer;
+    }
+    graph = graph.edge(before, "end");
+    if dice.below(2) == 0 {
+        graph = graph.node("last", async |cx, _s| nodes::work(cx, Effect::Read).await).effect(Effect::Read);
+        graph = graph.route(
+            "end",
+            ["begin", "last"],
+            |_s, cx| if cx.visit().get() < 2 { "begin" } else { "last" },
+        );
+    }
+    graph.build().unwrap()
+}

@@ -1,0 +1,368 @@
+//! One simulation: processes on a store, what happens to them in an order drawn from a seed, and what must hold throughout.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ErrorKind, RunKey};
+
+use super::clock::SkewedClock;
+use super::hands::{Deed, Hands};
+use super::net::{Net, now};
+use super::nodes::{Ledger, Seat};
+use super::process::{Process, TTL};
+use super::rules::Rules;
+use super::workload::Workload;
+use crate::support::dice::Dice;
+
+/// How many processes there are at most, those that are stopped included.
+const PROCESSES: usize = 4;
+
+/// How long everything may take once nothing goes wrong any more, by the clock of the simulation.
+const CALM: Duration = Duration::from_secs(1_200);
+
+/// How long to wait for what does not stir by itself.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How far a wall clock is off at most.
+const SKEW_MS: u64 = 300_000;
+
+/// What became of simulations.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) trace: u64,
+    pub(crate) steps: u64,
+    pub(crate) records: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) claims: u64,
+    pub(crate) kills: u64,
+    pub(crate) freezes: u64,
+    pub(crate) leaves: u64,
+    pub(crate) ends: BTreeMap<&'static str, u64>,
+    pub(crate) deeds: BTreeMap<Deed, u64>,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.records += other.records;
+        self.conflicts += other.conflicts;
+        self.claims += other.claims;
+        self.kills += other.kills;
+        self.freezes += other.freezes;
+        self.leaves += other.leaves;
+        other.ends.iter().for_each(|(end, times)| *self.ends.entry(end).or_default() += times);
+        other.deeds.iter().for_each(|(deed, times)| *self.deeds.entry(*deed).or_default() += times);
+    }
+
+    /// Checks that the simulations were not tame.
+    pub(crate) fn check_coverage(&self) {
+        let Self { conflicts, claims, kills, freezes, leaves, ends, deeds, .. } = self;
+        assert!([conflicts, claims, kills, freezes, leaves].iter().all(|times| **times > 0), "{self:?}");
+        assert!(ends.len() >= 2 && deeds.len() == 8, "{self:?}");
+    }
+}
+
+pub(crate) struct World {
+    dice: Arc<Dice>,
+    clock: ManualClock,
+    store: MemoryStore,
+    net: Arc<Net>,
+    rules: Arc<Rules>,
+    ledger: Arc<Mutex<Ledger>>,
+    hands: Arc<Hands>,
+    workload: Arc<Workload>,
+    processes: Vec<Process>,
+    started: u64,
+    runs: Vec<RunKey>,
+    /// Counts what may have given processes something to do.
+    stirred: u64,
+    report: Report,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let (clock, dice) = (ManualClock::default(), Arc::new(Dice::new(seed)));
+        let store = MemoryStore::with_clock(Arc::new(clock.clone()));
+        let rules = Arc::new(Rules::new(store.clone(), clock.clone()));
+        let net = Arc::new(Net::new(store.clone(), Arc::clone(&rules), clock.clone(), Arc::clone(&dice)));
+        let (workload, ledger) = (Arc::new(Workload::draw(&dice)), Arc::default());
+        let hands = Arc::new(Hands {
+            dice: Arc::clone(&dice),
+            rules: Arc::clone(&rules),
+            ledger: Arc::clone(&ledger),
+            workload: Arc::clone(&workload),
+            told: Mutex::default(),
+        });
+        let runs = Workload::runs(&dice);
+        let mut world = Self {
+            runs,
+            dice,
+            clock,
+            store,
+            net,
+            rules,
+            ledger,
+            hands,
+            workload,
+            processes: Vec::new(),
+            started: 0,
+            stirred: 0,
+            report: Report::default(),
+        };
+        (0..2 + world.dice.below(2)).for_each(|_| world.start_process());
+        world
+    }
+
+    fn start_process(&mut self) {
+        let number = self.started;
+        self.started += 1;
+        let clock = SkewedClock::new(self.clock.clone(), self.skew(), Duration::from_secs(number * 1_000));
+        let clock = Arc::new(clock);
+        let seat = Seat::new(
+            number,
+            Arc::clone(&clock),
+            Arc::clone(&self.dice),
+            Arc::clone(&self.rules),
+            Arc::clone(&self.ledger),
+        );
+        let process = Process::start(number, clock, &self.net, Arc::new(seat), &self.workload);
+        self.processes.push(process);
+        self.rules.note(&format!("process {number} starts"));
+    }
+
+    fn skew(&self) -> i64 {
+        i64::try_from(self.dice.below(2 * SKEW_MS)).unwrap() - i64::try_from(SKEW_MS).unwrap()
+    }
+
+    /// Runs one simulation to its end.
+    pub(crate) fn run(mut self) -> Report {
+        for _ in 0..300 + self.dice.below(500) {
+            self.disturb();
+            self.step();
+        }
+        self.net.calm();
+        self.finish();
+        self.judge();
+        self.report.trace = self.rules.trace();
+        let seen = self.rules.seen();
+        self.report.records = seen.logs.values().map(|log| log.records.len() as u64).sum();
+        (self.report.conflicts, self.report.claims) = (seen.conflicts, seen.claims);
+        drop(seen);
+        self.report
+    }
+
+    /// Lets everything happen that can at this moment, then time pass: faster, for when the order has been varied enough.
+    fn flow(&mut self) {
+        while self.net.deliver() {}
+        self.stirred += 1;
+        let up = self.processes.iter_mut().filter(|process| process.frozen_until.is_none());
+        up.for_each(|process| process.settle());
+        if self.net.next() != Some(Duration::ZERO) {
+            self.pass_time();
+        }
+        self.tidy();
+        self.rules.check();
+        self.rules.hold();
+    }
+
+    /// Lets something happen: a process moves, a message arrives, or, when nothing else can, time passes.
+    fn step(&mut self) {
+        self.report.steps += 1;
+        let stirred = self.stirred;
+        let up: Vec<usize> = (0..self.processes.len())
+            .filter(|&at| self.processes[at].frozen_until.is_none())
+            .filter(|&at| self.processes[at].idle_at != Some(self.stirred))
+            .collect();
+        match self.dice.below(4) {
+            0 if self.net.deliver() => self.stirred += 1,
+            _ if up.is_empty() => {
+                if self.net.deliver() {
+                    self.stirred += 1
+                } else {
+                    self.pass_time()
+                }
+            }
+            _ => {
+                let process = &mut self.processes[*self.dice.pick(&up)];
+                if self.dice.below(3) > 0 {
+                    process.slice(1 + u32::try_from(self.dice.below(12)).unwrap());
+                } else {
+                    process.settle();
+                    process.idle_at = Some(self.stirred);
+                }
+            }
+        }
+        self.tidy();
+        if self.stirred != stirred {
+            self.rules.check();
+        }
+        self.rules.hold();
+    }
+
+    /// Lets stopped processes go on whose time has come, and takes away those that have ended.
+    fn tidy(&mut self) {
+        let now = self.clock.monotonic();
+        for process in &mut self.processes {
+            if process.frozen_until.is_some_and(|until| until <= now) {
+                process.frozen_until = None;
+                process.idle_at = None;
+                self.rules.note(&format!("process {} goes on", process.number));
+            }
+        }
+        let left = self.processes.iter().position(|process| process.is_leaving && process.has_left());
+        if let Some(at) = left {
+            self.processes.remove(at);
+            self.report.leaves += 1;
+        }
+    }
+
+    /// Lets time pass until something can happen.
+    fn pass_time(&mut self) {
+        let now = self.clock.monotonic();
+        let thaws = self.processes.iter().filter_map(|process| process.frozen_until);
+        let next = thaws.map(|until| until.saturating_sub(now)).chain(self.net.next()).min();
+        match next {
+            Some(next) if next <= PATIENCE => self.clock.advance(next),
+            // A sleeper of a stopped process whose time has come does not stir.
+            _ if self.processes.iter().any(|process| process.frozen_until.is_some()) => {
+                self.clock.advance(PATIENCE);
+            }
+            _ if self.clock.advance_to_next_sleeper().is_none_or(|by| by.is_zero()) => {
+                self.clock.advance(PATIENCE);
+            }
+            _ => {}
+        }
+        self.stirred += 1;
+    }
+
+    /// Does what makes the life of processes hard.
+    fn disturb(&mut self) {
+        match self.dice.below(240) {
+            0 => {
+                let at = usize::try_from(self.dice.below(self.processes.len() as u64)).unwrap();
+                let process = self.processes.remove(at);
+                self.net.forget(process.number);
+                self.rules.note(&format!("process {} is killed", process.number));
+                self.report.kills += 1;
+                self.stirred += 1;
+            }
+            1 | 2 => {
+                let up = self.processes.iter_mut().filter(|process| process.frozen_until.is_none());
+                if let Some(process) = up.min_by_key(|process| (process.is_leaving, process.number)) {
+                    let time =
+                        TTL.mul_f64([0.2, 0.9, 1.1, 3.0][usize::try_from(self.dice.below(4)).unwrap()]);
+                    process.frozen_until = Some(self.clock.monotonic() + time);
+                    self.rules.note(&format!("process {} is stopped for {time:?}", process.number));
+                    self.report.freezes += 1;
+                }
+            }
+            3 => {
+                let off = self.skew();
+                let process = self.dice.pick(&self.processes);
+                process.clock.step(off);
+                self.rules.note(&format!("the clock of process {} is off by {off} ms", process.number));
+            }
+            4 => {
+                let grace = Duration::from_millis(self.dice.below(4_000));
+                if let Some(process) = self.processes.iter_mut().find(|process| process.is_up()) {
+                    process.leave(grace);
+                    self.rules.note(&format!("process {} is to end in {grace:?}", process.number));
+                }
+            }
+            5 => self.clock.advance(Duration::from_millis(self.dice.below(2_000))),
+            6..30 => {
+                let (run, deed) = (self.dice.pick(&self.runs).clone(), Deed::draw(&self.dice));
+                self.act(&run, deed);
+            }
+            _ => {}
+        }
+        let alive = self.processes.iter().filter(|process| !process.is_leaving).count();
+        if alive == 0 || (self.processes.len() < PROCESSES && self.dice.below(60) == 0) {
+            self.start_process();
+        }
+    }
+
+    fn act(&mut self, run: &RunKey, deed: Deed) {
+        let up: Vec<_> = self.processes.iter().filter(|process| process.is_up()).collect();
+        if up.is_empty() {
+            return;
+        }
+        let process = *self.dice.pick(&up);
+        process.spawn(Arc::clone(&self.hands).act(process.runtime().unwrap().clone(), run.clone(), deed));
+        *self.report.deeds.entry(deed).or_default() += 1;
+        self.stirred += 1;
+    }
+
+    /// Lets every run come to its end, now that nothing goes wrong any more.
+    fn finish(&mut self) {
+        let deadline = self.clock.monotonic() + CALM;
+        let mut asked: BTreeMap<RunKey, Duration> = BTreeMap::new();
+        loop {
+            let mut is_over = self.processes.iter().all(|process| process.frozen_until.is_none());
+            let time = self.clock.monotonic();
+            for run in self.runs.clone() {
+                let head = now(self.store.head(&run)).unwrap();
+                let status = head.as_ref().map(|head| head.status);
+                if matches!(status, Some(RunStatus::Completed | RunStatus::Cancelled)) {
+                    continue;
+                }
+                is_over = false;
+                // One look a second at each run.
+                if asked.get(&run).is_none_or(|last| *last + Duration::from_secs(1) <= time)
+                    && let Some(deed) = Deed::needed(head.as_ref())
+                {
+                    asked.insert(run.clone(), time);
+                    self.act(&run, deed);
+                }
+            }
+            if is_over {
+                return;
+            }
+            if self.processes.iter().all(|process| process.is_leaving) {
+                self.start_process();
+            }
+            if time > deadline {
+                let heads: Vec<_> = self.runs.iter().map(|run| now(self.store.head(run)).unwrap()).collect();
+                self.rules.seen().broken.push(format!("a run does not end: {heads:#?}"));
+            }
+            if self.dice.below(4) > 0 { self.flow() } else { self.step() }
+        }
+    }
+
+    /// Judges what the runs came to.
+    fn judge(&mut self) {
+        self.rules.compare();
+        let seen = self.rules.seen();
+        for told in &*self.hands.told.lock().unwrap() {
+            let is_signed = !matches!(told.deed, Deed::Start | Deed::TakeOver);
+            let times = seen.logs.get(&told.run).and_then(|log| log.hands.get(&told.by)).copied();
+            let (times, by) = (times.unwrap_or_default(), &told.by);
+            match &told.result {
+                Some(Ok(())) => {
+                    assert!(!is_signed || times == 1, "{by} was acknowledged and is on record {times} times");
+                }
+                Some(Err(error)) if error.kind() != ErrorKind::Indeterminate => {
+                    assert_eq!(times, 0, "{by} was refused and is on record: {error:?}");
+                }
+                _ => assert!(times <= 1, "{by} is on record {times} times"),
+            }
+        }
+        for run in &self.runs {
+            let (log, head) = (&seen.logs[run], now(self.store.head(run)).unwrap().unwrap());
+            assert_eq!((head.owner, head.wake_at), (None, None), "{run} has ended");
+            let end = if head.status == RunStatus::Completed { "completed" } else { "cancelled" };
+            *self.report.ends.entry(end).or_default() += 1;
+            let last = now(self.store.load(run, At::Latest)).unwrap().unwrap();
+            assert_eq!(last.last().unwrap().header.status, head.status);
+            let mut order = log.messages.iter().filter(|message| log.taken.contains(message));
+            assert!(
+                log.taken.iter().all(|taken| order.next() == Some(taken)),
+                "{run}: messages out of order"
+            );
+        }
+    }
+}

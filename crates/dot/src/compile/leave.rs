@@ -1,0 +1,178 @@
+//! Leaving branches whose results no longer count: when that is, and how the nodes at work in them learn it.
+//!
+//! It is decided where the end of a branch is recorded, on the context with that record in it, so that in the log a branch is
+//! never left before what it was left for.
+
+use std::collections::HashMap;
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use ferrata_core::node::{Awake, NodeContext};
+use ferrata_core::state::Context;
+use serde_json::Value as Json;
+use tokio::sync::watch;
+
+use super::branch::channel;
+use crate::outcome::Status;
+use crate::pipeline::Node;
+use crate::value::Value;
+
+/// The key under which a branch keeps what it came to.
+pub(super) const ENDED: &str = "internal.ended";
+
+/// How many joins are remembered as settled. A node that starts after its join was forgotten runs to its end; nothing else
+/// depends on it.
+const REMEMBERED: usize = 1024;
+
+/// When the branches of a parallel node need not be waited for.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    /// How many have to succeed; every one unless set.
+    pub(super) needed: Option<usize>,
+    /// Whether the first failure decides.
+    pub(super) fail_fast: bool,
+    /// The nodes that its branches begin with.
+    firsts: Vec<String>,
+}
+
+impl Rule {
+    pub(super) fn of(fork: &Node, firsts: Vec<String>) -> Self {
+        let needed = match &*fork.attributes.text("join_policy") {
+            "first_success" => Some(1),
+            "quorum" => Some(firsts.len() / 2 + 1),
+            "k_of_n" => {
+                let k = fork.attributes.get("k").and_then(Value::as_integer).unwrap_or(1);
+                Some(usize::try_from(k).unwrap_or(usize::MAX))
+            }
+            _ => None,
+        };
+        Self { needed, fail_fast: fork.attributes.text("error_policy") == "fail_fast", firsts }
+    }
+
+    /// Tells whether branches may be left at all.
+    pub(super) fn leaves(&self) -> bool {
+        self.needed.is_some() || self.fail_fast
+    }
+
+    /// Tells whether what branches have come to decides on all of them. `join` is the fork and its visit, after the branch around.
+    pub(super) fn is_settled(&self, context: &Context, join: &str) -> bool {
+        let ended = self.firsts.iter().filter_map(|first| {
+            let set = context.get_value(&channel(&format!("{join}.{first}")))?;
+            set.get(ENDED).and_then(Json::as_str)
+        });
+        let (mut succeeded, mut failed, mut others) = (0, 0, 0);
+        for status in ended {
+            match status {
+                "success" | "partial_success" => succeeded += 1,
+                status if status == Status::Fail.as_str() => failed += 1,
+                _ => others += 1,
+            }
+        }
+        let enough = self.needed.is_some_and(|needed| succeeded >= needed);
+        let out_of_reach = self.needed.is_some_and(|needed| self.firsts.len() - failed - others < needed);
+        self.leaves() && (enough || out_of_reach || self.fail_fast && failed > 0)
+    }
+}
+
+/// Returns the joins around a branch, outermost first: each a fork and its visit after the branch around it, and the fork.
+pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
+    let ends = branch.match_indices('/').map(|(at, _)| at).chain([branch.len()]);
+    ends.filter_map(|end| {
+        let (join, _) = branch[..end].rsplit_once('.')?;
+        let innermost = join.rsplit_once('/').map_or(join, |(_, innermost)| innermost);
+        Some((join, innermost.split_once('.')?.0))
+    })
+}
+
+/// The joins of the runs in this process whose branches may be left.
+#[derive(Debug, Default)]
+pub(super) struct Joins {
+    open: Mutex<HashMap<String, Join>>,
+}
+
+/// One join: who watches it, and, once it is settled, what keeps the run from resting before they have learnt it.
+#[derive(Debug)]
+struct Join {
+    settled: watch::Sender<bool>,
+    watching: Vec<NodeContext>,
+    awake: Vec<Awake>,
+}
+
+impl Join {
+    fn new() -> Self {
+        Self { settled: watch::Sender::new(false), watching: Vec::new(), awake: Vec::new() }
+    }
+}
+
+/// A node that watches a join, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Watch {
+    joins: Arc<Joins>,
+    key: String,
+    activation: String,
+    pub(super) settled: watch::Receiver<bool>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let gone = |cx: &NodeContext| cx.idempotency_key() == self.activation;
+        if let Some(join) = self.joins.lock().get_mut(&self.key) {
+            join.watching.retain(|cx| !gone(cx));
+        }
+    }
+}
+
+impl Joins {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Join>> {
+        // Nothing panics while it is held.
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= REMEMBERED {
+            open.retain(|_, join| !join.watching.is_empty());
+        }
+        open
+    }
+
+    /// Tells the nodes at work in the branches of a join that nothing depends on them any more.
+    pub(super) fn settle(&self, life: &str, join: &str) {
+        let mut open = self.lock();
+        let join = open.entry(format!("{life}:{join}")).or_insert_with(Join::new);
+        join.awake = join.watching.iter().map(NodeContext::stay_awake).collect();
+        join.settled.send_replace(true);
+    }
+
+    /// Lets a node watch a join.
+    pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> Watch {
+        let key = format!("{life}:{join}");
+        let mut open = self.lock();
+        let join = open.entry(key.clone()).or_insert_with(Join::new);
+        join.watching.push(cx.clone());
+        let settled = join.settled.subscribe();
+        Watch { joins: Arc::clone(self), key, activation: cx.idempotency_key(), settled }
+    }
+
+    /// Forgets a join that has come to its end.
+    pub(super) fn close(&self, life: &str, join: &str) {
+        let closed = self.lock().remove(&format!("{life}:{join}"));
+        drop(closed);
+    }
+}
+
+/// Waits until one of these joins is settled: for ever, if there is none.
+pub(super) async fn settled(joins: Vec<Watch>) {
+    let one = |mut join: Watch| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            // The sender is gone with the graph, or when the join has come to its end: neither is a reason to stop.
+            if join.settled.wait_for(|settled| *settled).await.is_err() {
+                pending::<()>().await;
+            }
+        })
+    };
+    let mut all: Vec<_> = joins.into_iter().map(one).collect();
+    poll_fn(|task| match all.iter_mut().any(|join| join.as_mut().poll(task).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}

@@ -1,0 +1,102 @@
+//! One attempt of a node: within its time, with its panics caught, and whether another one is to follow.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use ferrata_core::node::NodeError;
+
+use super::StageNode;
+use crate::handler::{HandlerError, Stage};
+use crate::outcome::{StageOutcome, Status};
+
+impl StageNode {
+    /// Does the work once, and decides whether it is to be done again.
+    ///
+    /// # Errors
+    ///
+    /// Only to ask the runtime for another attempt; it counts them durably and waits between them.
+    pub(super) async fn attempt(&self, stage: &Stage) -> Result<StageOutcome, NodeError> {
+        let last = stage.cx.attempt() >= self.attempts;
+        match self.guarded(stage).await {
+            Ok(outcome) if outcome.status == Status::Retry && !last => {
+                let reason = match &*outcome.failure_reason {
+                    "" => "the node asks to be tried again".to_owned(),
+                    reason => reason.to_owned(),
+                };
+                Err(NodeError::new(reason))
+            }
+            Ok(mut outcome) if outcome.status == Status::Retry => {
+                if self.says("allow_partial") {
+                    outcome.status = Status::PartialSuccess;
+                    outcome.notes = "retries exhausted, partial accepted".to_owned();
+                } else {
+                    outcome.status = Status::Fail;
+                    let reason = std::mem::take(&mut outcome.failure_reason);
+                    outcome.failure_reason = match &*reason {
+                        "" => "max retries exceeded".to_owned(),
+                        reason => format!("max retries exceeded: {reason}"),
+                    };
+                }
+                Ok(outcome)
+            }
+            Ok(outcome) => Ok(outcome),
+            Err(error) if error.is_no_status() && self.says("auto_status") => {
+                Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status"))
+            }
+            Err(error) if error.is_transient() && !last => Err(NodeError::new(error.to_string())),
+            Err(error) => match error.into_runtime() {
+                Ok(error) => Err(error),
+                Err(error) => Ok(StageOutcome::fail(error.to_string())),
+            },
+        }
+    }
+
+    /// Runs the handler within its timeout; a panic is an error that stays.
+    async fn guarded(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let mut work = self.handler.run(stage);
+        let mut time = pin!(self.out_of_time(stage));
+        poll_fn(|task| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(task))) {
+            Ok(Poll::Ready(result)) => Poll::Ready(result),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                let message = format!("the handler panicked: {}", text.unwrap_or("no message"));
+                Poll::Ready(Err(HandlerError::permanent(message)))
+            }
+            Ok(Poll::Pending) => time.as_mut().poll(task).map(|why| Err(HandlerError::transient(why))),
+        })
+        .await
+    }
+
+    /// Waits until the attempt has taken its time, or has given no sign of life for too long, and says which.
+    async fn out_of_time(&self, stage: &Stage) -> String {
+        let timeout = async {
+            match self.timeout {
+                Some(timeout) => self.clock.sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        let stalled = async {
+            let Some(stall) = self.stall else { return std::future::pending().await };
+            loop {
+                let before = stage.pulse.beats();
+                self.clock.sleep(stall).await;
+                if stage.pulse.beats() == before {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = timeout => {
+                format!("the node took longer than its timeout of {:?}", self.timeout.unwrap_or_default())
+            }
+            () = stalled => format!(
+                "the node gave no sign of life within the stall timeout of {:?}",
+                self.stall.unwrap_or_default()
+            ),
+        }
+    }
+}

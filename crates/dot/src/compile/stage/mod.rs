@@ -1,0 +1,284 @@
+//! A node of a pipeline as a node of a graph: from what arrived at it to where it leads.
+
+mod attempt;
+mod restart;
+mod update;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::Clock;
+use ferrata_core::node::{Node as CoreNode, NodeContext, NodeError, NodeResult};
+use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::branch::{self, Limits, Results};
+use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
+use super::plan::{Next, Sent, Ways};
+use crate::fidelity::{Arrival, Told};
+use crate::handler::{Handler, Pulse, Stage};
+use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::{Node, Pipeline};
+use crate::value::Value;
+
+/// What a node is to the run besides its work.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// It copies the graph's attributes into the context.
+    Start {
+        mirror: Arc<Map<String, Json>>,
+        keep_input: bool,
+    },
+    /// It lets the run end only if the goals are met.
+    Exit,
+    /// It takes in what came of the branches of a fork, which begin with these nodes.
+    FanIn {
+        fork: Arc<Node>,
+        order: Vec<String>,
+    },
+    Work,
+}
+
+/// A node of a pipeline.
+pub(super) struct StageNode {
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) node: Arc<Node>,
+    pub(super) kind: Arc<str>,
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) ways: Arc<Ways>,
+    pub(super) attempts: u32,
+    pub(super) timeout: Option<Duration>,
+    pub(super) stall: Option<Duration>,
+    pub(super) role: Role,
+    pub(super) limit: Option<Limit>,
+    /// When branches are left, by their fork.
+    pub(super) rules: Arc<HashMap<String, Rule>>,
+    pub(super) joins: Arc<Joins>,
+    /// Whether it keeps what it came to for the tasks after it.
+    pub(super) told_of: bool,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// How many nodes beside it may be at work at once.
+pub(super) struct Limit {
+    pub(super) most: usize,
+    pub(super) open: Arc<Limits>,
+}
+
+/// What arrived at a node.
+struct Arrived {
+    branch: Option<String>,
+    sent: Vec<Sent>,
+    by: Arrival,
+}
+
+#[async_trait]
+impl CoreNode<Context> for StageNode {
+    async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
+        let Arrived { branch, sent: arrived, by } = self.arrived(&cx);
+        let context = Arc::new(branch::view(&state, branch.as_deref()));
+        let told = Told::of(&self.node, &self.pipeline, &by);
+        let results = match &self.role {
+            Role::FanIn { fork, order } => Some((Results::gather(&state, arrived, order), fork)),
+            _ => None,
+        };
+        let seen = match &results {
+            Some((gathered, _)) => Arc::new(gathered.shown_in(&context)),
+            None => Arc::clone(&context),
+        };
+        let stage = Stage {
+            cx: cx.clone(),
+            node: Arc::clone(&self.node),
+            pipeline: Arc::clone(&self.pipeline),
+            context: seen,
+            kind: Arc::clone(&self.kind),
+            told: told.clone(),
+            pulse: Pulse::default(),
+        };
+        let (mut outcome, left) = match self.left(&cx, &state, branch.as_deref()) {
+            None => (left_alone(), true),
+            Some(joins) => tokio::select! {
+                biased;
+                () = settled(joins) => (left_alone(), true),
+                outcome = self.work(&stage, branch.as_deref()) => (outcome?, false),
+            },
+        };
+        if self.ways.decides && outcome.status == Status::Success {
+            outcome = before(&context, outcome);
+        }
+        if let Some((gathered, fork)) = &results
+            && outcome.status == Status::Success
+        {
+            outcome = gathered.outcome(fork, outcome);
+        }
+        let results = results.map(|(gathered, _)| gathered);
+        let mut after = Context::clone(&context);
+        let mut changes = self.changes(&outcome, results.as_ref(), &mut after, left, &told, &cx)?;
+        let mut sent = Sent::of(&outcome, branch, self.ways.forks);
+        sent.left = left;
+        sent.draw = self.ways.random.then(|| draw(&cx.idempotency_key()));
+        let next = self.ways.next(&sent, &after);
+        if self.goes_home(&next) && self.may_be_left(sent.branch.as_deref()) {
+            changes.set(ENDED, outcome.status.as_str());
+            sent.life = Some(life(&cx));
+        }
+        let mut update = changes.into_update(sent.branch.as_deref());
+        for ended in results.iter().flat_map(Results::branches) {
+            update = update.remove(branch::channel(ended));
+            if let Some((join, _)) = ended.rsplit_once('.') {
+                self.joins.close(&life(&cx), join);
+            }
+        }
+        match next {
+            Next::Fail => {
+                let reason = match &*outcome.failure_reason {
+                    "" => "the node failed and said nothing about it",
+                    reason => reason,
+                };
+                Err(NodeError::new(reason.to_owned()).fatal())
+            }
+            Next::Unmet { gate } => {
+                let message = format!(
+                    "goal gate unsatisfied and no retry target: `{gate}` did not succeed; give it a `retry_target`"
+                );
+                Err(NodeError::new(message).fatal())
+            }
+            Next::Edge { to, reason, restart, carries } => {
+                self.tell(&cx, &to, &reason.to_string())?;
+                sent.carries = carries;
+                if restart {
+                    let update = self.afresh(&after, &outcome)?;
+                    return Ok(finish(update, &outcome, Sent { restart: Some(to), ..sent }));
+                }
+                Ok(finish(update, &outcome, sent))
+            }
+            Next::Jump { to, why } => {
+                self.tell(&cx, &to, why.as_str())?;
+                Ok(finish(update, &outcome, sent))
+            }
+            Next::Fork | Next::End => Ok(finish(update, &outcome, sent)),
+        }
+    }
+}
+
+impl StageNode {
+    /// Does the work once there is room beside the other branches.
+    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<StageOutcome, NodeError> {
+        let _room = match (&self.limit, branch) {
+            // A semaphore that is never closed gives way in the end.
+            (Some(limit), Some(branch)) => {
+                limit.open.of(stage.cx.run(), branch, limit.most).acquire_owned().await.ok()
+            }
+            _ => None,
+        };
+        self.attempt(stage).await
+    }
+
+    /// Finds the branch that the node runs in by what arrived at it, and the edge that led to it.
+    fn arrived(&self, cx: &NodeContext) -> Arrived {
+        let mut arrived = Arrived { branch: None, sent: Vec::new(), by: Arrival::default() };
+        for input in cx.inputs() {
+            arrived.by.from = Some(input.from.to_string());
+            let Ok(sent) = input.output::<Sent>() else { continue };
+            if sent.fork {
+                let mut edges = self.pipeline.edges().iter();
+                let edge =
+                    edges.find(|edge| *edge.from == *input.from.as_str() && *edge.to == *self.node.id());
+                arrived.by = edge.map(Arrival::by).unwrap_or_default();
+            } else if let Some(carries) = &sent.carries {
+                arrived.by.fidelity.clone_from(&carries.fidelity);
+                arrived.by.thread.clone_from(&carries.thread_id);
+            }
+            arrived.branch = match &sent.branch {
+                around if sent.fork => {
+                    let visit = input.visit.to_string();
+                    Some(branch::name(around.as_deref(), input.from.as_str(), &visit, self.node.id()))
+                }
+                around => around.clone(),
+            };
+            arrived.sent.push(sent);
+        }
+        if let Role::FanIn { .. } = self.role {
+            arrived.branch = arrived.branch.and_then(|branch| branch::around(&branch).map(str::to_owned));
+        }
+        arrived
+    }
+
+    /// Returns the joins around the branch that may still be settled while the node is at work; `None` if one is settled.
+    fn left(&self, cx: &NodeContext, state: &Context, branch: Option<&str>) -> Option<Vec<Watch>> {
+        let mut open = Vec::new();
+        for (join, fork) in branch.iter().flat_map(|branch| joins(branch)) {
+            let Some(rule) = self.rules.get(fork) else { continue };
+            let watched = self.joins.watch(cx, &life(cx), join);
+            if *watched.settled.borrow() || rule.is_settled(state, join) {
+                return None;
+            }
+            open.push(watched);
+        }
+        Some(open)
+    }
+
+    /// Tells whether the branch ends here.
+    fn goes_home(&self, next: &Next) -> bool {
+        let to = match next {
+            Next::Edge { to, .. } | Next::Jump { to, .. } => to,
+            _ => return false,
+        };
+        self.ways.home.as_ref() == Some(to)
+    }
+
+    /// Tells whether the branches beside this one may be left for what it comes to.
+    fn may_be_left(&self, branch: Option<&str>) -> bool {
+        let innermost = branch.and_then(|branch| joins(branch).last());
+        innermost.is_some_and(|(_, fork)| self.rules.contains_key(fork))
+    }
+
+    fn says(&self, key: &str) -> bool {
+        self.node.attributes.get(key).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Tells subscribers where the run goes and why.
+    fn tell(&self, cx: &NodeContext, to: &str, reason: &str) -> Result<(), NodeError> {
+        let event = json!({"from": self.node.id(), "to": to, "reason": reason});
+        cx.emit("edge.selected", event).map_err(NodeError::new)
+    }
+}
+
+/// Returns what tells this life of the run from another of the same name.
+fn life(cx: &NodeContext) -> String {
+    let key = cx.idempotency_key();
+    key.split_once(':').map_or(key.clone(), |(life, _)| life.to_owned())
+}
+
+/// What a node comes to whose branch does not count any more.
+fn left_alone() -> StageOutcome {
+    StageOutcome::new(Status::Skipped).with_notes("left: the other branches have decided the join")
+}
+
+/// Draws a number that is the same whenever the activation runs again.
+fn draw(activation: &str) -> u64 {
+    let hash = u64::from_str_radix(&super::text::digest(&[activation.to_owned()]), 16).unwrap_or(0);
+    // SplitMix64 (Steele, Lea, Flood 2014): keys that differ in their last letter are to give numbers that differ in all bits.
+    let mix = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mix = (mix ^ (mix >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mix ^ (mix >> 31)
+}
+
+fn finish(update: ContextUpdate, outcome: &StageOutcome, sent: Sent) -> Update<Context> {
+    let update = Update::from(update).with_output(sent);
+    if outcome.notes.is_empty() { update } else { update.with_notes(&*outcome.notes) }
+}
+
+/// Gives a node that only decides the outcome of the node before it, as the context tells it.
+fn before(context: &Context, mut outcome: StageOutcome) -> StageOutcome {
+    let text = |key: &str| context.get_value(key).and_then(Json::as_str).unwrap_or_default().to_owned();
+    if let Some(status) = context.get_value("outcome").and_then(|value| Status::deserialize(value).ok()) {
+        outcome.status = status;
+        outcome.preferred_label = text("preferred_label");
+        outcome.failure_reason = text("failure_reason");
+    }
+    outcome
+}

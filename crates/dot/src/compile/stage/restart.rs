@@ -1,0 +1,113 @@
+//! Fresh starts: what of the context stays, and when the same failure has come back too often.
+
+use ferrata_core::node::NodeError;
+use ferrata_core::state::{Context, ContextUpdate};
+use serde_json::{Map, Value as Json};
+
+use super::StageNode;
+use crate::outcome::{StageOutcome, Status};
+use crate::suggest::shortened;
+
+/// Where the context keeps what the run was started with, if an edge may start it afresh.
+pub(super) const INPUT: &str = "internal.input";
+
+/// Where the context counts how often the run was started afresh.
+const RESTARTS: &str = "internal.restarts";
+
+/// Where the context counts the failures that a fresh start was to mend.
+const SIGNATURES: &str = "internal.restart_signatures";
+
+/// How long a signature is, in characters.
+const SIGNATURE: usize = 240;
+
+impl StageNode {
+    /// Makes the update that leaves of a context what it was after the start, and counts that.
+    ///
+    /// # Errors
+    ///
+    /// That the failure which it is to mend has come back as often as `loop_restart_signature_limit` allows.
+    pub(super) fn afresh(&self, after: &Context, outcome: &StageOutcome) -> Result<ContextUpdate, NodeError> {
+        let input: Map<String, Json> = after.get(INPUT).map_err(NodeError::new)?.unwrap_or_default();
+        let mut update = Context::update();
+        for (key, value) in after.iter() {
+            let stays = [INPUT, RESTARTS, SIGNATURES].contains(&key) || key.starts_with("graph.");
+            match input.get(key) {
+                Some(before) if before != value => update = update.set(key, before),
+                None if !stays => update = update.remove(key),
+                _ => {}
+            }
+        }
+        for (key, value) in input.iter().filter(|(key, _)| !after.contains_key(key)) {
+            update = update.set(key, value);
+        }
+        if outcome.status == Status::Fail
+            && let Some(limit) = self.ways.signature_limit
+        {
+            let signature = signature(self.node.id(), &outcome.failure_reason);
+            let seen = after.get_value(SIGNATURES).and_then(|seen| seen.get(&signature)?.as_u64());
+            let seen = seen.unwrap_or(0).saturating_add(1);
+            if seen >= limit {
+                let message = format!(
+                    "the same failure came back {seen} times, and fresh starts do not mend it: {}; mend its cause, or raise \
+                     `loop_restart_signature_limit`",
+                    outcome.failure_reason
+                );
+                return Err(NodeError::new(message).fatal());
+            }
+            update = update.merge(SIGNATURES, [(signature, seen)]);
+        }
+        let restarts = after.get_value(RESTARTS).and_then(Json::as_u64).unwrap_or(0);
+        Ok(update.set(RESTARTS, restarts.saturating_add(1)))
+    }
+}
+
+/// Returns what makes two failures the same: the node and the reason without what differs from one time to the next, which is
+/// numbers, in decimal and hexadecimal.
+fn signature(node: &str, reason: &str) -> String {
+    let lower = reason.to_lowercase();
+    let mut text = String::new();
+    let mut word = String::new();
+    let mut end = |word: &mut String| {
+        let digits = word.chars().any(|c| c.is_ascii_digit());
+        let hex = word.strip_prefix("0x").unwrap_or(word);
+        if digits && hex.len() >= 7 && hex.chars().all(|c| c.is_ascii_hexdigit()) {
+            text.push_str("<hex>");
+        } else {
+            let mut number = false;
+            for c in word.chars() {
+                if !c.is_ascii_digit() {
+                    text.push(c);
+                } else if !number {
+                    text.push_str("<n>");
+                }
+                number = c.is_ascii_digit();
+            }
+        }
+        word.clear();
+    };
+    for c in lower.chars() {
+        if c.is_alphanumeric() {
+            word.push(c);
+        } else {
+            end(&mut word);
+            word.push(c);
+            end(&mut word);
+        }
+    }
+    end(&mut word);
+    format!("{node}|{}", shortened(text.split_whitespace().collect::<Vec<_>>().join(" ").as_str(), SIGNATURE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_one_time_to_the_next_is_no_part_of_a_signature() {
+        let one = signature("a", "3 tests fail at 0x7fe2a19b in 12.5 s");
+        assert_eq!(one, signature("a", "4 Tests fail  at 0x01234567 in 9.81 s"));
+        assert_eq!(one, "a|<n> tests fail at <hex> in <n>.<n> s");
+        assert_ne!(one, signature("b", "3 tests fail at 0x7fe2a19b in 12.5 s"));
+        assert_ne!(signature("a", "the disk is full"), signature("a", "the network is away"));
+    }
+}

@@ -1,0 +1,142 @@
+//! What an outcome changes of the context.
+
+use std::collections::HashSet;
+
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::state::{Context, ContextUpdate};
+use serde_json::{Map, Value as Json, json};
+
+use super::{Role, StageNode};
+use crate::compile::branch::{self, Results};
+use crate::compile::plan::{GATES, gate_key};
+use crate::compile::stage::restart::INPUT;
+use crate::fidelity::{LAST, STAGES, Told};
+use crate::outcome::StageOutcome;
+use crate::suggest::shortened;
+
+/// How much of a text is kept for the tasks after a node: a paragraph.
+const KEPT: usize = 500;
+
+/// What changes of the context, by key; without a value a key is taken away.
+#[derive(Default)]
+pub(super) struct Changes(Vec<(String, Option<Json>)>);
+
+impl Changes {
+    pub(super) fn set(&mut self, key: impl Into<String>, value: impl Into<Json>) {
+        self.0.push((key.into(), Some(value.into())));
+    }
+
+    /// Makes the update: of the branch, if there is one, otherwise of the context itself.
+    pub(super) fn into_update(self, branch: Option<&str>) -> ContextUpdate {
+        let update = Context::update();
+        let Some(branch) = branch else {
+            let change = |update: ContextUpdate, (key, value)| match value {
+                Some(value) => update.set(key, value),
+                None => update.remove(key),
+            };
+            return self.0.into_iter().fold(update, change);
+        };
+        // What a branch takes away is null in it: the context below still has it.
+        let set: Map<String, Json> =
+            self.0.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect();
+        if set.is_empty() { update } else { update.merge(branch::channel(branch), set) }
+    }
+}
+
+impl StageNode {
+    /// Works out what an outcome changes, and the context that it leads to.
+    pub(super) fn changes(
+        &self,
+        outcome: &StageOutcome,
+        results: Option<&Results>,
+        after: &mut Context,
+        left: bool,
+        told: &Told,
+        cx: &NodeContext,
+    ) -> Result<Changes, NodeError> {
+        let mut all = Changes::default();
+        if let Role::Start { mirror, keep_input } = &self.role {
+            if *keep_input {
+                let input: Map<String, Json> =
+                    after.iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+                all.set(INPUT, input);
+            }
+            mirror.iter().for_each(|(key, value)| all.set(key, value.clone()));
+        }
+        for (key, value) in &outcome.context_updates {
+            if key.starts_with("internal.") {
+                let message =
+                    format!("the outcome sets `{key}`; keys that begin with `internal.` are not for nodes");
+                return Err(NodeError::new(message).fatal());
+            }
+            all.set(key, value.clone());
+        }
+        all.set("current_node", self.node.id());
+        all.set("outcome", outcome.status.as_str());
+        for (key, text) in
+            [("preferred_label", &outcome.preferred_label), ("failure_reason", &outcome.failure_reason)]
+        {
+            // What the last outcome does not say is taken away: an old label would steer a node that it was not meant for.
+            all.0.push((key.to_owned(), (!text.is_empty()).then(|| text.as_str().into())));
+        }
+        // A gate that was left was not missed.
+        if self.node.is_goal_gate() && !left {
+            all.set(gate_key(self.node.id()), outcome.status.as_str());
+        }
+        if let Some(results) = results {
+            results.gates(GATES).into_iter().for_each(|(key, value)| all.set(key, value));
+        }
+        if self.told_of && !left {
+            all.set(format!("{STAGES}{}", self.node.id()), self.kept(outcome, after, cx));
+            if self.handler.is_task() {
+                all.set(LAST, told.kept(&format!("{}:{}", self.node.id(), cx.visit())));
+            }
+        }
+        all.reduced(after)
+    }
+
+    /// Returns what the tasks after it are told of the node.
+    fn kept(&self, outcome: &StageOutcome, context: &Context, cx: &NodeContext) -> Json {
+        let at = |(key, value): (&str, &Json)| {
+            key.strip_prefix(STAGES)?;
+            value.get("at")?.as_u64()
+        };
+        let at = context.iter().filter_map(at).max().unwrap_or(0) + 1;
+        let mut kept = json!({"at": at, "visit": cx.visit().get(), "outcome": outcome.status.as_str()});
+        let output = outcome.context_updates.get("tool.output").and_then(Json::as_str).unwrap_or_default();
+        for (key, text) in
+            [("notes", &*outcome.notes), ("reason", &*outcome.failure_reason), ("output", output)]
+        {
+            if !text.is_empty() {
+                kept[key] = shortened(text, KEPT).into();
+            }
+        }
+        kept
+    }
+}
+
+impl Changes {
+    /// Leaves out what changes nothing, and makes the changes to `after`.
+    fn reduced(self, after: &mut Context) -> Result<Self, NodeError> {
+        let mut kept: Vec<(String, Option<Json>)> = Vec::new();
+        let mut seen = HashSet::new();
+        for (key, value) in self.0 {
+            let known = after.get_value(&key).filter(|known| !known.is_null());
+            if known == value.as_ref().filter(|value| !value.is_null()) {
+                continue;
+            }
+            match &value {
+                Some(value) => {
+                    after.set(key.clone(), value).map_err(|error| NodeError::new(error).fatal())?
+                }
+                // It reads as absent either way; null shows what a branch took away.
+                None => after.set(key.clone(), Json::Null).map_err(|error| NodeError::new(error).fatal())?,
+            }
+            if !seen.insert(key.clone()) {
+                kept.retain(|(old, _)| *old != key);
+            }
+            kept.push((key, value));
+        }
+        Ok(Self(kept))
+    }
+}

@@ -1,0 +1,81 @@
+//! Commands around each call of a tool: `tool_hooks.pre` may forbid it, `tool_hooks.post` learns what came of it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use ferrata_core::Clock;
+use serde_json::{Value as Json, json};
+
+use super::process::{Shell, run};
+use super::tool::{environment, last_line};
+use super::{HandlerError, Stage};
+
+/// How much of what a hook prints is kept: enough for its last line.
+const KEEP: usize = 4 << 10;
+
+/// Returns a hook of a node, else of the graph; empty if there is none.
+fn hook(stage: &Stage, when: &str) -> String {
+    let key = format!("tool_hooks.{when}");
+    let own = stage.node.attributes.text(&key);
+    if own.is_empty() { stage.pipeline.attributes.text(&key).into_owned() } else { own.into_owned() }
+}
+
+/// Returns what a backend is told of the hooks, which are its to run around the calls of its own tools.
+pub(super) fn told(stage: &Stage) -> impl Iterator<Item = (OsString, OsString)> + use<> {
+    let told =
+        [("FERRATA_TOOL_HOOK_PRE", hook(stage, "pre")), ("FERRATA_TOOL_HOOK_POST", hook(stage, "post"))];
+    told.into_iter().filter(|(_, line)| !line.is_empty()).map(|(name, line)| (name.into(), line.into()))
+}
+
+/// A call of a tool, as its hooks are told of it.
+pub(super) struct Call<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) directory: Option<PathBuf>,
+    pub(super) command: &'a str,
+    pub(super) clock: &'a dyn Clock,
+}
+
+impl Call<'_> {
+    /// Asks whether the tool may be called. `Err` in it is why not.
+    pub(super) async fn before(&self) -> Result<Result<(), String>, HandlerError> {
+        self.run("pre", json!({})).await
+    }
+
+    /// Tells what came of the call. `Err` in it is what went wrong with the hook.
+    pub(super) async fn after(&self, result: Json) -> Result<Result<(), String>, HandlerError> {
+        self.run("post", result).await
+    }
+
+    async fn run(&self, when: &str, result: Json) -> Result<Result<(), String>, HandlerError> {
+        let line = hook(self.stage, when);
+        if line.is_empty() {
+            return Ok(Ok(()));
+        }
+        let mut input =
+            json!({"hook": when, "tool": "shell", "node": self.stage.node.id(), "command": self.command});
+        if let (Json::Object(input), Json::Object(result)) = (&mut input, result) {
+            input.extend(result);
+        }
+        let mut environment = environment(self.stage);
+        environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
+        let shell = Shell {
+            line,
+            directory: self.directory.clone(),
+            environment,
+            input: input.to_string().into_bytes(),
+            keep: KEEP,
+            pulse: self.stage.pulse.clone(),
+        };
+        let finished = run(shell, self.clock, self.stage.cx.cancelled()).await.map_err(|error| {
+            HandlerError::transient(format!("the hook `tool_hooks.{when}` cannot be started: {error}"))
+        })?;
+        if finished.status.success() {
+            return Ok(Ok(()));
+        }
+        let how = finished.how();
+        Ok(Err(match last_line(&finished.errors.text()) {
+            Some(line) => format!("`tool_hooks.{when}` {how}: {line}"),
+            None => format!("`tool_hooks.{when}` {how}"),
+        }))
+    }
+}

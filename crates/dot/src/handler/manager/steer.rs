@@ -1,0 +1,60 @@
+//! Steering: whoever does tasks is told how a child stands, and what it says to that is told to the child's next tasks.
+
+use std::sync::Arc;
+
+use ferrata_core::ErrorKind;
+use ferrata_core::node::NodeError;
+use ferrata_core::state::{Op, Patch};
+use serde_json::Map;
+
+use super::child::{Child, Seen};
+use crate::fidelity::STEERING;
+use crate::handler::{Registry, Stage};
+use crate::pipeline::{DEFAULT_TYPE, Node};
+use crate::suggest::shortened;
+use crate::value::Value;
+
+/// How much of what a child knows a prompt shows, in characters.
+const SHOWN: usize = 8_000;
+
+/// Asks what is to be said to a child, and puts it into the child's context. An empty answer says nothing.
+///
+/// The cycle is recorded after this: if the process dies in between, the same cycle says it again under the same key.
+pub(super) async fn steer(
+    stage: &Stage,
+    registry: &Registry,
+    child: &Child<'_>,
+    seen: &Seen,
+    cycle: u32,
+) -> Result<(), NodeError> {
+    let mut node = Node::new(stage.node.shared_id());
+    let known = serde_json::Value::Object(seen.context()).to_string();
+    let task = stage.node.attributes.text("prompt");
+    let task = if task.is_empty() { "Say what the pipeline is to do next, or nothing." } else { &*task };
+    let prompt = format!(
+        "{task}\n\nThe pipeline is {}, in cycle {cycle} of its supervision. It knows:\n{}\n",
+        seen.status(),
+        shortened(&known, SHOWN)
+    );
+    node.attributes.set("prompt", Value::string(prompt));
+    let (kind, handler) = registry.resolve(&node).map_err(NodeError::new)?;
+    debug_assert_eq!(kind, DEFAULT_TYPE);
+    let asked = Stage { node: Arc::new(node), ..stage.clone() };
+    let outcome = handler.run(&asked).await.map_err(|error| match error.into_runtime() {
+        Ok(error) => error,
+        Err(error) => NodeError::new(format!("nobody could say how to steer: {error}")),
+    })?;
+    let key = format!("response.{}", stage.node.id());
+    let said =
+        outcome.context_updates.get(&key).and_then(serde_json::Value::as_str).unwrap_or_default().trim();
+    if said.is_empty() {
+        return Ok(());
+    }
+    let said = Map::from_iter([(cycle.to_string(), said.into())]);
+    let patch = Patch::from_ops(&[Op::Merge(STEERING.to_owned(), said)])?;
+    match child.runtime().edit(child.graph(), child.key(), patch).by("manager").await {
+        // It has ended meanwhile.
+        Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(()),
+        result => Ok(result?),
+    }
+}

@@ -1,0 +1,89 @@
+//! A fan-in with a prompt: whoever does tasks is asked which candidate is the best.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Effect;
+use serde_json::Value as Json;
+
+use super::{Handler, HandlerError, Stage};
+use crate::outcome::StageOutcome;
+use crate::pipeline::Node;
+use crate::suggest::shortened;
+use crate::value::Value;
+
+/// The key of the context that names the best branch.
+pub(crate) const BEST: &str = "parallel.fan_in.best_id";
+
+/// The key of the context that lists what branches came to.
+pub(crate) const RESULTS: &str = "parallel.results";
+
+/// The key of the context that tells whether an answer or the score named the best branch.
+pub(crate) const CHOSEN_BY: &str = "parallel.fan_in.chosen_by";
+
+/// How much of what a candidate set a prompt shows, in characters.
+const SHOWN: usize = 4_000;
+
+/// Gives the fan-in's prompt, and the candidates, to the handler of tasks, and reads the id of one of them in the answer.
+#[derive(Debug)]
+pub(crate) struct Rank {
+    pub(crate) task: Arc<dyn Handler>,
+}
+
+/// Returns the results that can be chosen, by id: not those that failed or were left.
+fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
+    let results = stage.context.get_value(RESULTS).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let text = |result: &Json, key: &str| result[key].as_str().unwrap_or_default().to_owned();
+    let good = |result: &&Json| matches!(&*text(result, "outcome"), "success" | "partial_success");
+    results.iter().filter(good).map(|result| (text(result, "id"), result)).collect()
+}
+
+/// Finds the candidate that an answer names: the whole of it, else the first that occurs as a word.
+fn named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
+    let is = |word: &str| candidates.iter().map(|(id, _)| id).find(|id| **id == word).cloned();
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+    is(answer.trim()).or_else(|| answer.split(word).find_map(is))
+}
+
+#[async_trait]
+impl Handler for Rank {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let candidates = candidates(stage);
+        if candidates.len() < 2 {
+            return Ok(StageOutcome::success());
+        }
+        let mut prompt = stage.node.attributes.text("prompt").into_owned();
+        prompt.push_str("\n\nAnswer with the id of one candidate.\n");
+        for (id, result) in &candidates {
+            let set = result["context"].to_string();
+            let (outcome, score) = (&result["outcome"], &result["score"]);
+            let line =
+                format!("\nCandidate {id}: outcome {outcome}, score {score}\n{}\n", shortened(&set, SHOWN));
+            prompt.push_str(&line);
+        }
+        let mut node = Node::clone(&stage.node);
+        node.attributes.set("prompt", Value::string(prompt.as_str()));
+        let stage = Stage { node: Arc::new(node), ..stage.clone() };
+        let mut outcome = self.task.run(&stage).await?;
+        let key = format!("response.{}", stage.node.id());
+        let said = [BEST, &key].into_iter().find_map(|key| outcome.context_updates.get(key)?.as_str());
+        let suggested = outcome.suggested_next_ids.first().map(String::as_str);
+        let named = said.or(suggested).and_then(|answer| named(answer, &candidates));
+        outcome.suggested_next_ids.clear();
+        outcome.context_updates.remove(BEST);
+        Ok(match named {
+            Some(id) => outcome.with(BEST, id).with(CHOSEN_BY, "answer"),
+            None => outcome
+                .with_notes("the answer names no candidate; the score decides")
+                .with(CHOSEN_BY, "score"),
+        })
+    }
+
+    fn effect(&self) -> Effect {
+        self.task.effect()
+    }
+
+    fn is_task(&self) -> bool {
+        true
+    }
+}

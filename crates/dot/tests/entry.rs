@@ -1,0 +1,53 @@
+//! Going on with a run at a chosen node: a fork that begins there, if a run can begin there.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod support;
+
+use ferrata_core::ErrorKind;
+use ferrata_core::RunKey;
+use ferrata_core::runtime::{Position, Runtime};
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::MemoryStore;
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::entry::{begin_at, check};
+use support::{path_of, pipeline, registry, source};
+
+#[tokio::test]
+async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {
+    let text = source("a [does=\"success/color:red\"] b [does=fail] c start -> a -> b -> c -> exit");
+    let (pipeline, compiler, store) = (pipeline(&text), Compiler::new(registry()), MemoryStore::new());
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = runtime.start(&compiler.compile(&pipeline).unwrap(), Context::new()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let patch = Patch::from_ops(&[Op::Set("mended".into(), true.into())]).unwrap();
+    let again = begin_at(&compiler, &pipeline, &runtime, run.run(), Position::Latest, "c").unwrap();
+    let again = again.id("again").edit(patch).await.unwrap();
+    let context = again.wait().await.unwrap().completed().unwrap();
+    assert_eq!(path_of(&store, &RunKey::try_from("again").unwrap()).await.join(" "), "c exit");
+    assert_eq!(context.get::<String>("color").unwrap().as_deref(), Some("red"));
+    assert_eq!(context.get::<bool>("mended").unwrap(), Some(true));
+    // The run it comes from is as it was.
+    assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b");
+}
+
+#[test]
+fn nodes_that_a_run_cannot_begin_at_are_refused() {
+    let text = source(
+        "before p [type=parallel] a q [type=parallel] x g [type=\"parallel.fan_in\"] f [type=\"parallel.fan_in\"] after \
+         start -> before -> p p -> a -> f p -> q q -> x -> g -> f f -> after -> exit",
+    );
+    let (pipeline, compiler) = (pipeline(&text), Compiler::new(registry()));
+    for node in ["start", "before", "p", "after", "exit"] {
+        check(&compiler, &pipeline, node).unwrap();
+    }
+    for node in ["a", "q", "x", "g", "f"] {
+        let error = check(&compiler, &pipeline, node).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let wanted =
+            format!("a run cannot begin at `{node}`, which belongs to the branches of `p`; begin at `p`");
+        assert_eq!(error.message(), wanted);
+    }
+    let error = check(&compiler, &pipeline, "befor").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().ends_with("did you mean `before`?"), "{error}");
+}

@@ -1,0 +1,78 @@
+//! Fuzzing without a special compiler: inputs of the corpus, mutated from a seed, until the time is up.
+//!
+//! `FERRATA_FUZZ_SECONDS` sets how long (20 unless set), `FERRATA_FUZZ_SEED` the seed. What fails prints its input and the seed;
+//! the same seed makes the same inputs in the same order. `fuzz/` has the same checks for `cargo fuzz`, which needs a nightly.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(clippy::disallowed_methods, reason = "this runs for a time")]
+
+mod checks;
+mod mutate;
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use self::mutate::Mutator;
+
+/// How long it runs unless told otherwise.
+const SECONDS: u64 = 20;
+
+/// How many inputs that showed something new are kept to be mutated further.
+const POOL: usize = 2000;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`, which is no number")))
+}
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // In an order that is the same everywhere: the seed alone is to decide.
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn whatever_is_read_gets_an_answer_and_what_is_printed_reads_the_same() {
+    let seed = number("FERRATA_FUZZ_SEED").unwrap_or_else(|| {
+        u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() & u128::from(u64::MAX))
+            .unwrap()
+    });
+    let time = Duration::from_secs(number("FERRATA_FUZZ_SECONDS").unwrap_or(SECONDS));
+    println!("seed {seed}: again with FERRATA_FUZZ_SEED={seed} cargo test -p ferrata-dot --test fuzz");
+    let (mut pool, mut mutator) = (corpus(), Mutator::new(seed));
+    let (mut seen, mut inputs, mut read) = (BTreeSet::new(), 0_u64, 0_u64);
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        let input = mutator.input(&pool);
+        let answer = catch_unwind(AssertUnwindSafe(|| checks::exercise(&input)));
+        let answer = answer.unwrap_or_else(|_| {
+            panic!("seed {seed}, input {inputs}, of {} bytes:\n{}", input.len(), input.escape_ascii())
+        });
+        inputs += 1;
+        read += u64::from(answer.read);
+        // An answer that was not given before shows that the input went somewhere new.
+        let new = seen.insert(answer.trace);
+        // Mostly pipelines: a mistake is made of one in a step, one of a mistake hardly ever.
+        if new && (answer.read && pool.len() < POOL || pool.len() < POOL / 10) {
+            pool.push(input);
+        }
+    }
+    println!(
+        "{inputs} inputs in {:?}, {read} of them pipelines, {} different answers",
+        begun.elapsed(),
+        seen.len()
+    );
+    assert!(inputs == 0 || seen.len() > 1, "every input gets the same answer");
+}
+
+#[test]
+fn the_same_seed_makes_the_same_inputs() {
+    let inputs = |seed| {
+        let (pool, mut mutator) = (corpus(), Mutator::new(seed));
+        (0..200).map(|_| mutator.input(&pool)).collect::<Vec<_>>()
+    };
+    assert_eq!(inputs(7), inputs(7));
+    assert_ne!(inputs(7), inputs(8));
+}

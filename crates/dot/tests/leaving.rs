@@ -1,0 +1,281 @@
+//! Section 1.6: branches that are left once the join is decided, and what becomes of what is at work in them.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::RunKey;
+use ferrata_core::ask::Answer;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
+use ferrata_dot::outcome::StageOutcome;
+use serde_json::Value;
+use support::{Ran, compile, path_of, pipeline, registry, run_with, source};
+
+/// Never ends, and counts how often it is dropped.
+#[derive(Clone, Debug, Default)]
+struct Endless {
+    begun: Arc<AtomicUsize>,
+    dropped: Arc<AtomicUsize>,
+}
+
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Handler for Endless {
+    async fn run(&self, _stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let _dropped = Dropped(Arc::clone(&self.dropped));
+        std::future::pending().await
+    }
+}
+
+/// Waits until that many others have begun, and succeeds or fails as the node says.
+#[derive(Clone, Debug)]
+struct After(Endless);
+
+#[async_trait]
+impl Handler for After {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let wanted: usize = stage.node.attributes.text("after").parse().unwrap();
+        // Once more than it takes: as other work, it takes longer than what is recorded meanwhile.
+        let mut turns = 0;
+        while self.0.begun.load(Ordering::SeqCst) < wanted || turns < 50 {
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+        Ok(match &*stage.node.attributes.text("does") {
+            "fail" => StageOutcome::fail("it went wrong"),
+            _ => StageOutcome::success(),
+        })
+    }
+}
+
+fn with(endless: &Endless) -> Registry {
+    registry().with("endless", endless.clone()).with("after", After(endless.clone()))
+}
+
+fn fork(attributes: &str, branches: &str) -> String {
+    source(&format!(
+        "p [type=parallel{attributes}] f [type=\"parallel.fan_in\"] ok bad start -> p f -> ok [condition=\"outcome=success\"] \
+         f -> bad [condition=\"outcome=fail\"] f -> exit ok -> exit bad -> exit {branches}"
+    ))
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not come to its end")
+}
+
+fn outcomes(ran: &Ran) -> Vec<(String, String)> {
+    let results = ran.context().get::<Vec<Value>>("parallel.results").unwrap().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    results.iter().map(|one| (text(&one["id"]), text(&one["outcome"]))).collect()
+}
+
+fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(id, outcome)| ((*id).to_owned(), (*outcome).to_owned())).collect()
+}
+
+const ENDLESS: &str =
+    "a [type=after, after=2] b [type=endless] c [type=endless] d p -> a -> f p -> b -> d -> f p -> c -> f";
+
+#[tokio::test]
+async fn first_success_leaves_the_others() {
+    let endless = Endless::default();
+    let ran =
+        within(run_with(&fork(", join_policy=first_success", ENDLESS), with(&endless), Context::new())).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "skipped"), ("c", "skipped")]));
+    assert!(ran.path.contains(&"ok".to_owned()), "{}", ran.path());
+    // What comes after a node that was left does not run, and what was at work is dropped before the fan-in.
+    assert!(!ran.path.contains(&"d".to_owned()), "{}", ran.path());
+    assert_eq!(endless.dropped.load(Ordering::SeqCst), 2);
+    assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
+}
+
+#[tokio::test]
+async fn wait_all_leaves_nobody() {
+    let text = fork("", "a b [does=fail] c p -> a -> f p -> b -> f p -> c -> f");
+    let ran = run_with(&text, registry(), Context::new()).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "fail"), ("c", "success")]));
+}
+
+#[tokio::test]
+async fn a_quorum_leaves_the_others() {
+    let endless = Endless::default();
+    let text = fork(
+        ", join_policy=quorum",
+        "a [type=after, after=1] b [type=after, after=1] c [type=endless] p -> a -> f p -> b -> f p -> c -> f",
+    );
+    let ran = within(run_with(&text, with(&endless), Context::new())).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "success"), ("c", "skipped")]));
+    assert!(ran.path.contains(&"ok".to_owned()), "{}", ran.path());
+}
+
+#[tokio::test]
+async fn k_that_cannot_be_reached_any_more_leaves_the_others() {
+    let endless = Endless::default();
+    let text = fork(
+        ", join_policy=k_of_n, k=2",
+        "a [type=after, after=1, does=fail] b [type=after, after=1, does=fail] c [type=endless] p -> a -> f p -> b -> f p -> c -> f",
+    );
+    let ran = within(run_with(&text, with(&endless), Context::new())).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "fail"), ("b", "fail"), ("c", "skipped")]));
+    assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
+}
+
+#[tokio::test]
+async fn fail_fast_leaves_the_others_and_fails() {
+    let endless = Endless::default();
+    let text = fork(
+        ", error_policy=fail_fast",
+        "a [type=after, after=1, does=fail] b [type=endless] p -> a -> f p -> b -> f",
+    );
+    let ran = within(run_with(&text, with(&endless), Context::new())).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "fail"), ("b", "skipped")]));
+    assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
+    assert!(ran.text("outcome") == "success", "the run goes on at `bad`");
+}
+
+#[tokio::test]
+async fn fail_fast_without_a_failure_waits_for_all() {
+    let text = fork(", error_policy=fail_fast", "a b p -> a -> f p -> b -> f");
+    let ran = run_with(&text, registry(), Context::new()).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "success")]));
+    assert!(ran.path.contains(&"ok".to_owned()), "{}", ran.path());
+}
+
+#[tokio::test]
+async fn what_waits_for_room_is_left() {
+    let endless = Endless::default();
+    let branches: String = (0..6).map(|at| format!("b{at} [type=after, after=0] p -> b{at} -> f ")).collect();
+    let text = fork(", join_policy=first_success, max_parallel=1", &branches);
+    let ran = within(run_with(&text, with(&endless), Context::new())).await;
+    let left = outcomes(&ran).iter().filter(|(_, outcome)| outcome == "skipped").count();
+    assert_eq!(left, 5, "{:?}", outcomes(&ran));
+}
+
+#[tokio::test]
+async fn branches_within_a_branch_are_left_with_it() {
+    let endless = Endless::default();
+    let text = fork(
+        ", join_policy=first_success",
+        "a [type=after, after=2] p -> a -> f q [type=parallel] x [type=endless] y [type=endless] g [type=\"parallel.fan_in\"] z \
+         p -> q q -> x -> g q -> y -> g g -> z -> f",
+    );
+    let ran = within(run_with(&text, with(&endless), Context::new())).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("q", "skipped")]));
+    assert!(!ran.path.contains(&"z".to_owned()), "{}", ran.path());
+    assert_eq!(endless.dropped.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_goal_gate_that_was_left_was_not_missed() {
+    let endless = Endless::default();
+    let text = fork(
+        ", join_policy=first_success",
+        "a [type=after, after=1] b [type=endless, goal_gate=true] p -> a -> f p -> b -> f",
+    );
+    let ran = within(run_with(&text, with(&endless), Context::new())).await;
+    assert_eq!(outcomes(&ran), pairs(&[("a", "success"), ("b", "skipped")]));
+}
+
+#[tokio::test]
+async fn a_question_in_a_branch_that_is_left_is_withdrawn() {
+    let text = fork(
+        ", join_policy=first_success",
+        "g [type=\"wait.human\"] h [type=\"wait.human\"] yes no p -> g p -> h g -> yes -> f h -> no -> f",
+    );
+    let store = MemoryStore::new();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let graph = compile(&text, registry());
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let Outcome::Interrupted(questions) = within(run.wait()).await.unwrap() else {
+        panic!("nobody is asked")
+    };
+    assert_eq!(questions.len(), 2);
+    runtime.respond(run.run(), "g", Answer::accept("yes").unwrap()).await.unwrap();
+    let again = runtime.resume(&graph, run.run()).await.unwrap();
+    let outcome = within(again.wait()).await.unwrap();
+    let ran = Ran { path: path_of(&store, run.run()).await, outcome };
+    assert_eq!(outcomes(&ran), pairs(&[("g", "success"), ("h", "skipped")]));
+    assert!(runtime.respond(run.run(), "h", Answer::accept("no").unwrap()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_leaves_the_same_branches() {
+    // Only `a` can decide, so that what is left is the same each time.
+    let text = fork(", join_policy=first_success", ENDLESS);
+    let mut crashes = 0;
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for at in 0.. {
+            let memory = MemoryStore::new();
+            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
+            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
+            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
+            let endless = Endless::default();
+            let graph = compile(&text, with(&endless));
+            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
+                let _ = within(run.wait()).await;
+            }
+            if !store.is_crashed() {
+                break;
+            }
+            drop((first, graph));
+            crashes += 1;
+            // The next process begins `b` and `c` again, unless it finds them recorded or the join decided.
+            let endless = Endless { begun: Arc::new(AtomicUsize::new(2)), ..Endless::default() };
+            let graph = compile(&text, with(&endless));
+            let second = Runtime::builder(memory.clone()).build().await.unwrap();
+            let key = RunKey::try_from("r").unwrap();
+            let run = match second.head(&key).await.unwrap() {
+                Some(head) if head.status == RunStatus::InProgress => {
+                    second.resume(&graph, "r").take_over().await.unwrap()
+                }
+                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
+            };
+            let outcome = within(run.wait()).await.unwrap();
+            let ran = Ran { path: path_of(&memory, &key).await, outcome };
+            let wanted = pairs(&[("a", "success"), ("b", "skipped"), ("c", "skipped")]);
+            assert_eq!(outcomes(&ran), wanted, "{fault:?} at write {at}");
+            assert!(ran.path.contains(&"ok".to_owned()), "{fault:?} at write {at}: {}", ran.path());
+        }
+    }
+    assert!(crashes >= 10, "{crashes}");
+}
+
+#[test]
+fn a_manager_in_a_branch_that_may_be_left_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("child.dot"), "digraph C { start exit start -> exit }").unwrap();
+    let manager = ferrata_dot::handler::Manager::with(
+        registry(),
+        ferrata_dot::transform::Transforms::default(),
+        Some(directory.path().to_owned()),
+    );
+    let text = fork(
+        ", join_policy=first_success",
+        "m [type=\"stack.manager_loop\", stack.child_dotfile=\"child.dot\"] b p -> m -> f p -> b -> f",
+    );
+    let compiler = Compiler::new(registry().with("stack.manager_loop", manager));
+    let error = compiler.compile(&pipeline(&text)).unwrap_err();
+    assert!(
+        error.message().contains("node m: a manager does not run in a branch that may be left"),
+        "{error}"
+    );
+    compiler.compile(&pipeline(&text.replace("first_success", "wait_all"))).unwrap();
+}

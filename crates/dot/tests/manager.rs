@@ -1,0 +1,321 @@
+//! Section 1.6: a pipeline that supervises another one, whose run is one of its own in the same store.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
+
+mod support;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::ask::Answer as Reply;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::{ErrorKind, RunKey};
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Manager, Registry, Request};
+use ferrata_dot::transform::Transforms;
+use serde_json::json;
+use support::{path_of, pipeline, registry};
+
+const PARENT: &str = "digraph P { goal=ship start [shape=Mdiamond] exit [shape=Msquare] node [retry_policy=none] \
+     first [type=scripted, does=\"success/color:red\"] \
+     m [shape=house, stack.child_dotfile=\"child.dot\", manager.poll_interval=5ms] start -> first -> m -> exit }";
+
+const CHILD: &str = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] node [retry_policy=none, type=scripted] \
+     a [does=\"success/size:big\"] b start -> a -> b [condition=\"color=red\"] b -> exit }";
+
+/// A store, a directory with the child's file, and processes on them.
+struct World {
+    memory: MemoryStore,
+    directory: tempfile::TempDir,
+    parent: String,
+}
+
+impl World {
+    fn new(parent: &str, child: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("child.dot"), child).unwrap();
+        Self { memory: MemoryStore::new(), directory, parent: parent.to_owned() }
+    }
+
+    async fn process(&self, registry: Registry) -> (Runtime, ferrata_core::graph::Graph<Context>) {
+        self.process_on(Arc::new(self.memory.clone()), registry).await
+    }
+
+    async fn process_on(
+        &self,
+        store: Arc<dyn CheckpointStore>,
+        registry: Registry,
+    ) -> (Runtime, ferrata_core::graph::Graph<Context>) {
+        let runtime =
+            Runtime::builder_with(store).store_retries(1, Duration::from_millis(1)).build().await.unwrap();
+        (runtime.clone(), self.compile(&runtime, registry))
+    }
+
+    fn compile(&self, runtime: &Runtime, registry: Registry) -> ferrata_core::graph::Graph<Context> {
+        let manager = manager(self.directory.path(), registry.clone());
+        manager.attach(runtime).unwrap();
+        Compiler::new(registry.with("stack.manager_loop", manager)).compile(&pipeline(&self.parent)).unwrap()
+    }
+
+    async fn run(&self) -> Outcome<Context> {
+        let (runtime, graph) = self.process(registry()).await;
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        within(run.wait()).await.unwrap()
+    }
+
+    async fn status(&self, run: &str) -> Option<RunStatus> {
+        self.memory.head(&key(run)).await.unwrap().map(|head| head.status)
+    }
+}
+
+fn manager(directory: &Path, registry: Registry) -> Manager {
+    Manager::with(registry, Transforms::default(), Some(directory.to_owned()))
+}
+
+fn key(run: &str) -> RunKey {
+    RunKey::try_from(run).unwrap()
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not come to its end")
+}
+
+fn text(context: &Context, key: &str) -> String {
+    context.get_value(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn a_manager_starts_its_child_and_succeeds_with_it() {
+    let world = World::new(PARENT, CHILD);
+    let Outcome::Completed(context) = world.run().await else { panic!("not completed") };
+    assert_eq!(path_of(&world.memory, &key("r")).await.join(" "), "start first m exit");
+    // The child has an id that can be told beforehand, and knows what its parent knows.
+    assert_eq!(path_of(&world.memory, &key("r.m.1")).await.join(" "), "start a b exit");
+    assert_eq!(text(&context, "stack.child.run"), "r.m.1");
+    assert_eq!(text(&context, "stack.child.status"), "completed");
+    let child = context.get_value("stack.child.context").unwrap();
+    assert_eq!((&child["size"], &child["color"]), (&json!("big"), &json!("red")));
+    assert!(!context.contains_key("size"), "nothing of the child is merged");
+    assert_eq!(
+        world.memory.head(&key("r.m.1")).await.unwrap().unwrap().facts.labels.get("parent"),
+        Some("r")
+    );
+}
+
+#[tokio::test]
+async fn a_child_that_fails_fails_its_manager() {
+    let world = World::new(PARENT, &CHILD.replace("b start", "b [does=fail] start"));
+    let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
+    assert_eq!(failure.message, "the child failed: node b: b failed");
+}
+
+#[tokio::test]
+async fn a_stop_condition_ends_the_child_with_success() {
+    let stop = "manager.stop_condition=\"stack.child.context.size=big && stack.child.status=in_progress\", shape=house";
+    let child = CHILD.replace("b start", "b [does=hang] start");
+    let world = World::new(&PARENT.replace("shape=house", stop), &child);
+    let Outcome::Completed(context) = world.run().await else { panic!("not completed") };
+    assert_eq!(text(&context, "stack.child.status"), "cancelled");
+    assert_eq!(world.status("r.m.1").await, Some(RunStatus::Cancelled));
+}
+
+#[tokio::test]
+async fn past_its_cycles_a_manager_fails_and_ends_the_child() {
+    let child = CHILD.replace("b start", "b [does=hang] start");
+    let world = World::new(&PARENT.replace("shape=house", "shape=house, manager.max_cycles=3"), &child);
+    let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
+    assert_eq!(failure.message, "the child has not ended within 3 cycles");
+    assert_eq!(world.status("r.m.1").await, Some(RunStatus::Cancelled));
+}
+
+#[tokio::test]
+async fn a_timeout_ends_the_child() {
+    let child = CHILD.replace("b start", "b [does=hang] start");
+    let world = World::new(&PARENT.replace("shape=house", "shape=house, timeout=100ms"), &child);
+    let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
+    assert_eq!(failure.message, "the child took longer than the timeout of 100ms");
+    assert_eq!(world.status("r.m.1").await, Some(RunStatus::Cancelled));
+}
+
+#[tokio::test]
+async fn cancelling_the_run_cancels_the_child() {
+    let child = CHILD.replace("b start", "b [does=hang] start");
+    let world = World::new(PARENT, &child);
+    let (runtime, graph) = world.process(registry()).await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    within(async {
+        while world.status("r.m.1").await.is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    runtime.cancel(run.run(), "enough").await.unwrap();
+    assert!(matches!(within(run.wait()).await.unwrap(), Outcome::Cancelled { .. }));
+    within(async {
+        while world.status("r.m.1").await != Some(RunStatus::Cancelled) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_child_that_asks_goes_on_once_it_is_answered() {
+    let child = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] g [shape=hexagon] y [shape=diamond] start -> g -> y -> exit }";
+    let world = World::new(PARENT, child);
+    let (runtime, graph) = world.process(registry()).await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    within(async {
+        while world.status("r.m.1").await != Some(RunStatus::Interrupted) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    runtime.respond(&key("r.m.1"), "g", Reply::accept("y").unwrap()).await.unwrap();
+    assert!(within(run.wait()).await.unwrap().completed().is_some());
+}
+
+#[tokio::test]
+async fn without_autostart_the_child_is_waited_for() {
+    let world = World::new(&PARENT.replace("shape=house", "shape=house, stack.child_autostart=false"), CHILD);
+    let (runtime, graph) = world.process(registry()).await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    within(async {
+        while path_of(&world.memory, &key("r")).await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(world.status("r.m.1").await, None);
+    let child = Compiler::new(registry()).compile(&pipeline(CHILD)).unwrap();
+    let mut input = Context::new();
+    input.set("color", "red").unwrap();
+    runtime.start(&child, input).id("r.m.1").await.unwrap();
+    assert!(within(run.wait()).await.unwrap().completed().is_some());
+}
+
+/// Says once what is to be done, and writes down every prompt.
+#[derive(Clone, Debug, Default)]
+struct Supervisor(Arc<Mutex<Vec<(String, String)>>>);
+
+#[async_trait]
+impl Backend for Supervisor {
+    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+        let node = request.stage.node.id().to_owned();
+        let first = !self.0.lock().unwrap().iter().any(|(known, _)| *known == node);
+        self.0.lock().unwrap().push((node.clone(), request.prompt.to_owned()));
+        Ok(Answer::Text(if node == "m" && first { "mind the gap".to_owned() } else { String::new() }))
+    }
+}
+
+#[tokio::test]
+async fn steering_is_told_to_the_tasks_of_the_child() {
+    let parent = PARENT.replace(
+        "shape=house",
+        "shape=house, manager.actions=\"observe,steer,wait\", prompt=\"keep it safe\"",
+    );
+    let child = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] w [shape=insulator, duration=300ms] t [prompt=\"do t\"] \
+                 start -> w -> t -> exit }";
+    let world = World::new(&parent, child);
+    let supervisor = Supervisor::default();
+    let (runtime, graph) =
+        world.process(registry().with("codergen", Codergen::new(supervisor.clone()))).await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(within(run.wait()).await.unwrap().completed().is_some());
+    let said = supervisor.0.lock().unwrap();
+    let of = |node: &str| &said.iter().find(|(known, _)| known == node).unwrap().1;
+    assert!(
+        of("m").contains("keep it safe") && of("m").contains("The pipeline is in_progress"),
+        "{}",
+        of("m")
+    );
+    assert!(
+        of("t").contains("Instructions of the supervisor") && of("t").contains("- mind the gap"),
+        "{}",
+        of("t")
+    );
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_changes_no_result() {
+    let world = World::new(PARENT, CHILD);
+    let Outcome::Completed(calm) = world.run().await else { panic!("not completed") };
+    let calm_child = path_of(&world.memory, &key("r.m.1")).await;
+    let mut crashes = 0;
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for at in 0.. {
+            let world = World::new(PARENT, CHILD);
+            let store =
+                Arc::new(FaultStore::new(world.memory.clone(), FaultPlan::new().with_fault(at, fault)));
+            let (first, graph) = world.process_on(Arc::clone(&store) as _, registry()).await;
+            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
+                let _ = within(run.wait()).await;
+            }
+            if !store.is_crashed() {
+                break;
+            }
+            drop((first, graph));
+            crashes += 1;
+            // Whoever goes on takes over both runs: the first process is dead, and its heartbeat has not run out yet.
+            let (second, graph) = world.process(registry()).await;
+            if world.status("r.m.1").await == Some(RunStatus::InProgress) {
+                let child = Compiler::new(registry()).compile(&pipeline(CHILD)).unwrap();
+                second.resume(&child, "r.m.1").take_over().await.unwrap();
+            }
+            let run = match world.status("r").await {
+                Some(RunStatus::InProgress) => second.resume(&graph, "r").take_over().await.unwrap(),
+                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
+            };
+            let outcome = within(run.wait()).await.unwrap();
+            let context = outcome.completed().unwrap();
+            let known = |context: &Context| {
+                // How many cycles it takes is a matter of time.
+                let kept = context.iter().filter(|(key, _)| *key != "stack.child.cycles");
+                kept.map(|(key, value)| (key.to_owned(), value.clone())).collect::<Vec<_>>()
+            };
+            assert_eq!(known(&context), known(&calm), "{fault:?} at write {at}");
+            assert_eq!(path_of(&world.memory, &key("r.m.1")).await, calm_child, "{fault:?} at write {at}");
+        }
+    }
+    assert!(crashes >= 16, "{crashes}");
+}
+
+#[tokio::test]
+async fn a_pipeline_that_is_its_own_child_comes_to_an_end() {
+    let world = World::new(PARENT, PARENT);
+    let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
+    assert!(failure.message.contains("managers nest more than 8 deep"), "{}", failure.message);
+}
+
+#[test]
+fn managers_that_cannot_work_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("child.dot"), CHILD).unwrap();
+    std::fs::write(directory.path().join("broken.dot"), "digraph {").unwrap();
+    let compile = |attributes: &str| {
+        let text = PARENT.replace("stack.child_dotfile=\"child.dot\"", attributes);
+        let compiler =
+            Compiler::new(registry().with("stack.manager_loop", manager(directory.path(), registry())));
+        compiler.compile(&pipeline(&text))
+    };
+    compile("stack.child_dotfile=\"child.dot\"").unwrap();
+    for (attributes, part) in [
+        ("label=m", "node m: a manager has no child; name its file by `stack.child_dotfile`"),
+        ("stack.child_dotfile=\"none.dot\"", "node m: the child `none.dot` cannot be read"),
+        ("stack.child_dotfile=\"broken.dot\"", "node m: the child `broken.dot` cannot be read"),
+        (
+            "stack.child_dotfile=\"child.dot\", manager.actions=\"dance\"",
+            "node m: there is no action `dance`",
+        ),
+        ("stack.child_dotfile=\"child.dot\", manager.stop_condition=\"=\"", "condition, byte"),
+    ] {
+        let error = compile(attributes).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{attributes}: {error}");
+        assert!(error.message().contains(part), "{attributes}: {error}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Section 1.6: a fan-in with a prompt, whose best candidate somebody else names.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use ferrata_core::state::Context;
+use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Request};
+use ferrata_dot::outcome::StageOutcome;
+use support::{Ran, registry, run_with, source};
+
+/// Gives the same answer to everything, and writes down what it is asked.
+#[derive(Clone, Debug)]
+struct Judge(Answer, Arc<Mutex<Vec<String>>>);
+
+#[async_trait]
+impl Backend for Judge {
+    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+        self.1.lock().unwrap().push(request.task.to_owned());
+        Ok(self.0.clone())
+    }
+}
+
+async fn judged(answer: Answer, a: &str, b: &str) -> (Ran, Vec<String>) {
+    let judge = Judge(answer, Arc::default());
+    let text = source(&format!(
+        "p [type=parallel] f [shape=tripleoctagon, type=\"\", prompt=\"Which is the best?\"] a [does=\"{a}\"] b [does=\"{b}\"] bad \
+         start -> p p -> a -> f p -> b -> f f -> exit f -> bad [condition=\"outcome=fail\"] bad -> exit"
+    ));
+    let ran =
+        run_with(&text, registry().with("codergen", Codergen::new(judge.clone())), Context::new()).await;
+    let asked = judge.1.lock().unwrap().clone();
+    (ran, asked)
+}
+
+fn best(ran: &Ran) -> [String; 3] {
+    ["parallel.fan_in.best_id", "parallel.fan_in.best_outcome", "parallel.fan_in.chosen_by"]
+        .map(|key| ran.text(key))
+}
+
+#[tokio::test]
+async fn the_answer_names_the_best() {
+    let (ran, asked) =
+        judged(Answer::Text("I like b best.".into()), "success/color:red/score:9", "partial").await;
+    assert_eq!(best(&ran), ["b", "partial_success", "answer"]);
+    let [prompt] = &asked[..] else { panic!("{asked:?}") };
+    assert!(prompt.starts_with("Which is the best?"), "{prompt}");
+    assert!(
+        prompt.contains("Candidate a: outcome \"success\", score 9.0") && prompt.contains("red"),
+        "{prompt}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_names_nobody_leaves_it_to_the_score() {
+    let (ran, _) = judged(Answer::Text("none of them".into()), "success/score:1", "success/score:2").await;
+    assert_eq!(best(&ran), ["b", "success", "score"]);
+}
+
+#[tokio::test]
+async fn a_failed_branch_is_no_candidate() {
+    let (ran, asked) = judged(Answer::Text("b".into()), "success", "fail").await;
+    assert_eq!(best(&ran), ["a", "success", ""]);
+    assert_eq!(asked.len(), 0, "there is nothing to choose");
+}
+
+#[tokio::test]
+async fn a_judge_that_fails_fails_the_fan_in() {
+    let (ran, _) = judged(Answer::Outcome(StageOutcome::fail("no judge")), "success", "success").await;
+    assert_eq!(ran.path.last().unwrap(), "exit");
+    assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_a_default_of_all_nodes_asks_for_no_ranking() {
+    let judge = Judge(Answer::Text("b".into()), Arc::default());
+    let text = source(
+        "p [type=parallel] f [type=\"parallel.fan_in\"] a b start -> p p -> a -> f p -> b -> f f -> exit",
+    );
+    let ran =
+        run_with(&text, registry().with("codergen", Codergen::new(judge.clone())), Context::new()).await;
+    assert_eq!(ran.text("parallel.fan_in.best_id"), "a");
+    assert!(judge.1.lock().unwrap().is_empty());
+}

@@ -1,0 +1,173 @@
+//! A table of pipelines, from a chain of three nodes to nested parallel nodes with gates and loops: each with the path, the context
+//! and the end that it is to have, and the same of it after a crash at each of its writes.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a clock of the tests' own, and a deadline for what would hang"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cases;
+mod clock;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, QuestionKind};
+use ferrata_core::record::{Resolution, RunStatus};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::{Error, RunKey};
+use serde_json::Value;
+use support::{compile, path_of, registry, source};
+
+use self::cases::{CASES, Case, End};
+use self::clock::Quick;
+
+/// How a run came to its end.
+#[derive(Debug, PartialEq)]
+struct Ended {
+    path: Vec<String>,
+    failure: Option<String>,
+    context: Vec<(String, Value)>,
+}
+
+/// Lives one life of a case on a store: until the run has ended, or the store says that the process has died.
+async fn live(case: &Case, store: Arc<dyn CheckpointStore>, claim: bool) -> Result<Outcome<Context>, Error> {
+    let runtime = Runtime::builder_with(store);
+    let runtime =
+        runtime.clock(Arc::new(Quick::default())).store_retries(1, Duration::from_millis(1)).build().await?;
+    let graph = compile(&source(case.graph), registry());
+    let key = RunKey::try_from("r").unwrap();
+    let mut claim = claim;
+    loop {
+        let run = match runtime.head(&key).await? {
+            Some(head) if head.status == RunStatus::InProgress && claim => {
+                runtime.resume(&graph, "r").take_over().await?
+            }
+            Some(head) if head.status == RunStatus::InProgress => runtime.resume(&graph, "r").await?,
+            _ => runtime.start(&graph, Context::new()).id("r").await?,
+        };
+        claim = false;
+        let Outcome::Interrupted(questions) = run.wait().await? else { return run.wait().await };
+        for question in questions {
+            let answer = match question.kind {
+                // What must not be repeated was cut off: here it did not happen.
+                QuestionKind::Doubt => Answer::from(Resolution::Retry),
+                _ => {
+                    let answers = case.answers.iter().filter(|(node, _)| *node == question.node.as_str());
+                    let visit = usize::try_from(question.visit.get()).unwrap() - 1;
+                    Answer::accept(answers.map(|(_, answer)| *answer).nth(visit).unwrap()).unwrap()
+                }
+            };
+            runtime.respond(run.run(), &question.id, answer).await?;
+        }
+    }
+}
+
+async fn ended(case: &Case, memory: &MemoryStore, outcome: Outcome<Context>) -> Ended {
+    let mut path = path_of(memory, &RunKey::try_from("r").unwrap()).await;
+    if case.is_parallel() {
+        // Which of two branches ends first is chance.
+        path.sort();
+    }
+    let (context, failure) = match outcome {
+        Outcome::Completed(context) => (context, None),
+        Outcome::Failed { failure, state } => (state, Some(failure.message)),
+        other => panic!("{}: {other:?}", case.name),
+    };
+    let context = context.iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+    Ended { path, failure, context }
+}
+
+async fn within<T>(case: &Case, work: impl Future<Output = T>) -> T {
+    let Ok(done) = tokio::time::timeout(Duration::from_secs(60), work).await else {
+        panic!("{}: the run does not come to its end", case.name)
+    };
+    done
+}
+
+async fn calm(case: &Case) -> Ended {
+    let memory = MemoryStore::new();
+    let outcome = within(case, live(case, Arc::new(memory.clone()), false)).await.unwrap();
+    ended(case, &memory, outcome).await
+}
+
+#[tokio::test]
+async fn each_pipeline_takes_its_path_to_its_end() {
+    assert!(CASES.len() >= 40, "{}", CASES.len());
+    for case in CASES {
+        let ended = calm(case).await;
+        let mut wanted: Vec<&str> = case.path.split(' ').collect();
+        if case.is_parallel() {
+            wanted.sort_unstable();
+        }
+        assert_eq!(ended.path, wanted, "{}", case.name);
+        match case.end {
+            End::Completes => assert_eq!(ended.failure, None, "{}", case.name),
+            End::Fails(why) => assert_eq!(ended.failure.as_deref(), Some(why), "{}", case.name),
+        }
+        for (key, wanted) in case.known {
+            let found = ended.context.iter().find(|(known, _)| known == key).map(|(_, value)| value.clone());
+            let found = found.unwrap_or_default();
+            let found = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+            assert_eq!(found, *wanted, "{}: {key}", case.name);
+        }
+    }
+}
+
+/// Crashes a case at each of its writes, before and after it; returns how often.
+async fn crash(case: &Case) -> u32 {
+    let wanted = calm(case).await;
+    let mut crashes = 0;
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for at in 0.. {
+            let memory = MemoryStore::new();
+            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
+            let first = within(case, live(case, Arc::clone(&store) as _, false)).await;
+            if !store.is_crashed() {
+                let ended = ended(case, &memory, first.unwrap()).await;
+                assert_eq!(ended, wanted, "{} without a crash", case.name);
+                break;
+            }
+            crashes += 1;
+            let outcome = within(case, live(case, Arc::new(memory.clone()), true)).await;
+            let outcome = outcome.unwrap_or_else(|error| panic!("{} {fault:?} at {at}: {error}", case.name));
+            let ended = ended(case, &memory, outcome).await;
+            assert_eq!(ended, wanted, "{} {fault:?} at write {at}", case.name);
+        }
+    }
+    crashes
+}
+
+/// A quarter of the table for each processor.
+async fn crash_quarter(quarter: usize) {
+    let mut crashes = 0;
+    for case in CASES.iter().skip(quarter).step_by(4) {
+        crashes += crash(case).await;
+    }
+    assert!(crashes >= 100, "{crashes}");
+}
+
+#[tokio::test]
+async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_1() {
+    crash_quarter(0).await;
+}
+
+#[tokio::test]
+async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_2() {
+    crash_quarter(1).await;
+}
+
+#[tokio::test]
+async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_3() {
+    crash_quarter(2).await;
+}
+
+#[tokio::test]
+async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_4() {
+    crash_quarter(3).await;
+}

@@ -1,0 +1,151 @@
+//! The routes: placing, reading and approving orders, and whether the replica is well.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use ferrata::ask::Question;
+use ferrata::{Answer, Error, ErrorKind, Graph, Position, RunId, RunKey, RunStatus, Runtime};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::orders::Order;
+
+/// What the routes share.
+#[derive(Debug)]
+pub(crate) struct App {
+    /// Drives the orders of this replica, and finds those of others.
+    pub(crate) runtime: Runtime,
+    /// What happens to an order.
+    pub(crate) graph: Graph<Order>,
+    /// The replica's name.
+    pub(crate) name: String,
+}
+
+/// Makes the routes.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/orders", post(place))
+        .route("/orders/{id}", get(read))
+        .route("/orders/{id}/approve", post(approve))
+        .route("/health", get(health))
+        .with_state(app)
+}
+
+#[derive(Debug, Deserialize)]
+struct Placed {
+    id: String,
+    item: String,
+    eur: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Decision {
+    by: String,
+    approved: bool,
+}
+
+/// An order, as it is shown.
+#[derive(Debug, Serialize)]
+struct View {
+    id: String,
+    status: RunStatus,
+    questions: Vec<Question>,
+    order: Order,
+}
+
+type Reply<T> = Result<(StatusCode, Json<T>), Refusal>;
+
+/// Starts the order's run. Placing the same order again, here or at another replica, is the same order.
+///
+/// The answer comes when the start is durable: from then on the order is finished whatever happens to this replica. A client
+/// that hears nothing places it again.
+async fn place(State(app): State<Arc<App>>, body: Result<Json<Placed>, JsonRejection>) -> Reply<View> {
+    let Json(Placed { id, item, eur }) = body?;
+    let order = Order { item, eur, ..Order::default() };
+    let run = app.runtime.start(&app.graph, order).id(&id).await?;
+    Ok((StatusCode::ACCEPTED, Json(view(&app, run.run()).await?)))
+}
+
+async fn read(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply<View> {
+    Ok((StatusCode::OK, Json(view(&app, &key(&id)?).await?)))
+}
+
+/// Answers the order's question, whichever replica asked it. One that is free goes on with the order.
+async fn approve(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    body: Result<Json<Decision>, JsonRejection>,
+) -> Reply<View> {
+    let Json(Decision { by, approved }) = body?;
+    let run = key(&id)?;
+    app.runtime.respond(&run, "approve", Answer::accept(approved)?).by(&by).await?;
+    Ok((StatusCode::ACCEPTED, Json(view(&app, &run).await?)))
+}
+
+/// Tells whether the store answers; a load balancer takes the replica out if not.
+async fn health(State(app): State<Arc<App>>) -> Reply<Value> {
+    // There is no such order: only that there is an answer matters.
+    app.runtime.head(&key("health")?).await?;
+    let stalled: Vec<String> = app
+        .runtime
+        .stalled()
+        .iter()
+        .map(|stalled| format!("{}: {}", stalled.run.run, stalled.error))
+        .collect();
+    Ok((StatusCode::OK, Json(json!({ "replica": app.name, "stalled": stalled }))))
+}
+
+async fn view(app: &App, run: &RunKey) -> Result<View, Error> {
+    let Some(head) = app.runtime.head(run).await? else {
+        return Err(Error::new(ErrorKind::NotFound, "there is no such order; place it").with_run(run));
+    };
+    let order = app.runtime.state_at(&app.graph, run, Position::Latest).await?;
+    let questions = app.runtime.questions(run).await?;
+    Ok(View { id: run.run.to_string(), status: head.status, questions, order })
+}
+
+fn key(id: &str) -> Result<RunKey, Error> {
+    Ok(RunKey::from(RunId::new(id)?))
+}
+
+/// Why a request was refused.
+struct Refusal {
+    status: StatusCode,
+    code: String,
+    message: String,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::AlreadyExists | ErrorKind::Conflict | ErrorKind::WrongStatus => StatusCode::CONFLICT,
+            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            // The same request may be sent again: an order is placed once however often that is.
+            ErrorKind::Unavailable | ErrorKind::Indeterminate | ErrorKind::Closed => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self { status, code: error.kind().to_string(), message: error.to_string() }
+    }
+}
+
+impl From<JsonRejection> for Refusal {
+    fn from(rejection: JsonRejection) -> Self {
+        Self { status: rejection.status(), code: "INVALID".into(), message: rejection.body_text() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let Self { status, code, message } = self;
+        (status, Json(json!({ "code": code, "message": message }))).into_response()
+    }
+}

@@ -1,0 +1,144 @@
+//! A web service of several replicas on one store: orders go on when the replica that has them is killed.
+//!
+//! ```text
+//! cargo run -p ferrata-example-service -- --name ann --listen 127.0.0.1:8001
+//! cargo run -p ferrata-example-service -- --name bob --listen 127.0.0.1:8002
+//! ```
+#![expect(clippy::print_stdout, reason = "whoever starts it must know where it listens")]
+#![expect(clippy::print_stderr, reason = "errors of a command go there")]
+
+mod http;
+mod orders;
+
+use std::error::Error;
+use std::future::Future;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata::prelude::*;
+use ferrata::{CheckpointStore, ErrorKind};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::http::App;
+use crate::orders::Replica;
+
+const USAGE: &str = "\
+usage: orders [OPTION VALUE]...
+
+  --name NAME        what the replica is called (default: replica)
+  --listen ADDRESS   where it listens (default: 127.0.0.1:0, any free port)
+  --store URL        where orders are kept, for all replicas (default: file:.ferrata-orders)
+  --payments FOLDER  where payments are kept, for all replicas (default: .ferrata-payments)
+  --heartbeat MS     for how long a replica that was killed counts as alive (default: 5000)
+  --pace MS          how long each piece of work takes (default: 1000)
+  --grace MS         how long work may go on at the end (default: 3000)";
+
+struct Args {
+    name: String,
+    listen: String,
+    store: String,
+    payments: String,
+    heartbeat: Duration,
+    pace: Duration,
+    grace: Duration,
+}
+
+impl Args {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut parsed = Self {
+            name: "replica".into(),
+            listen: "127.0.0.1:0".into(),
+            store: "file:.ferrata-orders".into(),
+            payments: ".ferrata-payments".into(),
+            heartbeat: Duration::from_secs(5),
+            pace: Duration::from_secs(1),
+            grace: Duration::from_secs(3),
+        };
+        while let Some(option) = args.next() {
+            let value =
+                args.next().ok_or_else(|| format!("`{option}` needs a value, or is none of the options"))?;
+            let ms = || {
+                value.parse().map(Duration::from_millis).map_err(|_| format!("`{option}` is in milliseconds"))
+            };
+            match option.as_str() {
+                "--heartbeat" => parsed.heartbeat = ms()?,
+                "--pace" => parsed.pace = ms()?,
+                "--grace" => parsed.grace = ms()?,
+                "--name" => parsed.name = value,
+                "--listen" => parsed.listen = value,
+                "--store" => parsed.store = value,
+                "--payments" => parsed.payments = value,
+                _ => return Err(format!("there is no option `{option}`")),
+            }
+        }
+        Ok(parsed)
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = match Args::parse(std::env::args().skip(1)) {
+        Ok(args) => args,
+        Err(mistake) => {
+            eprintln!("error: {mistake}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match serve(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
+    let Args { name, listen, store, payments, heartbeat, pace, grace } = args;
+    let graph = orders::graph()?;
+    let runtime = Runtime::builder_with(open(&store)?)
+        .heartbeat_ttl(heartbeat)
+        .resource(Replica { name: name.clone(), pace, payments: payments.into() })
+        .build()
+        .await?;
+    // From here on this replica also goes on with orders of replicas that died, and with those that were approved.
+    runtime.serve(&graph)?;
+    let app = Arc::new(App { runtime, graph, name });
+    let told_to_end = told_to_end()?;
+    let listener = TcpListener::bind(&listen).await?;
+    println!("{} listens on http://{}", app.name, listener.local_addr()?);
+    // No new connection is taken then, and the requests under way are answered.
+    axum::serve(listener, http::router(Arc::clone(&app))).with_graceful_shutdown(told_to_end).await?;
+    // And the orders are let go, so that another replica takes them at once.
+    app.runtime.shutdown(grace).await?;
+    println!("{} has let go of its orders", app.name);
+    Ok(())
+}
+
+/// Waits for SIGTERM, as a deployment sends it, or Ctrl-C. The library installs no handlers: when to end is for the application
+/// to say.
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut term, mut ctrl_c) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = ctrl_c.recv() => {}
+        }
+    })
+}
+
+/// Opens the store that all replicas share.
+fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, String> {
+    // The URL may hold a password: only its errors are shown, which do not.
+    ferrata::connect(url).map_err(|error| {
+        let has_all = cfg!(all(feature = "postgres", feature = "redis", feature = "s3"));
+        match error.kind() {
+            ErrorKind::Unsupported if !has_all => format!(
+                "--store: {error}\nbuild it with every driver: cargo run -p ferrata-example-service --features all-stores -- ..."
+            ),
+            _ => format!("--store: {error}"),
+        }
+    })
+}

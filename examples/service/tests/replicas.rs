@@ -1,0 +1,243 @@
+//! Two replicas on one store: one is killed or told to end, and the other finishes every order; each is paid once.
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ferrata::{Clock, SystemClock};
+use ferrata_test_servers::Service;
+use ferrata_tests::Space;
+use serde_json::{Value, json};
+
+/// How long anything may take that is to happen, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// For how long a replica counts as alive that nobody hears of: shorter and longer than a test waits.
+const SHORT: &str = "1500";
+const LONG: &str = "600000";
+
+/// A replica that is killed at the end, if it was not before.
+struct Replica {
+    child: Child,
+    address: String,
+}
+
+impl Replica {
+    fn start(space: &Space, name: &str, heartbeat: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orders"));
+        command.args(["--name", name, "--store", space.url(), "--heartbeat", heartbeat]);
+        // Nodes are not waited for at the end: what they do is done again by the other replica.
+        command.args(["--pace", "400", "--grace", "0"]);
+        command.arg("--payments").arg(space.folder().join("payments"));
+        let mut child = command.envs(space.environment()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().split("http://").nth(1).unwrap_or_else(|| panic!("{name} says {line:?}"));
+        Self { child, address: address.to_owned() }
+    }
+
+    /// Sends a request and returns the status and what came back.
+    fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    fn place(&self, id: &str, eur: u32) -> (u16, Value) {
+        self.call("POST", "/orders", &json!({ "id": id, "item": "rope", "eur": eur }))
+    }
+
+    fn read(&self, id: &str) -> Value {
+        let (status, order) = self.call("GET", &format!("/orders/{id}"), &Value::Null);
+        assert_eq!(status, 200, "{order}");
+        order
+    }
+
+    fn decide(&self, id: &str, approved: bool) -> (u16, Value) {
+        self.call("POST", &format!("/orders/{id}/approve"), &json!({ "by": "zoe", "approved": approved }))
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until something is so.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let clock = SystemClock::new();
+    let deadline = clock.monotonic() + PATIENCE;
+    while !is_so() {
+        assert!(clock.monotonic() < deadline, "{what} did not happen within {PATIENCE:?}");
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The payments, by order: what each cost, once for each time it was paid.
+fn payments(space: &Space) -> BTreeMap<String, Vec<String>> {
+    let mut paid: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in std::fs::read_dir(space.folder().join("payments")).into_iter().flatten() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let mut parts = name.split('.').map(str::to_owned);
+        paid.entry(parts.next().unwrap()).or_default().push(parts.next().unwrap());
+    }
+    paid
+}
+
+/// Waits until an order of this replica is paid and the payment not recorded.
+async fn is_paying(space: &Space, other: &Replica, ids: &[String]) {
+    until("a payment that is not recorded", || {
+        let paid = payments(space);
+        let is_open = |id: &&String| other.read(id)["order"]["receipt"].is_null();
+        ids.iter().filter(|id| paid.contains_key(*id)).any(|id| is_open(&id))
+    })
+    .await;
+}
+
+async fn all_are(replica: &Replica, ids: &[String], status: &str) {
+    until(&format!("orders that are all {status}"), || {
+        ids.iter().all(|id| replica.read(id)["status"] == status)
+    })
+    .await;
+}
+
+fn ids(what: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{what}-{n}")).collect()
+}
+
+/// Kills a replica that has orders in every stage.
+async fn one_is_killed(service: Option<Service>) {
+    Space::within(service, async |space| {
+        let (mut ann, bob) = (Replica::start(space, "ann", SHORT), Replica::start(space, "bob", SHORT));
+        let (cheap, dear, of_bob) = (ids("cheap", 4), ids("dear", 3), ids("bobs", 2));
+        for (replica, ids, eur) in [(&ann, &dear, 500), (&ann, &cheap, 20), (&bob, &of_bob, 30)] {
+            for id in ids {
+                let (status, order) = replica.place(id, eur);
+                assert_eq!((status, &order["id"]), (202, &json!(id)), "{order}");
+            }
+        }
+        // Placed again, here or there, it is the same order; with another content it is refused.
+        assert_eq!(bob.place(&cheap[0], 20).0, 202);
+        assert_eq!(bob.place(&cheap[0], 21).0, 409);
+        assert_eq!(bob.call("GET", "/orders/none", &Value::Null).0, 404);
+        assert_eq!(bob.call("POST", "/orders", &json!({ "id": "x" })).0, 422);
+        assert_eq!(bob.place("no/id", 1).0, 400);
+        assert_eq!(bob.call("GET", "/health", &Value::Null).0, 200);
+
+        is_paying(space, &bob, &cheap).await;
+        ann.kill();
+        all_are(&bob, &cheap, "completed").await;
+        all_are(&bob, &of_bob, "completed").await;
+        // What ann asked, or was about to ask, bob is answered.
+        all_are(&bob, &dear, "interrupted").await;
+        for (id, approved) in dear.iter().zip([true, true, false]) {
+            assert_eq!(bob.decide(id, approved).0, 202);
+        }
+        assert_eq!(bob.decide(&dear[0], true).0, 409, "a question is answered once");
+        all_are(&bob, &dear, "completed").await;
+
+        let done: Vec<String> = cheap.iter().map(|id| bob.read(id)["order"]["done"].to_string()).collect();
+        assert!(
+            done.iter().any(|done| done.contains("ann") && done.contains("bob")),
+            "begun and ended: {done:?}"
+        );
+        let once = |ids: &[String], eur: &str| -> Vec<_> {
+            ids.iter().map(|id| (id.clone(), vec![eur.to_owned()])).collect()
+        };
+        let mut expected = once(&cheap, "20EUR");
+        expected.extend(once(&of_bob, "30EUR").into_iter().chain(once(&dear[..2], "500EUR")));
+        assert_eq!(
+            payments(space),
+            expected.into_iter().collect(),
+            "each is paid once, and none that was refused"
+        );
+    })
+    .await;
+}
+
+/// Tells a replica to end; nobody waits for its heartbeat, which lasts longer than the test.
+async fn one_is_told_to_end(service: Option<Service>) {
+    Space::within(service, async |space| {
+        let (mut ann, bob) = (Replica::start(space, "ann", LONG), Replica::start(space, "bob", LONG));
+        let orders = ids("order", 4);
+        for id in &orders {
+            assert_eq!(ann.place(id, 20).0, 202);
+        }
+        is_paying(space, &bob, &orders).await;
+        let told = Command::new("kill").args(["-TERM", &ann.child.id().to_string()]).status().unwrap();
+        assert!(told.success());
+        let mut ended = None;
+        until("the end of a replica that was told to end", || {
+            ended = ann.child.try_wait().unwrap();
+            ended.is_some()
+        })
+        .await;
+        assert!(ended.unwrap().success(), "{ended:?}");
+        all_are(&bob, &orders, "completed").await;
+        let done: Vec<String> = orders.iter().map(|id| bob.read(id)["order"]["done"].to_string()).collect();
+        assert!(
+            done.iter().any(|done| done.contains("ann") && done.contains("bob")),
+            "begun and ended: {done:?}"
+        );
+        let paid = payments(space);
+        assert!(paid.len() == 4 && paid.values().all(|paid| paid.len() == 1), "{paid:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn when_one_replica_is_killed_the_other_finishes_its_orders_on_files() {
+    one_is_killed(None).await;
+}
+
+#[tokio::test]
+async fn when_one_replica_is_killed_the_other_finishes_its_orders_on_postgres() {
+    one_is_killed(Some(Service::Postgres)).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_told_to_end_lets_its_orders_go_at_once_on_files() {
+    one_is_told_to_end(None).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_is_told_to_end_lets_its_orders_go_at_once_on_postgres() {
+    one_is_told_to_end(Some(Service::Postgres)).await;
+}
+
+#[test]
+fn wrong_usage_and_a_wrong_store_are_told_without_secrets() {
+    for (args, code, says) in [
+        (&["--nmae", "x"][..], 2, "there is no option `--nmae`"),
+        (&["--name"], 2, "`--name` needs a value"),
+        (&["--store", "pigeon://me:secret@loft"], 1, "there is no store for `pigeon:` URLs"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_orders")).args(args).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        assert!(errors.contains(says) && !errors.contains("secret"), "{args:?}: {errors}");
+    }
+}

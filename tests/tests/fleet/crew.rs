@@ -1,0 +1,284 @@
+//! Processes that serve one workflow on one store, the ledger that they all write to, and what must be true of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::ask::QuestionKind;
+use ferrata_core::record::{RecordHeader, RecordKind, Resolution, RunStatus};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Patch;
+use ferrata_core::store::{CheckpointStore, Order, Page, Paged, RunHead, RunQuery};
+use ferrata_core::{Clock, ErrorKind, Result, RunKey, SystemClock};
+use ferrata_tests::Space;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(90);
+
+/// SplitMix64.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % most
+    }
+
+    /// A clock that is off by up to five minutes.
+    pub(crate) fn skew(&mut self) -> i64 {
+        i64::try_from(self.below(600_000)).unwrap() - 300_000
+    }
+}
+
+/// One process.
+pub(crate) struct Member {
+    child: Child,
+    /// What it has printed.
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Member {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Kills it at once.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Has it let its runs go, and waits until it has ended well.
+    pub(crate) async fn leave(mut self) {
+        self.signal(Signal::TERM);
+        let status = until("a process that was asked to end", async || self.child.try_wait().unwrap()).await;
+        assert!(status.success(), "{status:?} after {:?}", self.said());
+        until("its last word", async || self.said().iter().any(|line| line == "left").then_some(())).await;
+    }
+
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // A test that failed leaves nobody behind; who has ended already cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until there is something, and fails if it takes too long.
+pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let clock = SystemClock::new();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(clock.monotonic() < LONG, "{what}: nothing came of it in {LONG:?}");
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Done {
+    pub(crate) run: String,
+    pub(crate) activation: String,
+    key: String,
+}
+
+/// What was recorded at some moment, and how long the ledger was then.
+pub(crate) struct Moment {
+    recorded: BTreeMap<String, BTreeSet<String>>,
+    lines: usize,
+}
+
+pub(crate) struct Crew<'a> {
+    pub(crate) space: &'a Space,
+    /// The store's URL as the processes see it.
+    pub(crate) url: String,
+    pub(crate) ttl: Duration,
+    /// The store, as this process sees it.
+    pub(crate) store: Arc<dyn CheckpointStore>,
+    /// Answers what is in doubt; drives nothing.
+    operator: Runtime,
+}
+
+impl<'a> Crew<'a> {
+    pub(crate) async fn new(space: &'a Space, ttl: Duration) -> Self {
+        let store = space.open();
+        let operator = Runtime::builder_with(Arc::clone(&store)).heartbeat_ttl(LONG).build().await.unwrap();
+        Self { space, url: space.url().to_owned(), ttl, store, operator }
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.space.folder().join("ledger")
+    }
+
+    /// Starts a process that starts so many runs.
+    pub(crate) fn spawn(&self, url: &str, skew: i64, prefix: &str, runs: u32) -> Member {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleet"));
+        command.arg(url).arg(self.ledger()).arg(self.ttl.as_millis().to_string());
+        command.arg(skew.to_string()).arg(prefix).arg(runs.to_string());
+        command.envs(self.space.environment());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let (out, said) = (child.stdout.take().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let heard = Arc::clone(&said);
+        std::thread::spawn(move || {
+            BufReader::new(out)
+                .lines()
+                .map_while(std::result::Result::ok)
+                .for_each(|line| heard.lock().unwrap().push(line));
+        });
+        Member { child, said }
+    }
+
+    pub(crate) fn done(&self) -> Vec<Done> {
+        let text = std::fs::read_to_string(self.ledger()).unwrap_or_default();
+        let parse = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [run, node, visit, key] = *words else { panic!("a torn line: {line}") };
+            Done { run: run.to_owned(), activation: format!("{node} {visit}"), key: key.to_owned() }
+        };
+        text.lines().map(parse).collect()
+    }
+
+    pub(crate) async fn heads(&self) -> Vec<RunHead> {
+        retried(async || self.store.runs(&RunQuery::default(), Page::first(Page::MAX)).await).await.items
+    }
+
+    pub(crate) async fn headers(&self, run: &RunKey) -> Vec<RecordHeader> {
+        let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+        let mut all = Vec::new();
+        loop {
+            let Paged { items, next } = retried(async || self.store.history(run, page.clone()).await).await;
+            all.extend(items);
+            match next {
+                Some(cursor) => page = page.with_cursor(cursor),
+                None => return all,
+            }
+        }
+    }
+
+    /// Reads what is recorded. The ledger is read first: what is in it and not yet recorded may be repeated.
+    pub(crate) async fn moment(&self) -> Moment {
+        let mut recorded = BTreeMap::new();
+        for head in self.heads().await {
+            recorded.insert(head.run.run.to_string(), ended(&self.headers(&head.run).await));
+        }
+        Moment { recorded, lines: self.done().len() }
+    }
+
+    /// Answers from the ledger what became of effects that must not be repeated.
+    async fn resolve(&self, run: &RunKey) -> Result<()> {
+        for question in self.operator.questions(run).await? {
+            assert_eq!(question.kind, QuestionKind::Doubt);
+            let (node, visit) = (question.node.to_string(), question.visit.to_string());
+            let (id, activation) = (run.run.to_string(), format!("{node} {visit}"));
+            let is_done = self.done().iter().any(|done| done.run == id && done.activation == activation);
+            let resolution = if is_done {
+                Resolution::Supply(Patch::from_json(&format!(
+                    r#"[{{"append":["path",["{node}@{visit}"]]}}]"#
+                ))?)
+            } else {
+                Resolution::Retry
+            };
+            match self.operator.respond(run, &question.id, resolution).await {
+                Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::WrongStatus) => {}
+                answered => answered?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until so many runs have completed, and answers what is asked meanwhile.
+    pub(crate) async fn complete(&self, runs: usize, is_in: impl Fn(&RunKey) -> bool) {
+        until("all runs", async || {
+            let heads: Vec<_> = self.heads().await.into_iter().filter(|head| is_in(&head.run)).collect();
+            for head in heads.iter().filter(|head| head.status == RunStatus::Interrupted) {
+                match self.resolve(&head.run).await {
+                    Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                    Ok(()) => {}
+                }
+            }
+            let failed: Vec<_> = heads.iter().filter(|head| head.status == RunStatus::Failed).collect();
+            assert!(failed.is_empty(), "{failed:?}");
+            let completed = heads.iter().filter(|head| head.status == RunStatus::Completed).count();
+            (completed == runs).then_some(())
+        })
+        .await;
+    }
+
+    /// Checks ledger and logs of all runs: what was recorded did not run again after any of the moments, what must not be repeated
+    /// was not, keys are stable, and at any time one executor had each run.
+    pub(crate) async fn check(&self, moments: &[Moment]) {
+        let (mut keys, mut paid) = (HashMap::new(), BTreeSet::new());
+        for (at, done) in self.done().into_iter().enumerate() {
+            let place = (done.run.clone(), done.activation.clone());
+            for moment in moments.iter().filter(|moment| moment.lines <= at) {
+                let recorded = moment.recorded.get(&done.run);
+                let again = recorded.is_some_and(|recorded| recorded.contains(&done.activation));
+                assert!(!again, "{place:?} was recorded and ran again");
+            }
+            let key = keys.entry(place.clone()).or_insert_with(|| done.key.clone());
+            assert_eq!(*key, done.key, "another key for {place:?}");
+            if done.activation.starts_with("pay ") {
+                assert!(paid.insert(place.clone()), "{place:?} must not be repeated and was");
+            }
+        }
+        for head in self.heads().await {
+            let headers = self.headers(&head.run).await;
+            one_owner(&headers, &head.run);
+            let each = [("read", 4), ("write", 4), ("pay", 4), ("each", 16), ("join", 4), ("last", 1)];
+            let wanted: BTreeSet<_> = each
+                .into_iter()
+                .flat_map(|(node, visits)| (1..=visits).map(move |visit| format!("{node} {visit}")))
+                .collect();
+            assert_eq!(ended(&headers), wanted, "{}", head.run);
+        }
+    }
+}
+
+/// Calls until the store answers.
+async fn retried<T>(mut call: impl AsyncFnMut() -> Result<T>) -> T {
+    until("an answer of the store", async || match call().await {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            assert!(error.is_retryable(), "{error:?}");
+            None
+        }
+    })
+    .await
+}
+
+/// What headers say has ended, as `node visit`.
+fn ended(headers: &[RecordHeader]) -> BTreeSet<String> {
+    let nodes = headers.iter().filter(|header| header.kind == RecordKind::Node);
+    nodes.map(|header| format!("{} {}", header.node.as_ref().unwrap(), header.visit.unwrap())).collect()
+}
+
+/// Checks that a log is one line, and that each stretch of it is of the executor that claimed it.
+fn one_owner(headers: &[RecordHeader], run: &RunKey) {
+    let (mut before, mut holder, mut epoch) = (None, None, None);
+    for (at, header) in headers.iter().enumerate() {
+        assert_eq!((header.seq.get(), header.prev), (at as u64, before), "{run}: the log is one line");
+        match header.kind {
+            RecordKind::Start | RecordKind::Claim => {
+                assert!(Some(header.epoch) > epoch, "{run}: record {at} claims an epoch of before");
+                holder = header.owner;
+            }
+            _ => assert_eq!(Some(header.epoch), epoch, "{run}: record {at}"),
+        }
+        assert!(header.owner.is_none() || header.owner == holder, "{run}: record {at} is another's");
+        (before, epoch) = (Some(header.id), Some(header.epoch));
+    }
+}

@@ -1,0 +1,56 @@
+//! One of three processes is killed, and another of the same name started in its place; their clocks are all wrong.
+
+use std::time::Duration;
+
+use ferrata_core::record::RecordKind;
+use ferrata_core::{Clock, SystemClock};
+use ferrata_tests::Space;
+
+use super::crew::{Crew, Dice, until};
+
+const TTL: Duration = Duration::from_secs(2);
+
+/// What a look for orphans may take beyond its interval, and a busy machine beyond that.
+const SLACK: Duration = Duration::from_secs(15);
+
+/// How many runs each process starts.
+const RUNS: u32 = 4;
+
+pub(crate) async fn killed(space: &Space, dice: &mut Dice) {
+    let crew = Crew::new(space, TTL).await;
+    let victim = crew.spawn(&crew.url, dice.skew(), "victim", RUNS);
+    let others = ["b", "c"].map(|name| crew.spawn(&crew.url, dice.skew(), name, RUNS));
+    let clock = SystemClock::new();
+    // Somewhere in its work, by what it has done.
+    let lines = 1 + usize::try_from(dice.below(u64::from(RUNS) * 12)).unwrap();
+    until("work of the victim", async || (ours(&crew) >= lines).then_some(())).await;
+    victim.kill();
+    let killed = clock.monotonic();
+    let moment = crew.moment().await;
+    let orphans: Vec<_> =
+        crew.heads().await.into_iter().filter(|head| head.run.run.as_str().starts_with("victim")).collect();
+    let again = crew.spawn(&crew.url, dice.skew(), "victim", RUNS);
+    until("claims of the orphans", async || {
+        for head in orphans.iter().filter(|head| head.status == ferrata_core::record::RunStatus::InProgress) {
+            let headers = crew.headers(&head.run).await;
+            headers.iter().skip(1).find(|header| header.kind == RecordKind::Claim)?;
+        }
+        Some(())
+    })
+    .await;
+    let took = clock.monotonic() - killed;
+    println!(
+        "{} orphans were claimed {took:?} after the kill, the life of a heartbeat is {TTL:?}",
+        orphans.len()
+    );
+    assert!(took < TTL + SLACK, "the orphans waited for {took:?}");
+    crew.complete(3 * RUNS as usize, |_| true).await;
+    crew.check(&[moment]).await;
+    for member in others.into_iter().chain([again]) {
+        member.leave().await;
+    }
+}
+
+fn ours(crew: &Crew<'_>) -> usize {
+    crew.done().iter().filter(|done| done.run.starts_with("victim")).count()
+}

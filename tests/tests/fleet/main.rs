@@ -1,0 +1,100 @@
+//! Several processes on one store, judged by a ledger outside of it: killed, stopped and woken, restarted one by one, with wrong
+//! clocks and bad networks, while their servers are killed. On every store.
+//!
+//! `FERRATA_FLEET_SEED` repeats a seed, `FERRATA_FLEET_ROUNDS` plays each test more often.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+#![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
+
+mod crew;
+mod kills;
+mod outages;
+mod recoverers;
+mod restarts;
+mod zombies;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use ferrata_test_servers::{Service, service_url};
+use ferrata_tests::Space;
+
+use self::crew::Dice;
+
+/// Plays a test in spaces of its own, with chance from a seed that is printed.
+async fn play(service: Option<Service>, test: impl AsyncFn(&Space, &mut Dice)) {
+    play_at(service, &service.map(service_url).unwrap_or_default(), test).await;
+}
+
+/// The same, on a server of its own.
+async fn play_at(service: Option<Service>, server: &str, test: impl AsyncFn(&Space, &mut Dice)) {
+    let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
+    let rounds = number("FERRATA_FLEET_ROUNDS").unwrap_or(1);
+    let seed = number("FERRATA_FLEET_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    for seed in (0..rounds).map(|round| seed.wrapping_add(round)) {
+        println!(
+            "seed {seed}; repeat with FERRATA_FLEET_SEED={seed} cargo test -p ferrata-tests --test fleet"
+        );
+        let test = async |space: &Space| test(space, &mut Dice(seed)).await;
+        Space::within_server(service, server.to_owned(), test).await;
+    }
+}
+
+/// The tests of a store.
+macro_rules! on {
+    ($store:ident, $service:expr) => {
+        mod $store {
+            use super::*;
+
+            #[tokio::test]
+            async fn the_runs_of_a_killed_process_finish_elsewhere_in_time() {
+                play($service, kills::killed).await;
+            }
+
+            #[tokio::test]
+            async fn a_process_that_was_stopped_too_long_learns_it_and_harms_nobody() {
+                play($service, zombies::stopped).await;
+            }
+
+            #[tokio::test]
+            async fn a_rolling_restart_under_load_loses_no_time() {
+                play($service, restarts::rolling).await;
+            }
+
+            #[tokio::test]
+            async fn of_two_recoverers_with_the_same_list_one_takes_each_run() {
+                play($service, recoverers::both).await;
+            }
+        }
+    };
+}
+
+on!(files, None);
+on!(postgres, Some(Service::Postgres));
+on!(redis, Some(Service::Redis));
+on!(redis_cluster, Some(Service::RedisCluster));
+on!(s3, Some(Service::S3));
+
+#[tokio::test]
+async fn processes_outlive_a_postgres_that_is_killed_again_and_again() {
+    outages::postgres().await;
+}
+
+#[tokio::test]
+async fn processes_outlive_a_redis_that_is_killed_again_and_again() {
+    outages::redis().await;
+}
+
+#[tokio::test]
+async fn a_bad_network_to_postgres_loses_and_repeats_nothing() {
+    play(Some(Service::Postgres), outages::network).await;
+}
+
+#[tokio::test]
+async fn a_bad_network_to_redis_loses_and_repeats_nothing() {
+    play(Some(Service::Redis), outages::network).await;
+}
+
+#[tokio::test]
+async fn a_bad_network_to_s3_loses_and_repeats_nothing() {
+    play(Some(Service::S3), outages::network).await;
+}

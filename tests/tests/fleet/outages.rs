@@ -1,0 +1,110 @@
+//! The servers of processes are killed and started again under load, and the network between them is bad.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ferrata_core::{Clock, SystemClock};
+use ferrata_test_servers::{
+    Act, AppendFsync, Fault, Place, Postgres, PostgresOptions, Proxy, Redis, RedisOptions, Service, Trigger,
+};
+use ferrata_tests::Space;
+use tokio::task::{JoinSet, spawn_blocking};
+
+use super::crew::{Crew, Dice, until};
+use super::play_at;
+
+const TTL: Duration = Duration::from_secs(3);
+const RUNS: u32 = 4;
+
+/// How often a server is killed.
+const KILLS: u32 = 3;
+
+/// What kills a server and starts it again.
+type Fell = Arc<dyn Fn() + Send + Sync>;
+
+pub(crate) async fn postgres() {
+    let server = spawn_blocking(|| Postgres::start(PostgresOptions::default())).await.unwrap().unwrap();
+    let (url, server) = (server.url(), Arc::new(server));
+    let fell: Fell = Arc::new(move || {
+        server.kill().unwrap();
+        server.restart().unwrap();
+    });
+    play_at(Some(Service::Postgres), &url, async |space, dice| outlive(space, dice, &fell).await).await;
+    spawn_blocking(move || drop(fell)).await.unwrap();
+}
+
+/// With `appendfsync always`: with `everysec`, what is lost is the last second, as the documentation says.
+pub(crate) async fn redis() {
+    let options = RedisOptions::default().with_appendfsync(AppendFsync::Always);
+    let server = spawn_blocking(|| Redis::start(options)).await.unwrap().unwrap();
+    let (url, server) = (server.url(), Arc::new(server));
+    let fell: Fell = Arc::new(move || {
+        server.kill().unwrap();
+        server.restart().unwrap();
+    });
+    play_at(Some(Service::Redis), &url, async |space, dice| outlive(space, dice, &fell).await).await;
+    spawn_blocking(move || drop(fell)).await.unwrap();
+}
+
+/// Kills the server again and again while three processes work.
+async fn outlive(space: &Space, dice: &mut Dice, fell: &Fell) {
+    let crew = Crew::new(space, TTL).await;
+    let names = ["a", "b", "c"];
+    let members = names.map(|name| crew.spawn(&crew.url, dice.skew(), name, RUNS));
+    let mut moments = Vec::new();
+    for _ in 0..KILLS {
+        let lines = crew.done().len() + 3 + usize::try_from(dice.below(40)).unwrap();
+        let most = names.len() * RUNS as usize * 33;
+        until("work", async || (crew.done().len() >= lines.min(most)).then_some(())).await;
+        std::thread::park_timeout(Duration::from_micros(dice.below(15_000)));
+        let fell = Arc::clone(fell);
+        spawn_blocking(move || fell()).await.unwrap();
+        moments.push(crew.moment().await);
+    }
+    crew.complete(names.len() * RUNS as usize, |_| true).await;
+    crew.check(&moments).await;
+    for member in members {
+        member.leave().await;
+    }
+}
+
+/// Cuts, resets and delays requests of two processes, and of one of them for longer than it may be silent.
+pub(crate) async fn network(space: &Space, dice: &mut Dice) {
+    let crew = Crew::new(space, TTL).await;
+    let proxy = Arc::new(Proxy::start(space.address().unwrap()).unwrap());
+    let url = proxy.url(&crew.url);
+    let members = ["a", "b"].map(|name| crew.spawn(&url, dice.skew(), name, RUNS));
+    let well = crew.spawn(&crew.url, dice.skew(), "c", RUNS);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (seed, over, bad) = (dice.below(u64::MAX), Arc::clone(&is_over), Arc::clone(&proxy));
+    let mut weather = JoinSet::new();
+    weather.spawn(async move {
+        let (mut dice, clock) = (Dice(seed), SystemClock::new());
+        let mut armed = 0;
+        while !over.load(Ordering::Relaxed) {
+            let place = Place::ALL[usize::try_from(dice.below(4)).unwrap()];
+            let act = match dice.below(8) {
+                0..3 => Act::Close,
+                3..6 => Act::Reset,
+                6 => Act::Delay(Duration::from_millis(300)),
+                _ => Act::Delay(TTL + TTL / 2),
+            };
+            bad.arm(Trigger::Request(1 + dice.below(20)), Fault { place, act });
+            armed += 1;
+            clock.sleep(Duration::from_millis(40)).await;
+        }
+        armed
+    });
+    crew.complete(3 * RUNS as usize, |_| true).await;
+    is_over.store(true, Ordering::Relaxed);
+    let armed = weather.join_next().await.unwrap().unwrap();
+    proxy.disarm();
+    let happened = proxy.done().len();
+    println!("{happened} of {armed} faults happened");
+    assert!(happened > 5, "the network was too good");
+    crew.check(&[]).await;
+    for member in members.into_iter().chain([well]) {
+        member.leave().await;
+    }
+}

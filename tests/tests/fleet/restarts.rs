@@ -1,0 +1,38 @@
+//! Processes are asked to end and replaced, one after the other, under load.
+
+use ferrata_core::{Clock, SystemClock};
+use ferrata_tests::Space;
+
+use super::crew::{Crew, Dice, LONG, until};
+
+const RUNS: u32 = 3;
+
+pub(crate) async fn rolling(space: &Space, dice: &mut Dice) {
+    // So long that a run which is not let go is not finished in time: others would wait for it.
+    let crew = Crew::new(space, 2 * LONG).await;
+    let clock = SystemClock::new();
+    let mut members: Vec<_> = ["a", "b"].map(|name| crew.spawn(&crew.url, dice.skew(), name, RUNS)).into();
+    let mut moments = Vec::new();
+    for round in 0..2 {
+        let lines = crew.done().len() + 1 + usize::try_from(dice.below(15)).unwrap();
+        until("work", async || (crew.done().len() >= lines).then_some(())).await;
+        let next = crew.spawn(&crew.url, dice.skew(), &format!("r{round}"), RUNS);
+        members.remove(0).leave().await;
+        moments.push(crew.moment().await);
+        members.push(next);
+    }
+    let begun = clock.monotonic();
+    // Those who left may have left before they started all their runs.
+    let started = until("starts", async || {
+        let heads = crew.heads().await;
+        let is_new = |head: &&ferrata_core::store::RunHead| head.run.run.as_str().starts_with('r');
+        (heads.iter().filter(is_new).count() == 2 * RUNS as usize).then_some(heads.len())
+    })
+    .await;
+    crew.complete(started, |_| true).await;
+    println!("{started} runs, the last completed {:?} after the last restart", clock.monotonic() - begun);
+    for member in members {
+        member.leave().await;
+    }
+    crew.check(&moments).await;
+}
