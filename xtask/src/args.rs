@@ -12,6 +12,7 @@ Commands:
   test [OPTIONS] [-- FILTER...]   Build and run every test and documentation example, and build the example programs
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/performance.md
+  simulate-fleet [EXECUTORS RUNS] What so many executors ask of their store (1,000 and 10,000,000); see docs/scaling.md
   tidy                            Only the checks that lints cannot hold
   fix                             Change files: format, and apply what clippy can apply by itself
   help                            Print this
@@ -44,6 +45,13 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Measure.
     Bench(BenchOptions),
+    /// Simulate a fleet.
+    SimulateFleet {
+        /// How many executors.
+        executors: u32,
+        /// How many runs.
+        runs: u32,
+    },
     /// Run the gate.
     Ci {
         /// Whether the gate runs the tests.
@@ -120,11 +128,16 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         [] | ["help" | "--help" | "-h"] => Ok(Command::Help),
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
+        ["simulate-fleet"] => Ok(Command::SimulateFleet { executors: 1_000, runs: 10_000_000 }),
+        ["simulate-fleet", executors, runs] => match (executors.parse(), runs.parse()) {
+            (Ok(executors @ 4..), Ok(runs @ 4..)) => Ok(Command::SimulateFleet { executors, runs }),
+            _ => bail!("`simulate-fleet` takes two numbers from 4 on: executors and runs"),
+        },
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
         ["tidy"] => Ok(Command::Tidy),
-        ["ci" | "fix" | "tidy", ..] => {
+        ["ci" | "fix" | "tidy" | "simulate-fleet", ..] => {
             bail!("`{}` does not take `{}`; see `cargo xtask help`", words[0], words[1..].join(" "))
         }
         [other, ..] => bail!("there is no command `{other}`; see `cargo xtask help`"),
@@ -212,6 +225,9 @@ mod tests {
         };
         let line = "bench --store file:a --store file:b --json out.json --markdown out.md --quick core/";
         assert_eq!(parsed(line).unwrap(), Command::Bench(options));
+        let fleet = |executors, runs| Command::SimulateFleet { executors, runs };
+        assert_eq!(parsed("simulate-fleet").unwrap(), fleet(1_000, 10_000_000));
+        assert_eq!(parsed("simulate-fleet 10 200").unwrap(), fleet(10, 200));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
     }
@@ -224,6 +240,7 @@ mod tests {
         assert!(parsed("ci --skip-clippy").unwrap_err().to_string().contains("--skip-clippy"));
         assert!(parsed("bench --store").unwrap_err().to_string().contains("the URL of a store"));
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
+        assert!(parsed("simulate-fleet 0 9").unwrap_err().to_string().contains("from 4 on"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }

@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod cargo;
 mod fix;
+mod fleet;
 mod gate;
 mod servers;
 mod steps;
@@ -42,6 +43,7 @@ fn run() -> Result<()> {
         }
         Command::Test(options) => testing::run(root, &options),
         Command::Bench(options) => bench::run(root, &options),
+        Command::SimulateFleet { executors, runs } => fleet::run(executors, runs),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),
