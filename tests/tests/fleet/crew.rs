@@ -102,6 +102,24 @@ pub(crate) struct Moment {
     lines: usize,
 }
 
+/// How much a test may ask of a store: the server that stands for S3 is written in Python, and answers a hundred times slower.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    /// How long a process counts as alive after a heartbeat.
+    pub(crate) ttl: Duration,
+    /// How many runs each process starts.
+    pub(crate) runs: u32,
+}
+
+impl Size {
+    pub(crate) fn of(space: &Space) -> Self {
+        match space.url().starts_with("s3:") {
+            true => Self { ttl: Duration::from_secs(6), runs: 1 },
+            false => Self { ttl: Duration::from_secs(2), runs: 4 },
+        }
+    }
+}
+
 pub(crate) struct Crew<'a> {
     pub(crate) space: &'a Space,
     /// The store's URL as the processes see it.

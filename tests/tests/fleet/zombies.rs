@@ -7,19 +7,17 @@ use ferrata_core::{Clock, SystemClock};
 use ferrata_tests::Space;
 use rustix::process::Signal;
 
-use super::crew::{Crew, Dice, until};
-
-const TTL: Duration = Duration::from_millis(1_500);
-const RUNS: u32 = 3;
+use super::crew::{Crew, Dice, Size, until};
 
 /// How long others wait for a process that is stopped inside of a write, where that holds them up: what they do without it is
 /// done in a tenth of that.
 const HELD: Duration = Duration::from_secs(20);
 
 pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
-    let crew = Crew::new(space, TTL).await;
-    let zombie = crew.spawn(&crew.url, dice.skew(), "zombie", RUNS);
-    let lines = 1 + usize::try_from(dice.below(30)).unwrap();
+    let Size { ttl, runs } = Size::of(space);
+    let crew = Crew::new(space, ttl).await;
+    let zombie = crew.spawn(&crew.url, dice.skew(), "zombie", runs);
+    let lines = 1 + usize::try_from(dice.below(u64::from(runs) * 10)).unwrap();
     until("work", async || (crew.done().len() >= lines).then_some(())).await;
     // Not always right after an effect: anywhere until the next, so inside of writes, too.
     std::thread::park_timeout(Duration::from_micros(dice.below(20_000)));
@@ -30,13 +28,13 @@ pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
     let lost: Vec<String> = of_zombie(RunStatus::InProgress).collect();
     // What it had not yet started nobody else can.
     let begun = heads.len();
-    let rightful = crew.spawn(&crew.url, dice.skew(), "rightful", RUNS);
+    let rightful = crew.spawn(&crew.url, dice.skew(), "rightful", runs);
     let clock = SystemClock::new();
     until("the successor", async || {
         // In files, a process that is stopped inside of a write has the lock of that file until it goes on: others are refused
         // for so long, and told why.
         let is_held = space.address().is_none() && clock.monotonic() > HELD;
-        (is_held || crew.is_complete(begun + RUNS as usize).await).then_some(())
+        (is_held || crew.is_complete(begun + runs as usize).await).then_some(())
     })
     .await;
     let before: Vec<_> =
@@ -71,7 +69,7 @@ pub(crate) async fn stopped(space: &Space, dice: &mut Dice) {
         assert!(!late.activation.starts_with("pay"), "the zombie did {late:?} after the run had ended");
     }
     // It starts what it had yet to start, and both end in good order.
-    crew.complete(2 * RUNS as usize).await;
+    crew.complete(2 * runs as usize).await;
     zombie.leave().await;
     rightful.leave().await;
     crew.check(&[]).await;

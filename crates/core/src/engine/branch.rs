@@ -23,7 +23,7 @@ impl Machine {
         self.answered.clear();
         self.pins.clear();
         if let Some(plan) = plan {
-            self.note_graph(&plan.fingerprints());
+            self.note_graph(&plan.prints);
         }
         let going = std::mem::take(&mut self.in_flight);
         let stopped = std::mem::take(&mut self.stopped_at);

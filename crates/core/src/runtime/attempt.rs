@@ -9,17 +9,21 @@ use std::time::Duration;
 
 use crate::ask::{AskError, Declined};
 use crate::error::panic_text;
-use crate::node::{NodeError, NodeResult, NodeScope};
+use crate::node::{NodeError, NodeScope, Work};
 use crate::record::{Failure, FailureKind};
 use crate::state::{State, Update};
 
 /// How an attempt ended.
 pub(crate) enum AttemptEnd<S: State> {
     Done(Update<S>),
-    Failed { failure: Failure, fatal: bool, retry_after: Option<Duration> },
+    /// `unfinished` if it stopped because the run is cancelled or left: a failure only if neither is so.
+    Failed {
+        failure: Failure,
+        fatal: bool,
+        retry_after: Option<Duration>,
+        unfinished: bool,
+    },
 }
-
-type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -29,14 +33,15 @@ pub(crate) struct Attempt<S: State> {
     work: Option<Work<S>>,
     timeout: Option<(Duration, Sleep)>,
     scope: Arc<NodeScope>,
-    begun: Duration,
+    /// When it began, if anybody is told how long it took.
+    begun: Option<Duration>,
 }
 
 impl<S: State> Attempt<S> {
-    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>) -> Self {
+    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>, timed: bool) -> Self {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| (after, clock.sleep(after)));
-        Self { work: Some(work), timeout, begun: clock.monotonic(), scope }
+        Self { work: Some(work), timeout, begun: timed.then(|| clock.monotonic()), scope }
     }
 }
 
@@ -63,17 +68,18 @@ impl<S: State> Future for Attempt<S> {
                 }
                 let message = format!("the attempt took longer than its timeout of {after:?}");
                 let failure = Failure::new(FailureKind::Timeout, message);
-                AttemptEnd::Failed { failure, fatal: false, retry_after: None }
+                AttemptEnd::Failed { failure, fatal: false, retry_after: None, unfinished: false }
             }
             Err(panic) => {
                 let failure = Failure::new(FailureKind::Panic, format!("panicked: {}", panic_text(&*panic)));
-                AttemptEnd::Failed { failure, fatal: false, retry_after: None }
+                AttemptEnd::Failed { failure, fatal: false, retry_after: None, unfinished: false }
             }
         };
         // A node's destructors are its own code as well.
         let work = this.work.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
-        Poll::Ready((end, this.scope.run.clock.monotonic().saturating_sub(this.begun)))
+        let took = this.begun.map(|begun| this.scope.run.clock.monotonic().saturating_sub(begun));
+        Poll::Ready((end, took.unwrap_or_default()))
     }
 }
 
@@ -89,5 +95,6 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
         // What was answered is on record: asking again would bring the same.
         fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),
+        unfinished: error.is_unfinished(),
     }
 }

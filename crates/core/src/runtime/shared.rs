@@ -1,7 +1,7 @@
 //! What all runs of a runtime share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
-use super::event::{Event, RunEvent};
+use super::event::{Event, Events, RunEvent};
 use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
@@ -104,7 +104,9 @@ pub(crate) struct Shared {
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) events: broadcast::Sender<RunEvent>,
+    events: broadcast::Sender<RunEvent>,
+    /// How many subscribers there are.
+    ears: Arc<AtomicUsize>,
     pub(crate) stop: watch::Sender<Stop>,
     /// Whether the store tells of changes, so that looking is only for what it fails to tell.
     pub(crate) hears: AtomicBool,
@@ -145,6 +147,7 @@ impl Shared {
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
             admission: Admission::new(caps),
             events: broadcast::channel(events).0,
+            ears: Arc::default(),
             stop: watch::channel(Stop::default()).0,
             hears: AtomicBool::new(false),
             active: Mutex::default(),
@@ -154,10 +157,20 @@ impl Shared {
 
     /// Tells subscribers, if there are any; `event` is made only then.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
-        if self.events.receiver_count() > 0 {
+        if self.is_heard() {
             // Without a receiver by now there is nobody to tell.
             let _ = self.events.send(RunEvent { run: run.clone(), event: event() });
         }
+    }
+
+    /// Whether anybody hears events. Asked of every event, so it takes no lock, as asking the channel would.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.ears.load(Ordering::Acquire) > 0
+    }
+
+    /// Subscribes to events, of one run or of all.
+    pub(crate) fn hear(&self, run: Option<RunKey>) -> Events {
+        Events::new(self.events.subscribe(), run, Arc::clone(&self.ears))
     }
 
     /// Registers a run as driven here, so that no second driver of this process takes it.

@@ -90,7 +90,7 @@ impl Gist {
             .map(|(&(node, visit), activation)| (name(node), visit, activation.failed))
             .collect();
         going.sort();
-        let named = machine.names.iter().cloned().zip(&machine.nodes);
+        let named = machine.names().cloned().zip(&machine.nodes);
         Self {
             status: machine.status,
             ended: machine.history.iter().map(|ended| (name(ended.node), ended.visit)).collect(),
