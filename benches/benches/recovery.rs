@@ -13,6 +13,9 @@ use ferrata::state::Draft;
 
 type Failed = Box<dyn std::error::Error>;
 
+/// How many runs are started at a time.
+const LANES: u64 = 64;
+
 /// What the nodes of all processes share.
 #[derive(Default)]
 struct Ledger {
@@ -55,11 +58,23 @@ async fn measure(url: &str, runs: u64, processes: u64) -> Result<(), Failed> {
             tasks
                 .block_on(async {
                     let store = ferrata::connect(&url)?;
-                    let ttl = Duration::from_secs(1);
+                    let ttl = Duration::from_secs(4);
                     let runtime = Runtime::builder_with(store).heartbeat_ttl(ttl).build().await?;
-                    for number in 0..runs {
-                        runtime.start(&graph, Context::new()).id(format!("r{number}")).await?;
+                    let started = Instant::now();
+                    let mut starting = tokio::task::JoinSet::new();
+                    for lane in 0..LANES {
+                        let (runtime, graph) = (runtime.clone(), graph.clone());
+                        starting.spawn(async move {
+                            for number in (lane..runs).step_by(LANES as usize) {
+                                runtime.start(&graph, Context::new()).id(format!("r{number}")).await?;
+                            }
+                            Ok::<_, ferrata::Error>(())
+                        });
                     }
+                    while let Some(lane) = starting.join_next().await {
+                        lane??;
+                    }
+                    println!("{runs} runs started in {:.2?}", started.elapsed());
                     until(&ledger.began, runs).await;
                     Ok::<_, Failed>(())
                 })
@@ -70,7 +85,7 @@ async fn measure(url: &str, runs: u64, processes: u64) -> Result<(), Failed> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     dying.join().map_err(|_| "the dying process panicked")??;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     ledger.open.store(true, Ordering::SeqCst);
 
     let mut fleet = Vec::new();

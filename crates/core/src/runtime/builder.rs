@@ -112,7 +112,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set.
+    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set. Where the store sends notices
+    /// a run is looked at when it sends one, and ten times less often otherwise.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.limits.poll = interval;

@@ -1,5 +1,6 @@
 //! The life of a runtime beside its runs: its heartbeats, the notices it hears, the runs it lets go of, and its end.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -42,6 +43,12 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
 /// Passes the store's notices on to the drivers of this process.
 pub(crate) async fn pass_notices(shared: Weak<Shared>) {
     let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
+    let hear = |hears| {
+        if let Some(shared) = shared.upgrade() {
+            shared.hears.store(hears, Ordering::Relaxed);
+        }
+    };
+    hear(true);
     while let Ok(run) = notices.next().await {
         let Some(shared) = shared.upgrade() else { return };
         if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
@@ -49,6 +56,7 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
             let _ = driver.send(Control::Look);
         }
     }
+    hear(false);
 }
 
 /// Goes on with runs that waited for room, as soon as there is any.

@@ -1,7 +1,7 @@
 //! What all runs of a runtime share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,10 @@ use crate::node::Resources;
 use crate::record::body::Signal;
 use crate::state::Patch;
 use crate::store::CheckpointStore;
+
+/// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
+/// of what a store is asked, and heartbeats would wait behind them.
+const HEARING: u32 = 10;
 
 /// Limits and times of a runtime.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +108,8 @@ pub(crate) struct Shared {
     /// How many subscribers there are.
     ears: Arc<AtomicUsize>,
     pub(crate) stop: watch::Sender<Stop>,
+    /// Whether the store tells of changes, so that looking is only for what it fails to tell.
+    pub(crate) hears: AtomicBool,
     active: Mutex<BTreeMap<RunKey, mpsc::UnboundedSender<Control>>>,
     /// Closed when the last driver is gone.
     pub(crate) drivers: watch::Sender<usize>,
@@ -143,6 +149,7 @@ impl Shared {
             events: broadcast::channel(events).0,
             ears: Arc::default(),
             stop: watch::channel(Stop::default()).0,
+            hears: AtomicBool::new(false),
             active: Mutex::default(),
             drivers: watch::channel(0).0,
         }
@@ -208,6 +215,14 @@ impl Shared {
                 let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
+        }
+    }
+
+    /// Returns how often a busy run is looked at.
+    pub(crate) fn poll(&self) -> Duration {
+        match self.hears.load(Ordering::Relaxed) {
+            true => self.limits.poll.saturating_mul(HEARING),
+            false => self.limits.poll,
         }
     }
 

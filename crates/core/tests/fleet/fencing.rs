@@ -59,6 +59,28 @@ async fn runs_stop_before_others_may_take_them_and_go_on_once_the_heart_beats() 
     }
 }
 
+/// The store counts a heartbeat from when it has it, and that may be long before the answer is here.
+#[tokio::test]
+async fn a_heartbeat_counts_from_when_it_was_sent() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    let begun = world.clock.monotonic();
+    let gate = Gate::default();
+    let run = runtime.start(&gate.graph("g", Effect::Write), Context::new()).id("r").await.unwrap();
+    line.set_heart(Heart::IsSlow);
+    let heard = async {
+        while line.heard.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(heard).await;
+    line.set_heart(Heart::Hangs);
+    assert_eq!(world.pass(run.wait()).await.unwrap_err().kind(), ErrorKind::Fenced);
+    let took = world.clock.monotonic() - begun;
+    // It was sent when a third of the first one's life had passed.
+    assert!(took <= TTL / 3 + TTL * 3 / 4 + Duration::from_millis(200), "stopped after {took:?}");
+}
+
 #[tokio::test]
 async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
     let world = World::new();

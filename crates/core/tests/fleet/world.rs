@@ -20,7 +20,7 @@ use ferrata_core::store::{
     RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
 use tokio::sync::Notify;
 
 /// How heartbeats fare.
@@ -34,6 +34,8 @@ pub(crate) enum Heart {
     IsNotHeard,
     /// They get no answer, ever.
     Hangs,
+    /// They are answered three seconds after they were counted.
+    IsSlow,
 }
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -48,6 +50,9 @@ pub(crate) struct Line {
     /// Whether calls but heartbeats fail as long as it is set.
     is_down: Mutex<bool>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
+    clock: Arc<ManualClock>,
+    /// How many slow heartbeats were answered.
+    pub(crate) heard: AtomicU32,
     /// How many runs were appended to.
     pub(crate) appends: AtomicU32,
 }
@@ -151,6 +156,12 @@ impl CheckpointStore for Line {
                 Err(Error::new(ErrorKind::Indeterminate, "the reply of a heartbeat was lost by the test"))
             }
             Heart::Hangs => std::future::pending().await,
+            Heart::IsSlow => {
+                self.inner.heartbeat(executor, ttl).await?;
+                self.clock.sleep(Duration::from_secs(3)).await;
+                self.heard.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            }
         }
     }
 
@@ -175,7 +186,8 @@ impl World {
         &self,
         set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> (Arc<Line>, Runtime) {
-        let line = Arc::new(Line { inner: self.store.clone(), ..Line::default() });
+        let line =
+            Arc::new(Line { inner: self.store.clone(), clock: Arc::clone(&self.clock), ..Line::default() });
         let builder = Runtime::builder_with(Arc::clone(&line) as _).clock(Arc::clone(&self.clock) as _);
         (line, set(builder).build().await.unwrap())
     }
@@ -199,7 +211,6 @@ impl World {
 
     /// Lets this much time pass.
     pub(crate) async fn pass_for(&self, time: Duration) {
-        use ferrata_core::Clock;
         let clock = Arc::clone(&self.clock);
         self.pass(async move { clock.sleep(time).await }).await;
     }

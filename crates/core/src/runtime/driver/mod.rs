@@ -311,7 +311,7 @@ impl<S: State> Driver<S> {
     async fn wait(&mut self) -> Result<()> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();
-        let wake = self.next_wake(now).min(now + self.shared.limits.poll);
+        let wake = self.next_wake(now).min(now + self.shared.poll());
         let sleep = clock.sleep(wake.saturating_sub(now));
         tokio::select! {
             biased;
