@@ -11,6 +11,7 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [OPTIONS] [-- FILTER...]   Build and run every test and documentation example, and build the example programs
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
+  bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/performance.md
   tidy                            Only the checks that lints cannot hold
   fix                             Change files: format, and apply what clippy can apply by itself
   help                            Print this
@@ -24,6 +25,13 @@ Options of `test`:
   --real-s3           Only what concerns S3, on a private Ceph object gateway instead of moto: as root on Debian; it is
                       downloaded once (160 MB)
 
+Options of `bench`:
+  --store URL         Measure this store; again for more. Without it, private servers are started as for the tests
+  --json FILE         Write all figures as JSON
+  --markdown FILE     Write the table as Markdown
+  --quick             Small, not optimised, and fails on a ratio ten times off benches/ratios.toml
+  PART                Only rows whose name contains it, such as `core/` or `postgres/runs-64`
+
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
 
@@ -34,6 +42,8 @@ pub(crate) enum Command {
     Help,
     /// Build and run the tests.
     Test(TestOptions),
+    /// Measure.
+    Bench(BenchOptions),
     /// Run the gate.
     Ci {
         /// Whether the gate runs the tests.
@@ -54,6 +64,21 @@ pub(crate) struct TestOptions {
     pub(crate) install: Install,
     /// What is handed on to the test programs.
     pub(crate) filter: Vec<String>,
+}
+
+/// What is measured, and where the figures go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BenchOptions {
+    /// The stores; private servers are started if there is none.
+    pub(crate) stores: Vec<String>,
+    /// A file for all figures.
+    pub(crate) json: Option<String>,
+    /// A file for the table.
+    pub(crate) markdown: Option<String>,
+    /// Whether only orders of magnitude are looked for.
+    pub(crate) quick: bool,
+    /// Parts of the names of rows; all rows if there is none.
+    pub(crate) parts: Vec<String>,
 }
 
 /// Where the servers of the tests come from.
@@ -94,6 +119,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
     match words.as_slice() {
         [] | ["help" | "--help" | "-h"] => Ok(Command::Help),
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
+        ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
@@ -133,6 +159,26 @@ fn parse_test(arguments: &[String]) -> Result<TestOptions> {
     Ok(options)
 }
 
+fn parse_bench(arguments: &[String]) -> Result<BenchOptions> {
+    let mut options = BenchOptions::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut value = |what: &str| match rest.next() {
+            Some(value) => Ok(value.clone()),
+            None => bail!("`{argument}` takes {what}"),
+        };
+        match argument.as_str() {
+            "--store" => options.stores.push(value("the URL of a store")?),
+            "--json" => options.json = Some(value("a file")?),
+            "--markdown" => options.markdown = Some(value("a file")?),
+            "--quick" => options.quick = true,
+            option if option.starts_with('-') => bail!("`bench` does not take `{option}`"),
+            _ => options.parts.push(argument.clone()),
+        }
+    }
+    Ok(options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +202,16 @@ mod tests {
         assert_eq!(parsed("test --real-s3").unwrap(), Command::Test(options));
         assert_eq!(parsed("ci").unwrap(), Command::Ci { tests: Tests::Run });
         assert_eq!(parsed("ci --skip-tests").unwrap(), Command::Ci { tests: Tests::Skip });
+        assert_eq!(parsed("bench").unwrap(), Command::Bench(BenchOptions::default()));
+        let options = BenchOptions {
+            stores: vec!["file:a".to_owned(), "file:b".to_owned()],
+            json: Some("out.json".to_owned()),
+            markdown: Some("out.md".to_owned()),
+            quick: true,
+            parts: vec!["core/".to_owned()],
+        };
+        let line = "bench --store file:a --store file:b --json out.json --markdown out.md --quick core/";
+        assert_eq!(parsed(line).unwrap(), Command::Bench(options));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
     }
@@ -166,6 +222,8 @@ mod tests {
         assert!(parsed("test --services").unwrap_err().to_string().contains("`native` or `env`"));
         assert!(parsed("test --services docker").unwrap_err().to_string().contains("not `docker`"));
         assert!(parsed("ci --skip-clippy").unwrap_err().to_string().contains("--skip-clippy"));
+        assert!(parsed("bench --store").unwrap_err().to_string().contains("the URL of a store"));
+        assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }

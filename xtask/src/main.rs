@@ -6,6 +6,7 @@
 )]
 
 mod args;
+mod bench;
 mod cargo;
 mod fix;
 mod gate;
@@ -40,6 +41,7 @@ fn run() -> Result<()> {
             Ok(())
         }
         Command::Test(options) => testing::run(root, &options),
+        Command::Bench(options) => bench::run(root, &options),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),

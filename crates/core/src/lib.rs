@@ -15,6 +15,7 @@ pub mod testing;
 
 mod clock;
 mod error;
+mod few_map;
 mod id;
 
 pub use clock::{Clock, SystemClock, Timestamp};

@@ -38,6 +38,7 @@ pub mod lint;
 pub mod outcome;
 mod parse;
 pub mod pipeline;
+pub mod run_dir;
 pub mod select;
 pub mod source;
 mod suggest;

@@ -18,7 +18,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-dot", &["ferrata-core"]),
     ("ferrata-inspector", &["ferrata-core"]),
     ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot"]),
-    ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector"]),
+    // The suite of stores, for `store check --conformance`.
+    (
+        "ferrata-cli",
+        &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-inspector", "ferrata-store-conformance"],
+    ),
     ("ferrata-benches", &["ferrata"]),
     ("ferrata-tests", &["ferrata", "ferrata-core", "ferrata-store-*", "ferrata-test-servers"]),
     ("xtask", &["ferrata-test-servers"]),

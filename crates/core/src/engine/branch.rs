@@ -13,15 +13,18 @@ use crate::record::RunStatus;
 
 impl Machine {
     /// Makes this the machine of a new run at the same place. Questions are asked again, attempts counted anew, and what was in
-    /// doubt is none of the new run's: it has not begun to do it.
-    pub(crate) fn branch_off(&mut self, life: Uuid, plan: &Plan) {
+    /// doubt is none of the new run's: it has not begun to do it. Without a plan, the nodes stay as they were last noted, for
+    /// whoever takes the new run up to hold against its graph.
+    pub(crate) fn branch_off(&mut self, life: Uuid, plan: Option<&Plan>) {
         self.life = life;
         self.status = RunStatus::InProgress;
         (self.failure, self.cancel, self.paused, self.wake) = (None, None, None, None);
         (self.receiving, self.fruitless) = (false, 0);
         self.answered.clear();
         self.pins.clear();
-        self.note_graph(&plan.fingerprints());
+        if let Some(plan) = plan {
+            self.note_graph(&plan.prints);
+        }
         let going = std::mem::take(&mut self.in_flight);
         let stopped = std::mem::take(&mut self.stopped_at);
         self.live = self.plan.as_ref().map(|plan| plan.topology.liveness());

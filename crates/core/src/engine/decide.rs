@@ -7,6 +7,7 @@ use super::machine::Machine;
 use super::replan::bounded;
 use crate::graph::EdgeKind;
 use crate::graph::Join;
+use crate::graph::fire::Fires;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, Plan};
@@ -22,7 +23,7 @@ const MAX_RETURNS: u32 = 10;
 pub(crate) struct Ending<'a> {
     pub(crate) key: ActivationKey,
     /// Which edges fire and with which items, or why it failed.
-    pub(crate) result: Result<Vec<crate::graph::fire::Fired>, Failure>,
+    pub(crate) result: Result<Fires, Failure>,
     /// The channels that it overwrites.
     pub(crate) overwrites: &'a [&'a str],
 }
@@ -73,6 +74,10 @@ impl Machine {
             end: None,
         };
         match ending.result {
+            Ok(Fires::Sole(edge)) if self.goes_straight(plan, index, plan.edge(edge).to) => {
+                done.fired = vec![Fired::plain(plan.node(plan.edge(edge).to).name.clone())];
+                return done;
+            }
             Ok(fired) => {
                 done.fired = collect(plan, fired);
                 self.bypass(plan, index, |kind| kind != EdgeKind::OnFailure, &mut done);
@@ -104,13 +109,29 @@ impl Machine {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
         let running = self.status == RunStatus::InProgress;
-        if running && self.in_flight.len() == 1 && self.tokens.is_empty() && self.follows_plainly(plan, &done)
+        if running
+            && self.in_flight.len() == 1
+            && self.tokens.is_empty()
+            && self.follows_plainly(plan, index, &done)
         {
-            self.limit(plan, &mut done);
+            self.limit(plan, index, &mut done);
             return done;
         }
         self.settle_after(plan, index, &mut done, unmet);
         done
+    }
+
+    /// Tells whether the run is at one place, and the token for the next does nothing but start it.
+    fn goes_straight(&self, plan: &Plan, from: NodeIx, to: NodeIx) -> bool {
+        let next = plan.node(to);
+        self.status == RunStatus::InProgress
+            && self.in_flight.len() == 1
+            && self.tokens.is_empty()
+            && next.join == Join::All
+            && !(plan.counts && self.nodes.iter().any(|node| node.spent))
+            && !plan.node(from).interrupt.after
+            && next.max_visits.is_none()
+            && plan.max_steps.is_none()
     }
 
     /// Decides which waiting tokens may start as the graph is now, without any activation ending.
@@ -127,9 +148,9 @@ impl Machine {
     }
 
     /// Tells whether nothing but the one fired edge matters: the usual step of a run without branches, decided at once.
-    fn follows_plainly(&self, plan: &Plan, done: &NodeDone) -> bool {
+    fn follows_plainly(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
-        let target = plan.find(fired.to.as_str());
+        let target = plan.find_after(node, &fired.to);
         fired.items.is_none()
             && !(plan.counts && self.nodes.iter().any(|node| node.spent))
             && done.skipped.is_empty()
@@ -228,7 +249,7 @@ impl Machine {
             if usual {
                 done.settled.start = None;
             }
-            self.limit(plan, done);
+            self.limit(plan, node, done);
         }
     }
 
@@ -309,7 +330,7 @@ impl Machine {
             Some(target) => {
                 done.fired.push(back_to(plan, target));
                 // Nothing else is live, so the target starts.
-                self.limit(plan, done);
+                self.limit(plan, node, done);
             }
             None => {
                 let name = &plan.node(gate).name;
@@ -332,7 +353,7 @@ impl Machine {
     }
 
     /// Stops the run if what starts would exceed a limit.
-    fn limit(&self, plan: &Plan, done: &mut NodeDone) {
+    fn limit(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone) {
         let mut total = self.started;
         let mut over = None;
         let mut count = |at: NodeIx, new: u64| {
@@ -353,7 +374,7 @@ impl Machine {
         };
         match &done.settled.start {
             None => done.fired.iter().for_each(|fired| {
-                if let Some(at) = plan.find(fired.to.as_str()) {
+                if let Some(at) = plan.find_after(node, &fired.to) {
                     count(at, fired.tokens() as u64);
                 }
             }),
@@ -377,7 +398,11 @@ fn back_to(plan: &Plan, target: NodeIx) -> Fired {
 }
 
 /// Gathers fired edges by target, items together, in the order of the edges.
-fn collect(plan: &Plan, fired: Vec<crate::graph::fire::Fired>) -> Vec<Fired> {
+fn collect(plan: &Plan, fires: Fires) -> Vec<Fired> {
+    let fired = match fires {
+        Fires::Sole(edge) => return vec![Fired::plain(plan.node(plan.edge(edge).to).name.clone())],
+        Fires::These(fired) => fired,
+    };
     let mut by_edge: Vec<(EdgeIx, Fired)> = Vec::with_capacity(fired.len().min(8));
     for crate::graph::fire::Fired { edge, item, reason } in fired {
         let item = item.map(Item);

@@ -59,7 +59,7 @@ pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -
 
 impl Folded {
     /// Takes in the next record.
-    fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
+    pub(crate) fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
         if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {
             return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
         }

@@ -1,6 +1,5 @@
 //! What is unfinished in a run: activations in flight and tokens waiting.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -8,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::clock::Timestamp;
 use crate::id::Visit;
 use crate::record::Resolution;
-use crate::record::memo::Memo;
+use crate::record::memo::Memos;
 
 /// A node by the machine's own number: the graph's index for nodes of the graph, further numbers for those that only the log
 /// knows.
@@ -44,7 +43,7 @@ pub(crate) struct Activation {
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Vec<Token>,
     /// What it noted so that it does not happen twice, by name.
-    pub(crate) memos: Arc<BTreeMap<String, Memo>>,
+    pub(crate) memos: Memos,
 }
 
 impl Activation {
@@ -58,7 +57,7 @@ impl Activation {
             resolution: None,
             item,
             inputs,
-            memos: Arc::default(),
+            memos: Memos::default(),
         }
     }
 }

@@ -12,9 +12,11 @@ use super::questions::Answered;
 use super::replan::Replan;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::few_map::FewMap;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
+use crate::graph::prints::Prints;
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{
@@ -22,6 +24,9 @@ use crate::record::body::{
     SignalKind, Start, Started, StatusChange,
 };
 use crate::record::pause::{Message, Rested};
+
+/// The most tokens that memory is kept for: a wide join must not hold its memory for the rest of the run.
+const SPARE: usize = 8;
 
 /// What the machine knows of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,8 +43,6 @@ pub(crate) struct NodeState {
     pub(crate) returns: u32,
     /// How often the run went back to it on purpose.
     pub(crate) replans: u32,
-    /// What the node was like in the graph that the run was last driven with.
-    pub(crate) print: Option<Fingerprint>,
 }
 
 /// A channel that was overwritten, by whom and when.
@@ -53,8 +56,11 @@ pub(crate) struct Overwrite {
 /// A run as it is after some record.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    pub(crate) names: Vec<NodeName>,
-    by_name: HashMap<NodeName, Local>,
+    /// The nodes that only the log knows, which are numbered after those of the plan.
+    strangers: Vec<NodeName>,
+    strange: HashMap<NodeName, Local>,
+    /// What each node was like in the graph that the run was last driven with.
+    graph: Arc<Prints>,
     pub(crate) nodes: Vec<NodeState>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
@@ -84,10 +90,10 @@ pub(crate) struct Machine {
     pub(crate) tick: u64,
     /// How many activations were made.
     pub(crate) started: u64,
-    pub(crate) in_flight: BTreeMap<ActivationKey, Activation>,
+    pub(crate) in_flight: FewMap<ActivationKey, Activation>,
     /// The activation that failed the run, to be tried again on request.
     pub(crate) stopped_at: Vec<(ActivationKey, Activation)>,
-    pub(crate) tokens: BTreeMap<Local, Vec<Token>>,
+    pub(crate) tokens: FewMap<Local, Vec<Token>>,
     /// Overwrites that an activation in flight cannot have seen.
     pub(crate) overwrites: BTreeMap<String, Overwrite>,
     pub(crate) history: Vec<Ended>,
@@ -95,6 +101,8 @@ pub(crate) struct Machine {
     pub(crate) replans: VecDeque<Replan>,
     /// Activations that were made by the last event, in order: what the driver starts next.
     pub(crate) fresh: Vec<ActivationKey>,
+    /// The emptied inputs of the activation that ended last: the next tokens need no memory of their own.
+    spare: Vec<Token>,
     pub(crate) plan: Option<Arc<Plan>>,
     /// What is live, for the join rule; derived from the rest, kept only with a plan.
     pub(crate) live: Option<Liveness>,
@@ -103,15 +111,12 @@ pub(crate) struct Machine {
 impl Machine {
     /// Makes the machine of a run without any record. Without a plan it can fold a log, but decide nothing.
     pub(crate) fn new(plan: Option<Arc<Plan>>) -> Self {
-        let names: Vec<NodeName> = plan
-            .as_ref()
-            .map(|plan| plan.nodes.iter().map(|node| node.name.clone()).collect())
-            .unwrap_or_default();
-        let by_name = names.iter().cloned().zip(0..).collect();
+        let nodes = plan.as_ref().map_or(0, |plan| plan.nodes.len());
         Self {
-            by_name,
-            nodes: vec![NodeState::default(); names.len()],
-            names,
+            strangers: Vec::new(),
+            strange: HashMap::new(),
+            graph: Arc::default(),
+            nodes: vec![NodeState::default(); nodes],
             life: Uuid::nil(),
             status: RunStatus::InProgress,
             failure: None,
@@ -127,13 +132,14 @@ impl Machine {
             answered: Vec::new(),
             tick: 0,
             started: 0,
-            in_flight: BTreeMap::new(),
+            in_flight: FewMap::default(),
             stopped_at: Vec::new(),
-            tokens: BTreeMap::new(),
+            tokens: FewMap::default(),
             overwrites: BTreeMap::new(),
             history: Vec::new(),
             replans: VecDeque::new(),
             fresh: Vec::new(),
+            spare: Vec::new(),
             live: plan.as_ref().map(|plan| plan.topology.liveness()),
             plan,
         }
@@ -141,24 +147,59 @@ impl Machine {
 
     /// Returns the machine's number of a node, giving it one if the log names it for the first time.
     pub(crate) fn local(&mut self, name: &NodeName) -> Local {
-        if let Some(&local) = self.by_name.get(name) {
+        if let Some(local) = self.find(name.as_str()) {
             return local;
         }
-        let local = Local::try_from(self.names.len()).expect("a run names fewer than 2^32 nodes");
-        self.names.push(name.clone());
-        self.by_name.insert(name.clone(), local);
+        let local = Local::try_from(self.nodes.len()).expect("a run names fewer than 2^32 nodes");
+        self.strangers.push(name.clone());
+        self.strange.insert(name.clone(), local);
         self.nodes.push(NodeState::default());
         local
     }
 
     /// Finds the machine's number of a node.
     pub(crate) fn find(&self, name: &str) -> Option<Local> {
-        self.by_name.get(name).copied()
+        let planned = self.plan.as_ref().and_then(|plan| plan.find(name)).map(NodeIx::get);
+        planned.or_else(|| self.strange.get(name).copied())
+    }
+
+    /// As [`find`](Self::find), for a node that most likely is a target of `from`.
+    fn find_after(&self, from: Local, name: &NodeName) -> Option<Local> {
+        match (&self.plan, self.index(from)) {
+            (Some(plan), Some(from)) => {
+                let planned = plan.find_after(from, name).map(NodeIx::get);
+                planned.or_else(|| self.strange.get(name).copied())
+            }
+            _ => self.find(name.as_str()),
+        }
+    }
+
+    /// Returns the names of all nodes, in the order of their numbers.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &NodeName> + '_ {
+        let planned = self.plan.iter().flat_map(|plan| &plan.nodes).map(|node| &node.name);
+        planned.chain(&self.strangers)
+    }
+
+    /// Tells whether the run was last driven with the graph of the plan.
+    pub(super) fn has_graph_of_plan(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| Arc::ptr_eq(&plan.prints, &self.graph))
+    }
+
+    /// Returns what a node was like in the graph that the run was last driven with.
+    pub(crate) fn print(&self, node: Local) -> Option<Fingerprint> {
+        match (&self.plan, self.index(node)) {
+            (Some(plan), Some(index)) if self.has_graph_of_plan() => Some(plan.node(index).fingerprint),
+            _ => self.graph.get(self.name(node)).copied(),
+        }
     }
 
     /// Returns the name of a node.
     pub(crate) fn name(&self, node: Local) -> &NodeName {
-        &self.names[node as usize]
+        let planned = self.plan.as_ref().map_or(&[][..], |plan| &plan.nodes);
+        match planned.get(node as usize) {
+            Some(node) => &node.name,
+            None => &self.strangers[node as usize - planned.len()],
+        }
     }
 
     /// Returns the graph's index of a node, if the graph has it.
@@ -209,7 +250,7 @@ impl Machine {
                     activation.in_doubt = true;
                 }
                 self.wake_up();
-                self.settle(settled, &[])
+                self.settle(settled, 0, &[])
             }
             Event::Release(released) => {
                 (self.receiving, self.wake) = (released.receiving, released.wake);
@@ -245,12 +286,16 @@ impl Machine {
         (self.receiving, self.wake) = (false, None);
     }
 
-    pub(super) fn note_graph(&mut self, graph: &BTreeMap<NodeName, Fingerprint>) {
-        self.nodes.iter_mut().for_each(|node| node.print = None);
-        for (name, print) in graph {
-            let node = self.local(name);
-            self.nodes[node as usize].print = Some(*print);
+    /// Notes what the graph is like that the run is driven with.
+    pub(super) fn note_graph(&mut self, graph: &Arc<Prints>) {
+        if let Some(plan) = self.plan.as_ref().filter(|plan| plan.prints == *graph) {
+            self.graph = Arc::clone(&plan.prints);
+            return;
         }
+        for name in graph.keys() {
+            self.local(name);
+        }
+        self.graph = Arc::clone(graph);
     }
 
     /// Names the nodes of the frontier that the plan lacks or has in another form, each with what differs.
@@ -263,7 +308,7 @@ impl Machine {
         frontier.dedup();
         let misfit = |node: Local| match self.index(node) {
             None => Some("is not in the graph any more"),
-            Some(index) if Some(plan.node(index).fingerprint) != self.nodes[node as usize].print => {
+            Some(index) if Some(plan.node(index).fingerprint) != self.print(node) => {
                 Some("differs in effect, join, outgoing edges or revision")
             }
             Some(_) => None,
@@ -275,21 +320,29 @@ impl Machine {
     }
 
     /// Returns what each node of the plan is like, if the run was last driven with another.
-    pub(crate) fn changed_graph(&self) -> Option<BTreeMap<NodeName, Fingerprint>> {
+    pub(crate) fn changed_graph(&self) -> Option<Arc<Prints>> {
         let plan = self.plan.as_ref()?;
-        let recorded =
-            self.names.iter().zip(&self.nodes).filter_map(|(name, node)| Some((name.clone(), node.print?)));
-        let recorded: BTreeMap<_, _> = recorded.collect();
-        let now = plan.fingerprints();
-        (recorded != now).then_some(now)
+        (self.graph != plan.prints).then(|| Arc::clone(&plan.prints))
     }
 
     /// Takes in one activation that ended.
     pub(crate) fn absorb_done(&mut self, done: &NodeDone) -> Result<()> {
-        let node = self.known(&done.node)?;
+        // Mostly it is the only one.
+        let first = self.in_flight.first().map(|(&(node, _), _)| node);
+        let node = match first.filter(|&node| *self.name(node) == done.node) {
+            Some(node) => node,
+            None => self.known(&done.node)?,
+        };
         let key = (node, done.visit);
-        let activation =
-            self.in_flight.remove(&key).ok_or_else(|| self.not_in_flight(&done.node, done.visit))?;
+        if self.step_on(key, done) {
+            return Ok(());
+        }
+        let mut activation =
+            self.in_flight.remove(&key).ok_or_else(|| not_in_flight(&done.node, done.visit))?;
+        if done.end.is_none() && activation.inputs.capacity() <= SPARE {
+            self.spare = std::mem::take(&mut activation.inputs);
+            self.spare.clear();
+        }
         if let (Some(index), Some(live)) = (self.index(node), &mut self.live) {
             live.finished(index);
         }
@@ -314,7 +367,7 @@ impl Machine {
         for channel in &done.wrote {
             self.overwrites.insert(channel.clone(), Overwrite { tick: self.tick, node, visit: done.visit });
         }
-        self.settle(&done.settled, &done.fired)?;
+        self.settle(&done.settled, node, &done.fired)?;
         if self.in_flight.is_empty() {
             self.overwrites.clear();
         }
@@ -333,6 +386,41 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Takes in the usual step of a run without branches: the only activation ended well, and its token starts the next.
+    ///
+    /// It comes to what [`absorb_done`](Self::absorb_done) does in general. Returns false if there is more to it.
+    fn step_on(&mut self, key: ActivationKey, done: &NodeDone) -> bool {
+        let [fired] = &*done.fired else { return false };
+        let usual = fired.is_plain() && done.has_no_more_than_fired();
+        let alone = self.in_flight.len() == 1 && self.tokens.is_empty() && self.in_flight.contains_key(&key);
+        let (true, true, Some(from)) = (usual, alone, self.index(key.0)) else { return false };
+        let Some(to) = self.plan.as_ref().and_then(|plan| plan.find_after(from, &fired.to)) else {
+            return false;
+        };
+        let Some(mut activation) = self.in_flight.remove(&key) else { return false };
+        self.tick += 1;
+        self.fruitless = 0;
+        self.nodes[key.0 as usize].succeeded = Some(true);
+        self.history.push(Ended { node: key.0, visit: key.1, outcome: Outcome::Succeeded });
+        if let Some(live) = &mut self.live {
+            live.stepped(from, to);
+        }
+        let mut inputs = std::mem::take(&mut activation.inputs);
+        inputs.clear();
+        if inputs.capacity() > SPARE {
+            inputs = Vec::new();
+        }
+        inputs.push(Token { from: key.0, visit: key.1, output: done.output.clone(), item: None });
+        let state = &mut self.nodes[to.as_usize()];
+        state.visits += 1;
+        state.skipped = false;
+        let next = (to.get(), Visit::new(state.visits));
+        self.started += 1;
+        self.in_flight.insert(next, Activation::new(self.tick, None, inputs));
+        self.fresh.push(next);
+        true
     }
 
     fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
@@ -407,14 +495,14 @@ impl Machine {
                     let in_doubt = activation.resolution.take().is_some();
                     self.insert(key, Activation { failed: 0, intent: false, in_doubt, ..activation });
                 }
-                self.settle(settled, &[])
+                self.settle(settled, 0, &[])
             }
         }
     }
 
     /// Puts the tokens of a fired edge at its target.
     fn fire(&mut self, from: Local, done: &NodeDone, fired: &Fired) {
-        let to = self.local(&fired.to);
+        let to = self.find_after(from, &fired.to).unwrap_or_else(|| self.local(&fired.to));
         if fired.back {
             self.nodes[from as usize].returns += 1;
         }
@@ -444,8 +532,8 @@ impl Machine {
         }
     }
 
-    /// Makes activations of tokens; of those that `fired` brought if nothing else is said.
-    fn settle(&mut self, settled: &Settled, fired: &[Fired]) -> Result<()> {
+    /// Makes activations of tokens; of those that `fired` brought from a node if nothing else is said.
+    fn settle(&mut self, settled: &Settled, from: Local, fired: &[Fired]) -> Result<()> {
         match &settled.start {
             Some(starts) => {
                 for start in starts {
@@ -455,7 +543,7 @@ impl Machine {
             }
             None => {
                 for fired in fired {
-                    let node = self.known(&fired.to)?;
+                    let node = self.find_after(from, &fired.to).ok_or_else(|| never_reached(&fired.to))?;
                     self.start(node, false);
                 }
             }
@@ -474,6 +562,10 @@ impl Machine {
         let Some(tokens) = self.tokens.remove(&node) else { return };
         if let (Some(index), Some(live)) = (self.index(node), &mut self.live) {
             live.take(index);
+        }
+        if !each && tokens.iter().all(|token| token.item.is_none()) {
+            self.activate(node, None, tokens);
+            return;
         }
         let mut joined = Vec::new();
         for token in tokens {
@@ -519,7 +611,14 @@ impl Machine {
                 live.arrived(target, back);
             }
         }
-        self.tokens.entry(to).or_default().push(token);
+        match self.tokens.get_mut(&to) {
+            Some(tokens) => tokens.push(token),
+            None => {
+                let mut tokens = std::mem::take(&mut self.spare);
+                tokens.push(token);
+                self.tokens.insert(to, tokens);
+            }
+        }
     }
 
     pub(super) fn fail(&mut self, failure: Failure) {
@@ -539,19 +638,20 @@ impl Machine {
     }
 
     fn known(&self, name: &NodeName) -> Result<Local> {
-        self.find(name.as_str()).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "the log names a node that was never reached").with_node(name)
-        })
+        self.find(name.as_str()).ok_or_else(|| never_reached(name))
     }
 
     pub(super) fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
-        let missing = self.not_in_flight(node, visit);
         let key = (self.known(node)?, visit);
-        self.in_flight.get_mut(&key).ok_or(missing)
+        self.in_flight.get_mut(&key).ok_or_else(|| not_in_flight(node, visit))
     }
+}
 
-    fn not_in_flight(&self, node: &NodeName, visit: Visit) -> Error {
-        Error::new(ErrorKind::Corrupt, format!("the log speaks of visit {visit}, which was not in flight"))
-            .with_node(node)
-    }
+fn never_reached(name: &NodeName) -> Error {
+    Error::new(ErrorKind::Corrupt, "the log names a node that was never reached").with_node(name)
+}
+
+fn not_in_flight(node: &NodeName, visit: Visit) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the log speaks of visit {visit}, which was not in flight"))
+        .with_node(node)
 }

@@ -3,14 +3,13 @@
 //! All of it goes with the activation. When the activation runs again (after a crash, a failed attempt, or a wait that let go of
 //! its memory), it finds every note under the name it made it with.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::machine::Machine;
 use super::questions::Answered;
 use crate::ask::{Answer, OnDeadline};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::memo::{Asked, Memo, Reply};
+use crate::record::memo::{Asked, Memo, Memos, Reply};
 use crate::record::pause::{Asking, Expired, Message, Noted, Stepped};
 
 impl Machine {
@@ -69,28 +68,24 @@ impl Machine {
     }
 
     /// Returns the notes of an activation, to change them.
-    fn memos(
-        &mut self,
-        node: &crate::id::NodeName,
-        visit: crate::id::Visit,
-    ) -> Result<&mut BTreeMap<String, Memo>> {
-        Ok(Arc::make_mut(&mut self.in_flight_mut(node, visit)?.memos))
+    fn memos(&mut self, node: &crate::id::NodeName, visit: crate::id::Visit) -> Result<&mut Memos> {
+        Ok(&mut self.in_flight_mut(node, visit)?.memos)
     }
 }
 
 /// Forgets the questions that were not answered with a value, so that the next attempt asks anew.
-pub(super) fn ask_anew(memos: &mut Arc<BTreeMap<String, Memo>>) {
+pub(super) fn ask_anew(memos: &mut Memos) {
     let bad = |memo: &Memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good());
     if memos.values().any(bad) {
-        Arc::make_mut(memos).retain(|_, memo| !bad(memo));
+        memos.retain(|_, memo| !bad(memo));
     }
 }
 
 /// Forgets the questions that have no value for an answer yet: another run asks them again.
-pub(super) fn forget_open(memos: &mut Arc<BTreeMap<String, Memo>>) {
+pub(super) fn forget_open(memos: &mut Memos) {
     let open =
         |memo: &Memo| matches!(memo, Memo::Asked(asked) if asked.reply.is_open() || !asked.reply.is_good());
     if memos.values().any(open) {
-        Arc::make_mut(memos).retain(|_, memo| !open(memo));
+        memos.retain(|_, memo| !open(memo));
     }
 }

@@ -54,7 +54,7 @@ impl Machine {
     /// Lists the open questions, in the order of nodes and visits.
     pub(crate) fn posed(&self) -> Vec<Posed> {
         let mut posed = Vec::new();
-        for (&key, activation) in &self.in_flight {
+        for (&key, activation) in self.in_flight.iter() {
             if activation.in_doubt {
                 posed.push(Posed { key, name: None, about: About::Doubt });
             }
@@ -124,7 +124,7 @@ impl Machine {
             let message = format!("the question `{id}` was answered{by} at {at}; nothing was changed");
             Err(Error::new(ErrorKind::AlreadyExists, message))
         };
-        for (&key, activation) in &self.in_flight {
+        for (&key, activation) in self.in_flight.iter() {
             for (name, memo) in activation.memos.iter() {
                 let Memo::Asked(asked) = memo else { continue };
                 if self.id_of(&Posed { key, name: Some(name.clone()), about: About::Doubt }) != id {
@@ -202,7 +202,7 @@ impl Machine {
                 let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
                 let memo = Memo::Asked(Arc::new(Asked { ask: asked.ask.clone(), reply }));
                 if let Some(activation) = self.in_flight.get_mut(&posed.key) {
-                    Arc::make_mut(&mut activation.memos).insert(name.clone(), memo);
+                    activation.memos.insert(name.clone(), memo);
                 }
             }
             _ => {}

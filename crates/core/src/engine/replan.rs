@@ -29,12 +29,15 @@ impl Machine {
         if self.replans.is_empty() {
             return Vec::new();
         }
-        let counted = self.names.iter().zip(&self.nodes).filter(|(_, node)| node.replans > 0);
+        let counted = self.names().zip(&self.nodes).filter(|(_, node)| node.replans > 0);
         counted.map(|(name, node)| (name.clone(), node.replans)).collect()
     }
 
     /// Takes in the replans of an activation that ended.
     pub(super) fn note_replans(&mut self, done: &NodeDone) {
+        if done.fired.iter().all(|fired| fired.reason.is_none()) {
+            return;
+        }
         for replan in self.replans_of(done) {
             self.nodes[replan.to as usize].replans += 1;
             self.replans.push_back(replan);

@@ -14,7 +14,7 @@ use super::questions::Answered;
 use super::replan::Replan;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::Plan;
+use crate::graph::plan::{NodePlan, Plan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
@@ -27,7 +27,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// Nodes are numbered by their place in `nodes`.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct Stored<N = StoredNode> {
     life: Uuid,
     status: RunStatus,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ struct Stored {
     answered: Vec<Answered>,
     tick: u64,
     started: u64,
-    nodes: Vec<StoredNode>,
+    nodes: Vec<N>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     in_flight: Vec<StoredActivation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,6 +85,15 @@ struct StoredNode {
     replans: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Fingerprint>,
+}
+
+/// A node as it is written.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WrittenNode<'a> {
+    /// It never ran: in every run of the graph the same text.
+    Blank(&'a RawValue),
+    Seen(StoredNode),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -151,15 +160,13 @@ impl Machine {
             inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
             memos: BTreeMap::clone(&a.memos),
         };
-        let nodes = self.names.iter().zip(&self.nodes).map(|(name, node)| StoredNode {
-            name: name.clone(),
-            visits: node.visits,
-            ok: node.succeeded,
-            skipped: node.skipped,
-            spent: node.spent,
-            returns: node.returns,
-            replans: node.replans,
-            print: node.print,
+        let blanks = self.blanks()?;
+        let blank = NodeState::default();
+        let nodes = self.names().zip(&self.nodes).zip(0..).map(|((name, node), local)| {
+            match blanks.get(local as usize).filter(|_| *node == blank) {
+                Some(text) => WrittenNode::Blank(text),
+                None => WrittenNode::Seen(StoredNode::new(name, node, self.print(local))),
+            }
         });
         let replans = self.replans.iter().map(|r| StoredReplan {
             from: r.from,
@@ -198,6 +205,18 @@ impl Machine {
         })
     }
 
+    /// Returns the nodes of the graph as they are written before they ran, if it is the graph that the run is driven with.
+    fn blanks(&self) -> Result<&[Box<RawValue>]> {
+        let Some(plan) = self.plan.as_ref().filter(|_| self.has_graph_of_plan()) else { return Ok(&[]) };
+        if let Some(blanks) = plan.blanks.get() {
+            return Ok(blanks);
+        }
+        let blank = NodeState::default();
+        let text = |node: &NodePlan| to_raw(&StoredNode::new(&node.name, &blank, Some(node.fingerprint)));
+        let made = plan.nodes.iter().map(text).collect::<Result<_>>()?;
+        Ok(plan.blanks.get_or_init(|| made))
+    }
+
     /// Makes a machine of what a base holds.
     ///
     /// # Errors
@@ -221,9 +240,10 @@ impl Machine {
                 spent: node.spent,
                 returns: node.returns,
                 replans: node.replans,
-                print: node.print,
             };
         }
+        let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
+        machine.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
         machine.life = stored.life;
         machine.status = stored.status;
         machine.failure = stored.failure;
@@ -267,6 +287,21 @@ impl Machine {
     }
 }
 
+impl StoredNode {
+    fn new(name: &NodeName, node: &NodeState, print: Option<Fingerprint>) -> Self {
+        Self {
+            name: name.clone(),
+            visits: node.visits,
+            ok: node.succeeded,
+            skipped: node.skipped,
+            spent: node.spent,
+            returns: node.returns,
+            replans: node.replans,
+            print,
+        }
+    }
+}
+
 impl StoredActivation {
     fn restore(self, find: &impl Fn(Local) -> Result<Local>) -> Result<Activation> {
         let inputs = self.inputs.into_iter().map(|token| token.restore(find)).collect::<Result<_>>()?;
@@ -279,7 +314,7 @@ impl StoredActivation {
             resolution: self.resolution,
             item: self.item,
             inputs,
-            memos: Arc::new(self.memos),
+            memos: self.memos.into(),
         })
     }
 }

@@ -10,8 +10,6 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
 use crate::graph::edge::EdgeKind;
 use crate::graph::issue::{GraphError, GraphIssue};
 use crate::graph::lower::lower;
@@ -20,7 +18,7 @@ use crate::graph::names::NodeNames;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
 use crate::graph::route::{Route, RouteContext};
 use crate::graph::typed::{Behaviour, Graph, Predicate};
-use crate::node::{Node, NodeContext, NodeError, NodeResult};
+use crate::node::{Begin, Called, Node, NodeContext, NodeError, Typed};
 use crate::state::{Draft, State, Update};
 
 /// Declares a [`Graph`], made by [`Graph::builder`].
@@ -90,13 +88,17 @@ impl<S: State> GraphBuilder<S> {
         Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
         R: Into<Update<S>>,
     {
-        self.add(name, FnNode(work))
+        self.push(name, Arc::new(Called(work)))
     }
 
     /// Adds a node whose work is a type's.
-    pub fn add(mut self, name: impl Into<String>, node: impl Node<S>) -> Self {
+    pub fn add(self, name: impl Into<String>, node: impl Node<S>) -> Self {
+        self.push(name, Arc::new(Typed(node)))
+    }
+
+    fn push(mut self, name: impl Into<String>, node: Arc<dyn Begin<S>>) -> Self {
         self.outline.nodes.push(NodeOutline { name: name.into(), ..NodeOutline::default() });
-        self.nodes.push(Behaviour { node: Arc::new(node), goal: None, route: None });
+        self.nodes.push(Behaviour { node, goal: None, route: None });
         self.last_edges = None;
         self
     }
@@ -188,24 +190,6 @@ impl<S: State> GraphBuilder<S> {
 impl<S: State> fmt::Debug for GraphBuilder<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GraphBuilder").field("outline", &self.outline).finish_non_exhaustive()
-    }
-}
-
-/// A function as a node.
-struct FnNode<F>(F);
-
-#[async_trait]
-impl<S, F, Fut, R> Node<S> for FnNode<F>
-where
-    S: State,
-    F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
-    R: Into<Update<S>>,
-{
-    async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
-        // What a node returns need not be `Send`, so it is turned into an update before anything else is awaited.
-        let future = (self.0)(cx, state);
-        future.await.map(Into::into)
     }
 }
 

@@ -30,6 +30,15 @@ impl Fired {
     }
 }
 
+/// What fires after a node.
+#[derive(Debug)]
+pub(crate) enum Fires {
+    /// The only edge that leaves the node.
+    Sole(EdgeIx),
+    /// These, in order.
+    These(Vec<Fired>),
+}
+
 impl fmt::Debug for Fired {
     /// Never shows the item.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,6 +47,18 @@ impl fmt::Debug for Fired {
 }
 
 impl<S: State> Graph<S> {
+    /// As [`fire`](Self::fire), without asking anybody where there is nothing to choose.
+    ///
+    /// # Errors
+    ///
+    /// As [`fire`](Self::fire).
+    pub(crate) fn fires(&self, node: NodeIx, state: &S, cx: &RouteContext<'_>) -> Result<Fires> {
+        match self.plan().node(node).sole {
+            Some(edge) if self.route_fn(node).is_none() => Ok(Fires::Sole(edge)),
+            _ => self.fire(node, state, cx).map(Fires::These),
+        }
+    }
+
     /// Returns the edges that fire when `node` has succeeded and its update has made `state`, in the order of declaration,
     /// and of one edge in the order of the items.
     ///

@@ -1,8 +1,8 @@
 //! What is live in a run, summed up for each node: activations in flight and tokens waiting. Kept up to date, never searched.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::few_map::FewMap;
 use crate::graph::node_set::{NodeIx, NodeSet};
 
 /// The tokens that wait at one node.
@@ -34,9 +34,9 @@ impl Waiting {
 pub(crate) struct Liveness {
     positions: Arc<[u32]>,
     /// Activations in flight, by the node's position in the order.
-    in_flight: BTreeMap<u32, u32>,
+    in_flight: FewMap<u32, u32>,
     /// Nodes with tokens, by position.
-    waiting: BTreeMap<u32, (NodeIx, Waiting)>,
+    waiting: FewMap<u32, (NodeIx, Waiting)>,
     /// Nodes in flight or with a token of this round: they hold up every node that they can reach in this round.
     blocking: NodeSet,
     /// Nodes whose tokens all came by back edges.
@@ -49,8 +49,8 @@ impl Liveness {
         let nodes = positions.len();
         Self {
             positions,
-            in_flight: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            in_flight: FewMap::default(),
+            waiting: FewMap::default(),
             blocking: NodeSet::new(nodes),
             returning: NodeSet::new(nodes),
         }
@@ -58,7 +58,7 @@ impl Liveness {
 
     /// Counts one more activation of the node as in flight.
     pub(crate) fn started(&mut self, node: NodeIx) {
-        *self.in_flight.entry(self.position(node)).or_default() += 1;
+        *self.in_flight.or_insert(self.position(node), 0) += 1;
         self.refresh(node);
     }
 
@@ -77,9 +77,19 @@ impl Liveness {
         self.refresh(node);
     }
 
+    /// Where nothing waits and the one activation in flight is of `from`: makes it one of `to` instead.
+    ///
+    /// That is what a token does that goes from one to the other and is taken at once.
+    pub(crate) fn stepped(&mut self, from: NodeIx, to: NodeIx) {
+        self.in_flight.clear();
+        self.in_flight.insert(self.position(to), 1);
+        self.blocking.remove(from);
+        self.blocking.insert(to);
+    }
+
     /// Counts one more token at the node; `back` if it came by a back edge.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
-        let (_, tokens) = self.waiting.entry(self.position(node)).or_insert((node, Waiting::default()));
+        let (_, tokens) = self.waiting.or_insert(self.position(node), (node, Waiting::default()));
         *if back { &mut tokens.back } else { &mut tokens.forward } += 1;
         self.refresh(node);
     }
@@ -130,8 +140,8 @@ impl Liveness {
     /// Tells whether a node other than the one at `except` is live at a position up to `last`.
     pub(crate) fn any_up_to(&self, last: u32, except: u32) -> bool {
         // At most two steps in each list, since a position is there once.
-        self.in_flight.range(..=last).any(|(&at, _)| at != except)
-            || self.waiting.range(..=last).any(|(&at, _)| at != except)
+        self.in_flight.range(0..=last).any(|(&at, _)| at != except)
+            || self.waiting.range(0..=last).any(|(&at, _)| at != except)
     }
 
     /// Returns the nodes that hold up whatever they can reach in this round.

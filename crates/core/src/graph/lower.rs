@@ -1,14 +1,18 @@
 //! Turns a declared graph into a plan, if nothing is wrong with it.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::{Arc, OnceLock};
 
 use crate::graph::check::{by_name, check};
+use crate::graph::edge::EdgeKind;
+use crate::graph::effect::Effect;
 use crate::graph::fingerprint;
 use crate::graph::issue::GraphError;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::outline::Outline;
 use crate::graph::plan::{EdgeIx, EdgePlan, NodePlan, Plan};
+use crate::graph::prints::Prints;
 use crate::graph::topology::Topology;
 use crate::id::{NodeName, WorkflowName};
 
@@ -63,10 +67,18 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             interrupt: node.interrupt,
             checkpoint: node.checkpoint,
             routed,
+            sole: match *outgoing {
+                [edge] if edges[edge.as_usize()].kind == EdgeKind::Plain => Some(edge),
+                _ => None,
+            },
             outgoing: outgoing.into(),
             fingerprint,
         })
         .collect();
+    let prints = nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect();
+    let unusual = nodes.iter().filter(|node| node.effect != Effect::default());
+    let effects = unusual.map(|node| (node.name.clone(), node.effect)).collect();
+    let gates = nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect();
     let pairs: Vec<(u32, u32)> = edges.iter().map(|edge| (edge.from.get(), edge.to.get())).collect();
     Ok(Plan {
         name: WorkflowName::new(&outline.name).expect(CHECKED),
@@ -88,5 +100,9 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         concurrency: outline.concurrency.and_then(NonZeroU32::new),
         retry_target: outline.fallback.as_deref().map(find),
         fingerprint: graph_fingerprint,
+        prints: Arc::new(Prints::of_graph(prints)),
+        effects: Arc::new(effects),
+        gates: Arc::new(gates),
+        blanks: OnceLock::new(),
     })
 }

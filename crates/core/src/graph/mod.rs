@@ -17,6 +17,7 @@ pub(crate) mod node_set;
 mod outline;
 pub(crate) mod plan;
 mod policy;
+pub(crate) mod prints;
 mod retry;
 mod route;
 mod shape;

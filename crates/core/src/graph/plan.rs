@@ -2,17 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use serde_json::value::RawValue;
 
 use crate::graph::edge::EdgeKind;
 use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::policy::{Interrupt, NodeCheckpoint};
+use crate::graph::prints::Prints;
 use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::state::Schema;
+
+/// How many edges are looked through for a target before it is looked up.
+const NEAR: usize = 4;
 
 /// The index of an edge in its graph: dense, in the order of declaration, which is the order of joined inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +65,14 @@ pub(crate) struct Plan {
     /// Where a run goes when a goal gate or a failed node names no target of its own.
     pub(crate) retry_target: Option<NodeIx>,
     pub(crate) fingerprint: Fingerprint,
+    /// What each node is like; the runs of the graph share it.
+    pub(crate) prints: Arc<Prints>,
+    /// What repeating each node means, where that is not the usual.
+    pub(crate) effects: Arc<BTreeMap<NodeName, Effect>>,
+    /// How the base of a run holds each node that has not run yet, encoded when it is first needed.
+    pub(crate) blanks: OnceLock<Box<[Box<RawValue>]>>,
+    /// The nodes whose goal must be met for a run to end.
+    pub(crate) gates: Arc<BTreeSet<NodeName>>,
 }
 
 /// One node of a plan.
@@ -84,6 +99,8 @@ pub(crate) struct NodePlan {
     pub(crate) routed: bool,
     /// The edges that leave the node, in the order of declaration.
     pub(crate) outgoing: Box<[EdgeIx]>,
+    /// The edge that leaves the node, if there is but one and it always fires.
+    pub(crate) sole: Option<EdgeIx>,
     pub(crate) fingerprint: Fingerprint,
 }
 
@@ -106,24 +123,15 @@ impl Plan {
         self.edges[edge.as_usize()]
     }
 
-    /// Returns what each node is like.
-    pub(crate) fn fingerprints(&self) -> BTreeMap<NodeName, Fingerprint> {
-        self.nodes.iter().map(|node| (node.name.clone(), node.fingerprint)).collect()
-    }
-
     /// Finds a node by its name.
-    pub(crate) fn effects(&self) -> BTreeMap<NodeName, Effect> {
-        let unusual = self.nodes.iter().filter(|node| node.effect != Effect::default());
-        unusual.map(|node| (node.name.clone(), node.effect)).collect()
-    }
-
-    /// Returns the nodes whose goal must be met for a run to end.
-    pub(crate) fn gates(&self) -> BTreeSet<NodeName> {
-        self.nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect()
-    }
-
     pub(crate) fn find(&self, name: &str) -> Option<NodeIx> {
         self.by_name.get(name).copied()
+    }
+
+    /// Finds a node that most likely is a target of `from`: that is seen at once where few edges leave it.
+    pub(crate) fn find_after(&self, from: NodeIx, name: &NodeName) -> Option<NodeIx> {
+        let near = self.node(from).outgoing.iter().take(NEAR).map(|&edge| self.edge(edge).to);
+        near.into_iter().find(|&to| self.node(to).name == *name).or_else(|| self.find(name.as_str()))
     }
 
     /// Finds an edge by its ends and its kind; there is at most one.

@@ -8,15 +8,15 @@ use crate::graph::migrate::Migration;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
-use crate::node::Node;
-use crate::state::{Schema, State};
+use crate::node::{Begin, NodeContext, Work};
+use crate::state::{Draft, Schema, State};
 
 /// A condition on the state.
 pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
 
 /// The functions of one node.
 pub(crate) struct Behaviour<S: State> {
-    pub(crate) node: Arc<dyn Node<S>>,
+    pub(crate) node: Arc<dyn Begin<S>>,
     /// Whether the goal is met.
     pub(crate) goal: Option<Arc<Predicate<S>>>,
     pub(crate) route: Option<Box<RouteFn<S>>>,
@@ -128,9 +128,9 @@ impl<S: State> Graph<S> {
         &self.inner.migrations
     }
 
-    /// Returns the work of a node.
-    pub(crate) fn work(&self, node: NodeIx) -> &Arc<dyn Node<S>> {
-        &self.inner.nodes[node.as_usize()].node
+    /// Begins the work of a node.
+    pub(crate) fn begin(&self, node: NodeIx, cx: NodeContext, state: Draft<S>) -> Work<S> {
+        Arc::clone(&self.inner.nodes[node.as_usize()].node).begin(cx, state)
     }
 
     /// Tells whether the goal of a node is met; it is if the node is no goal gate.

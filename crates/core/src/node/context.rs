@@ -1,7 +1,6 @@
 //! What a node is told about where it runs, and what it may ask of the runtime.
 
 use std::any::type_name;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use super::wait::{Replier, Waits, Wish};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
-use crate::record::memo::Memo;
+use crate::record::memo::Memos;
 use crate::state::strict;
 
 /// What all activations of a run share.
@@ -49,12 +48,24 @@ pub(crate) struct NodeScope {
     pub(crate) visit: Visit,
     pub(crate) attempt: u32,
     pub(crate) item: Option<Arc<RawValue>>,
-    pub(crate) inputs: Arc<[Input]>,
+    pub(crate) inputs: Inputs,
     /// The activation by the machine's numbers.
     pub(crate) activation: (u32, Visit),
     /// What it noted before this attempt.
-    pub(crate) memos: Arc<BTreeMap<String, Memo>>,
-    pub(crate) waits: Arc<Waits>,
+    pub(crate) memos: Memos,
+    pub(crate) waits: Waits,
+}
+
+/// What arrived at a node; most nodes come after one other.
+pub(crate) enum Inputs {
+    One([Input; 1]),
+    Many(Box<[Input]>),
+}
+
+impl Default for Inputs {
+    fn default() -> Self {
+        Self::Many(Box::default())
+    }
 }
 
 /// What arrived at a node from one that ran before it.
@@ -159,7 +170,10 @@ impl NodeContext {
 
     /// Returns what arrived: one input for each joined token, in the order of the edges, then of the items.
     pub fn inputs(&self) -> &[Input] {
-        &self.scope.inputs
+        match &self.scope.inputs {
+            Inputs::One(input) => input,
+            Inputs::Many(inputs) => inputs,
+        }
     }
 
     /// Returns what the application lends to its nodes under this type.

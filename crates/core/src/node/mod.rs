@@ -7,13 +7,14 @@ mod error;
 mod gate;
 mod resources;
 mod wait;
+mod work;
 
 use async_trait::async_trait;
 
 use crate::state::{Draft, State, Update};
 
 pub use awake::Awake;
-pub(crate) use context::{Command, NodeScope, RunScope};
+pub(crate) use context::{Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
 pub(crate) use conversation::{Left, TalkNode};
@@ -22,6 +23,7 @@ pub(crate) use gate::GateNode;
 pub use gate::Taken;
 pub use resources::Resources;
 pub(crate) use wait::{Given, Replier, Waits, Wish};
+pub(crate) use work::{Begin, Called, Typed, Work};
 
 /// What a node returns: an update of the state, or why there is none.
 pub type NodeResult<S> = Result<Update<S>, NodeError>;

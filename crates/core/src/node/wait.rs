@@ -1,6 +1,7 @@
 //! What a node asks of its run while it works: steps, timers, messages, questions. All of it survives a restart.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,23 +91,29 @@ impl Waits {
 }
 
 /// The way of a reply to the node that wishes. As long as it is not read, the node has work.
-#[derive(Debug)]
 pub(crate) struct Replier {
     sender: oneshot::Sender<Result<Given>>,
-    waits: Arc<Waits>,
+    scope: Arc<NodeScope>,
 }
 
 impl Replier {
     /// Sends the reply. Who has gone away needs none.
     pub(crate) fn send(self, reply: Result<Given>) {
-        self.waits.unread.fetch_add(1, Ordering::SeqCst);
+        let waits = &self.scope.waits;
+        waits.unread.fetch_add(1, Ordering::SeqCst);
         if self.sender.send(reply).is_err() {
-            self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+            waits.unread.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.sender.is_closed()
+    }
+}
+
+impl fmt::Debug for Replier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replier").field("sender", &self.sender).field("waits", &self.scope.waits).finish()
     }
 }
 
@@ -438,7 +445,7 @@ impl NodeContext {
     async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
         let _waiting = Count::of(&self.scope.waits.wishes);
         let (sender, answer) = oneshot::channel();
-        let reply = Replier { sender, waits: Arc::clone(&self.scope.waits) };
+        let reply = Replier { sender, scope: Arc::clone(&self.scope) };
         let mut reader = Reader { answer, waits: &self.scope.waits };
         let activation = self.scope.activation;
         let command = Command::Wish { activation, name, wish, reply };

@@ -15,7 +15,8 @@ use super::pause::{Asking, Edited, Expired, Rested, Stepped};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::graph::Effect;
-use crate::id::{ExecutorId, Fingerprint, NodeName, Seq, Visit};
+use crate::graph::prints::Prints;
+use crate::id::{ExecutorId, NodeName, Seq, Visit};
 use crate::state::Patch;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -96,15 +97,23 @@ pub(crate) struct Started {
     /// Where it begins.
     pub(crate) entry: NodeName,
     /// What each node of the graph is like.
-    pub(crate) graph: BTreeMap<NodeName, Fingerprint>,
+    pub(crate) graph: Arc<Prints>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
     /// What repeating each node means, where that is not the usual.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) effects: BTreeMap<NodeName, Effect>,
+    #[serde(default, skip_serializing_if = "no_effects")]
+    pub(crate) effects: Arc<BTreeMap<NodeName, Effect>>,
     /// The nodes whose goal must be met for the run to end.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub(crate) gates: BTreeSet<NodeName>,
+    #[serde(default, skip_serializing_if = "no_gates")]
+    pub(crate) gates: Arc<BTreeSet<NodeName>>,
+}
+
+fn no_effects(effects: &BTreeMap<NodeName, Effect>) -> bool {
+    effects.is_empty()
+}
+
+fn no_gates(gates: &BTreeSet<NodeName>) -> bool {
+    gates.is_empty()
 }
 
 /// `Node`: activations that ended, in order, and the change of the state they made together.
@@ -161,6 +170,22 @@ pub(crate) struct NodeDone {
     pub(crate) end: Option<End>,
 }
 
+impl NodeDone {
+    /// Whether it succeeded and led to what it fired, and nothing else is to be said for what follows.
+    pub(crate) fn has_no_more_than_fired(&self) -> bool {
+        let Self { failure, dropped, skipped, settled, wrote, hold, end, .. } = self;
+        failure.is_none()
+            && dropped.is_empty()
+            && skipped.is_empty()
+            && wrote.is_empty()
+            && !hold
+            && end.is_none()
+            && settled.start.is_none()
+            && settled.spent.is_empty()
+            && settled.fresh.is_empty()
+    }
+}
+
 impl PartialEq for NodeDone {
     fn eq(&self, other: &Self) -> bool {
         let text = |output: &Option<Arc<RawValue>>| output.as_ref().map(|output| output.get().to_owned());
@@ -201,6 +226,11 @@ impl Fired {
         Self { to, items: None, back: false, reason: None }
     }
 
+    /// Whether it is one token for its target and no more.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.items.is_none() && !self.back && self.reason.is_none()
+    }
+
     pub(crate) fn tokens(&self) -> usize {
         self.items.as_ref().map_or(1, Vec::len)
     }
@@ -220,7 +250,7 @@ struct FiredFields {
 
 impl Serialize for Fired {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.items.is_none() && !self.back && self.reason.is_none() {
+        if self.is_plain() {
             return self.to.serialize(serializer);
         }
         let Self { to, items, back, reason } = self.clone();
@@ -481,7 +511,7 @@ pub(crate) struct Claimed {
     pub(crate) executor: ExecutorId,
     /// What each node of the graph is like, if the graph changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) graph: Option<BTreeMap<NodeName, Fingerprint>>,
+    pub(crate) graph: Option<Arc<Prints>>,
     /// Tokens that the graph of today lets start.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) settled: Settled,

@@ -1,5 +1,7 @@
 //! What an activation noted so that it does not happen twice, as a base keeps it.
 
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,32 @@ pub(crate) enum Memo {
     Idle,
     /// A question, and what became of it.
     Asked(Arc<Asked>),
+}
+
+static NONE: BTreeMap<String, Memo> = BTreeMap::new();
+
+/// The notes of an activation by name; shared until somebody changes them, and nothing at all while there are none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memos(Option<Arc<BTreeMap<String, Memo>>>);
+
+impl Deref for Memos {
+    type Target = BTreeMap<String, Memo>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_deref().unwrap_or(&NONE)
+    }
+}
+
+impl DerefMut for Memos {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        Arc::make_mut(self.0.get_or_insert_default())
+    }
+}
+
+impl From<BTreeMap<String, Memo>> for Memos {
+    fn from(memos: BTreeMap<String, Memo>) -> Self {
+        Self((!memos.is_empty()).then(|| Arc::new(memos)))
+    }
 }
 
 /// A question, and what became of it.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::ask::{AskError, Declined};
 use crate::error::panic_text;
-use crate::node::{NodeError, NodeResult, NodeScope};
+use crate::node::{NodeError, NodeScope, Work};
 use crate::record::{Failure, FailureKind};
 use crate::state::{State, Update};
 
@@ -19,8 +19,6 @@ pub(crate) enum AttemptEnd<S: State> {
     Failed { failure: Failure, fatal: bool, retry_after: Option<Duration> },
 }
 
-type Work<S> = Pin<Box<dyn Future<Output = NodeResult<S>> + Send>>;
-
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The future of one attempt.
@@ -29,14 +27,15 @@ pub(crate) struct Attempt<S: State> {
     work: Option<Work<S>>,
     timeout: Option<(Duration, Sleep)>,
     scope: Arc<NodeScope>,
-    begun: Duration,
+    /// When it began, if anybody is told how long it took.
+    begun: Option<Duration>,
 }
 
 impl<S: State> Attempt<S> {
-    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>) -> Self {
+    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>, timed: bool) -> Self {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| (after, clock.sleep(after)));
-        Self { work: Some(work), timeout, begun: clock.monotonic(), scope }
+        Self { work: Some(work), timeout, begun: timed.then(|| clock.monotonic()), scope }
     }
 }
 
@@ -73,7 +72,8 @@ impl<S: State> Future for Attempt<S> {
         // A node's destructors are its own code as well.
         let work = this.work.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
-        Poll::Ready((end, this.scope.run.clock.monotonic().saturating_sub(this.begun)))
+        let took = this.begun.map(|begun| this.scope.run.clock.monotonic().saturating_sub(begun));
+        Poll::Ready((end, took.unwrap_or_default()))
     }
 }
 

@@ -10,7 +10,7 @@ use super::life;
 use super::pulse::Pulse;
 use super::retention::RetentionPolicy;
 use super::runtime::Runtime;
-use super::shared::{Limits, Shared};
+use super::shared::{Limits, Role, Shared};
 use super::tasks::spawn;
 use crate::ask::Answerer;
 use crate::clock::{Clock, SystemClock};
@@ -205,24 +205,55 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget } = self;
-        store.setup().await?;
-        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
-        let sent = clock.monotonic();
-        store.heartbeat(&executor, limits.heartbeat_ttl).await?;
-        let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, sent));
-        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);
-        let shared = Shared::new(
-            store, committer, clock, ids, executor, pulse, resources, limits, answerer, retention, caps,
-            EVENTS,
-        );
-        let shared = Arc::new(shared);
+        self.store.setup().await?;
+        let shared = self.shared(Role::Drives);
+        // The pulse counts from before it.
+        shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         spawn(life::beat(Arc::downgrade(&shared)));
         spawn(life::pass_notices(Arc::downgrade(&shared)));
         if shared.admission.is_capped() {
             spawn(life::admit(Arc::downgrade(&shared)));
         }
         Ok(Runtime::new(shared))
+    }
+
+    /// Makes a runtime for an operator's tool: it reads and steers the runs of any application through their store, and drives
+    /// none. It prepares nothing, and does not count as alive: looking at a store changes nothing in it.
+    ///
+    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`fork`](Runtime::fork) and [`serve`](Runtime::serve) are refused
+    /// with [`ErrorKind::Invalid`]. What is said to a run is carried out by the process that drives it, or the next that does.
+    /// Without the application's code, [`edit_untyped`](Runtime::edit_untyped) and [`fork_untyped`](Runtime::fork_untyped) stand
+    /// in for those that want a graph.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::RunKey;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tool = Runtime::builder(MemoryStore::new()).operator();
+    /// let error = tool.cancel(&RunKey::try_from("doc-7")?, "no longer wanted").by("ann").await.unwrap_err();
+    /// assert_eq!(error.kind(), ferrata_core::ErrorKind::NotFound);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn operator(self) -> Runtime {
+        Runtime::new(self.shared(Role::Operates))
+    }
+
+    fn shared(self, role: Role) -> Arc<Shared> {
+        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget } = self;
+        let executor = ExecutorId::from_uuid(ids.next(clock.now()));
+        let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, clock.monotonic()));
+        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);
+        Arc::new(Shared::new(
+            role, store, committer, clock, ids, executor, pulse, resources, limits, answerer, retention,
+            caps, EVENTS,
+        ))
     }
 }
 

@@ -1,11 +1,15 @@
 //! The committer: gathers the appends of all runs of a process and sends them to the store as batches.
 //!
-//! No delay is ever added: while fewer than [`LANES`] batches are under way, a submission leaves at once, with whatever else
-//! is there. While all lanes are taken, submissions gather and share the next one. The driver of a run has at most one submission
-//! under way, so the order of its records is kept.
+//! No delay is ever added: where nothing is under way, a submission leaves at once, with whatever else is there. Beside batches
+//! that are under way, up to [`LANES`] of them, a further one leaves as soon as it is half as large as they are on the average:
+//! so batches become as large as the load and no larger, and no crowd waits for a commit of one. A batch that is slow is no
+//! measure: nobody waits for it longer than [`STALL`]. The driver of a run has at most one submission under way, so the order of
+//! its records is kept.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -19,6 +23,9 @@ use crate::store::{At, CheckpointStore, RunAppend};
 
 /// How many batches are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
 const LANES: usize = 4;
+
+/// How long an append may take for others to gather beside it: about what the slowest healthy disk takes to sync.
+const STALL: Duration = Duration::from_millis(20);
 
 /// The most runs in one batch: bounds the store's statement and the harm of a lost reply.
 const MAX_RUNS: usize = 256;
@@ -48,6 +55,23 @@ struct Submission {
 struct Queue {
     waiting: VecDeque<Submission>,
     lanes: usize,
+    /// Whether a lane is about to take what waits.
+    taking: bool,
+    /// How many submissions are under way.
+    sent: usize,
+}
+
+impl Queue {
+    /// Whether what waits is to leave beside what is under way; if so, a lane must come and take it.
+    fn opens(&mut self) -> bool {
+        let enough = self.waiting.len() * self.lanes * 2 >= self.sent;
+        let opens = enough && !self.taking && self.lanes < LANES;
+        if opens {
+            self.lanes += 1;
+            self.taking = true;
+        }
+        opens
+    }
 }
 
 /// Sends appends to one store. Cheap to clone.
@@ -81,25 +105,32 @@ impl Committer {
     }
 
     fn enqueue(&self, submission: Submission) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
         queue.waiting.push_back(submission);
-        if queue.lanes < LANES {
-            queue.lanes += 1;
-            drop(queue);
+        let opens = queue.opens();
+        drop(queue);
+        self.begin_lane_if(opens);
+    }
+
+    fn begin_lane_if(&self, opens: bool) {
+        if opens {
             spawn(self.clone().run_lane());
         }
     }
 
     /// Sends batches until nothing waits.
     async fn run_lane(self) {
-        while let Some(batch) = self.next_batch() {
+        loop {
+            // Those who were told by the last batch, and others who are ready, come along; alone, nothing is waited for.
+            tokio::task::yield_now().await;
+            let Some(batch) = self.next_batch() else { return };
             let batch = self.hold_back(batch);
             if batch.is_empty() {
                 continue;
             }
             let (appends, rest): (Vec<_>, Vec<_>) = batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
             let expected = rest.len();
-            let results = self.store.append(appends).await;
+            let results = self.append(appends).await;
             if results.len() != expected {
                 for submission in rest {
                     let message =
@@ -120,6 +151,11 @@ impl Committer {
             submission.term.is_some_and(|term| self.pulse.certain(term).is_none())
         };
         let held: Vec<_> = batch.extract_if(.., in_doubt).collect();
+        let mut queue = self.lock();
+        queue.sent -= held.len();
+        // With nothing to send, the lane is about to take the next batch.
+        queue.taking |= batch.is_empty();
+        drop(queue);
         for submission in held {
             let committer = self.clone();
             spawn(async move {
@@ -137,8 +173,46 @@ impl Committer {
         batch
     }
 
+    /// Appends a batch; the lane then is about to take the next one.
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let count = batch.len();
+        let mut append = self.store.append(batch);
+        let first = poll_fn(|cx| Poll::Ready(append.as_mut().poll(cx))).await;
+        let mut in_time = true;
+        let results = match first {
+            Poll::Ready(results) => results,
+            Poll::Pending => tokio::select! {
+                biased;
+                results = &mut append => results,
+                () = self.clock.sleep(STALL) => {
+                    in_time = false;
+                    self.count_out(count);
+                    append.await
+                }
+            },
+        };
+        let mut queue = self.lock();
+        queue.sent -= if in_time { count } else { 0 };
+        queue.taking = true;
+        results
+    }
+
+    /// Lets others leave beside a batch that is slow, as if it were not there.
+    fn count_out(&self, slow: usize) {
+        let mut queue = self.lock();
+        queue.sent -= slow;
+        let opens = !queue.waiting.is_empty() && queue.opens();
+        drop(queue);
+        self.begin_lane_if(opens);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn next_batch(&self) -> Option<Vec<Submission>> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
+        let mut full = false;
         let mut batch: Vec<Submission> = Vec::new();
         let mut bytes = 0;
         let mut named = HashSet::new();
@@ -146,6 +220,7 @@ impl Committer {
         while let Some(next) = queue.waiting.pop_front() {
             if !batch.is_empty() && (batch.len() >= MAX_RUNS || bytes + next.bytes > MAX_BYTES) {
                 queue.waiting.push_front(next);
+                full = true;
                 break;
             }
             // Several who speak to a run that is not driven here submit at once. A batch names a run once, so the others
@@ -158,10 +233,15 @@ impl Committer {
             batch.push(next);
         }
         later.into_iter().rev().for_each(|submission| queue.waiting.push_front(submission));
+        queue.taking = false;
+        queue.sent += batch.len();
         if batch.is_empty() {
             queue.lanes -= 1;
             return None;
         }
+        let opens = full && queue.opens();
+        drop(queue);
+        self.begin_lane_if(opens);
         Some(batch)
     }
 

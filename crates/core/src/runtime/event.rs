@@ -1,6 +1,7 @@
 //! What subscribers hear of runs as they go on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
@@ -115,11 +116,19 @@ pub enum Event {
 pub struct Events {
     receiver: broadcast::Receiver<RunEvent>,
     run: Option<RunKey>,
+    /// How many subscribers there are, this one included.
+    ears: Arc<AtomicUsize>,
 }
 
 impl Events {
-    pub(crate) fn new(receiver: broadcast::Receiver<RunEvent>, run: Option<RunKey>) -> Self {
-        Self { receiver, run }
+    /// Counts itself among the `ears` as long as it lives.
+    pub(crate) fn new(
+        receiver: broadcast::Receiver<RunEvent>,
+        run: Option<RunKey>,
+        ears: Arc<AtomicUsize>,
+    ) -> Self {
+        ears.fetch_add(1, Ordering::Release);
+        Self { receiver, run, ears }
     }
 
     /// Waits for the next event. `Ok(None)` says that some were missed, because they came faster than they were taken.
@@ -145,5 +154,11 @@ impl Events {
                 }
             }
         }
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.ears.fetch_sub(1, Ordering::Release);
     }
 }

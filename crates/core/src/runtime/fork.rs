@@ -13,12 +13,13 @@ use super::resume::{Terms, resume};
 use super::shared::Shared;
 use crate::engine::fold::Folded;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::plan::Plan;
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::id::{Fingerprint, RunId, RunKey};
+use crate::id::{Fingerprint, RunId, RunKey, WorkflowName};
 use crate::record::body::Event;
 use crate::record::{Labels, Parent, RunFacts, RunStatus};
 use crate::state::{Patch, State};
-use crate::store::{At, RunAppend, RunHead};
+use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 
 /// A fork that is being prepared; `.await` makes the new run and takes it.
 ///
@@ -102,7 +103,7 @@ impl<S: State> ForkRequest<S> {
         }
         let mut folded = self.origin().await?;
         let at = folded.last.head();
-        folded.machine.branch_off(shared.ids.next(now), self.graph.plan());
+        folded.machine.branch_off(shared.ids.next(now), Some(self.graph.plan()));
         self.place(&mut folded)?;
         let state = self.new_state(&folded)?;
         let text = state.to_channels_json()?;
@@ -134,22 +135,9 @@ impl<S: State> ForkRequest<S> {
         }
     }
 
-    /// Folds the source at the place; of a cancelled run, at the last record before it was.
     async fn origin(&self) -> Result<Folded> {
         let (store, plan) = (&*self.shared.store, Some(self.graph.plan()));
-        let at = self.at.find(store, &self.source).await?;
-        let mut folded = folded_at(store, &self.source, at, plan).await?;
-        // Where to begin instead is said with `.start_at(..)`.
-        while folded.machine.status == RunStatus::Cancelled && self.nodes.is_empty() {
-            let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
-            folded = match folded_at(store, &self.source, At::Seq(crate::id::Seq::new(before)), plan).await {
-                Ok(folded) => folded,
-                // Pruned: nothing tells any more where it was, which is refused with what to do.
-                Err(error) if error.kind() == ErrorKind::NotFound => break,
-                Err(error) => return Err(error),
-            };
-        }
-        Ok(folded)
+        origin(store, &self.source, &self.at, plan, !self.nodes.is_empty()).await
     }
 
     /// Puts the new run where it is to begin, and checks that the graph has a place for it.
@@ -197,21 +185,60 @@ impl<S: State> ForkRequest<S> {
         state: &str,
         now: crate::clock::Timestamp,
     ) -> Result<RunFacts> {
-        // What tells a repeated fork from another: where it branches off, with what, and where it begins.
-        let told = format!("{} {} {} {:?} {state}", self.source, at.seq, at.id, self.nodes);
-        let facts = RunFacts::new(
-            self.graph.name().clone(),
-            self.graph.version(),
-            self.graph.fingerprint(),
-            Fingerprint::of(told.as_bytes()),
-            now,
-        )?;
+        let graph = (self.graph.name().clone(), self.graph.version().to_owned(), self.graph.fingerprint());
+        let told = Told { source: &self.source, at, nodes: &self.nodes, labels: &self.labels, state };
+        told.facts(head, graph, now)
+    }
+}
+
+/// Folds the source at the place; of a cancelled run, at the last record before it was, unless it is said where to begin.
+pub(super) async fn origin(
+    store: &dyn CheckpointStore,
+    source: &RunKey,
+    at: &Position,
+    plan: Option<&Arc<Plan>>,
+    placed: bool,
+) -> Result<Folded> {
+    let at = at.find(store, source).await?;
+    let mut folded = folded_at(store, source, at, plan).await?;
+    while folded.machine.status == RunStatus::Cancelled && !placed {
+        let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
+        folded = match folded_at(store, source, At::Seq(crate::id::Seq::new(before)), plan).await {
+            Ok(folded) => folded,
+            // Pruned: nothing tells any more where it was, which is refused with what to do.
+            Err(error) if error.kind() == ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(folded)
+}
+
+/// What tells a repeated fork from another: where it branches off, with what, and where it begins.
+pub(super) struct Told<'a> {
+    pub(super) source: &'a RunKey,
+    pub(super) at: crate::id::HeadRef,
+    pub(super) nodes: &'a [String],
+    pub(super) labels: &'a [(String, String)],
+    pub(super) state: &'a str,
+}
+
+impl Told<'_> {
+    /// Makes the facts of the new run, which runs with this workflow, version and graph.
+    pub(super) fn facts(
+        &self,
+        head: &RunHead,
+        (workflow, version, graph): (WorkflowName, String, Fingerprint),
+        now: crate::clock::Timestamp,
+    ) -> Result<RunFacts> {
+        let Self { source, at, nodes, state, .. } = self;
+        let told = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
+        let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(told.as_bytes()), now)?;
         let mut labels = Labels::default();
         let kept = head.facts.labels.iter().filter(|(key, _)| !self.labels.iter().any(|(new, _)| new == key));
         kept.map(|(key, value)| (key.to_owned(), value.to_owned()))
             .chain(self.labels.iter().cloned())
             .try_for_each(|(key, value)| labels.insert(key, value))?;
-        let facts = facts.with_labels(labels).with_parent(Parent { run: self.source.clone(), at });
+        let facts = facts.with_labels(labels).with_parent(Parent { run: (*source).clone(), at: *at });
         match &head.facts.user {
             Some(user) => facts.with_user(user.clone()),
             None => Ok(facts),
@@ -220,7 +247,7 @@ impl<S: State> ForkRequest<S> {
 }
 
 /// Checks that a run which is there already is the same fork.
-async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<()> {
+pub(super) async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<()> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, "the run is being made or purged by somebody else; try again")
             .with_run(run)

@@ -191,7 +191,7 @@ impl<S: State> RunHandle<S> {
 
     /// Returns the events of this run from now on.
     pub fn events(&self) -> Events {
-        Events::new(self.shared.events.subscribe(), Some(self.run.clone()))
+        self.shared.hear(Some(self.run.clone()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What an application asks of the logs: their past, forks, checks, copies and upkeep.
 
 use super::fork::ForkRequest;
-use super::past::{self, Ancestor, Checkpoint, Diff, Position, Verified};
+use super::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Happened, Position, Verified};
 use super::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
 use super::runtime::Runtime;
 use super::signal::SignalRequest;
@@ -10,7 +10,7 @@ use crate::graph::Graph;
 use crate::id::{RunKey, Seq};
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
-use crate::state::State;
+use crate::state::{Channels, State};
 use crate::store::{Page, Paged, Purged};
 
 impl Runtime {
@@ -49,6 +49,35 @@ impl Runtime {
         channels
             .and_then(|channels| S::from_channels(channels, graph.schema()))
             .map_err(|error| error.with_run(run))
+    }
+
+    /// Returns the state that a run had at some place in its log, without its type: in the form in which it was written.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] (no such run or place, or pruned), [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn channels_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<Channels> {
+        let at = at.into().find(&**self.store(), run).await?;
+        Ok(past::folded_at(&**self.store(), run, at, None).await?.channels)
+    }
+
+    /// Says what happened to a run from some record on, oldest first, in words; from `Seq::new(0)`, everything that is kept.
+    ///
+    /// What nodes, answers and errors said stands in it: it is as secret as the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`channels_at`](Self::channels_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn happened(&self, run: &RunKey, from: Seq) -> Result<Vec<Happened>> {
+        past::happened(&**self.store(), run, from).await
     }
 
     /// Returns everything that the log says of a run as of some place. Reads the whole log that is kept.
@@ -154,6 +183,21 @@ impl Runtime {
         past::verify(&**self.store(), graph, run).await
     }
 
+    /// Reads the whole log of a run that is kept and holds it against itself, without the application's code: every checksum and
+    /// link, that each record follows from those before it, and that each base holds what the records up to it amount to.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] naming the record, [`ErrorKind::Unsupported`] (a record of a newer version),
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn check_log(&self, run: &RunKey) -> Result<CheckedLog> {
+        past::check_log(&**self.store(), run).await
+    }
+
     /// Writes a run down as one text, as far as its records are kept: one JSON object a line.
     ///
     /// # Errors
@@ -193,6 +237,19 @@ impl Runtime {
     /// Not cancel safe: a dropped future leaves it done, not done, or done but for garbage. Call it again.
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         retention::prune(&**self.store(), run, policy, self.shared().clock.now(), false).await
+    }
+
+    /// Tells how many records and bytes of bodies [`apply_retention`](Self::apply_retention) would drop now.
+    ///
+    /// # Errors
+    ///
+    /// As [`channels_at`](Self::channels_at).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    pub async fn preview_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
+        retention::prune(&**self.store(), run, policy, self.shared().clock.now(), true).await
     }
 
     /// Drops what a policy does not keep of the store's runs, a part at a time: go on with the report's cursor until there is

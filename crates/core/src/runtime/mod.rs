@@ -28,6 +28,7 @@ mod signal;
 mod start;
 mod sweep;
 mod tasks;
+mod untyped;
 
 pub use admission::Caps;
 pub use builder::RuntimeBuilder;
@@ -38,8 +39,8 @@ pub use handle::RunHandle;
 pub use inbox::Message;
 pub use outcome::Outcome;
 pub use past::{
-    Ancestor, Change, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position, Replanned, Verified,
-    Waiting,
+    Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Happened, Past, Pending,
+    Position, Replanned, Verified, Waiting,
 };
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;
@@ -47,3 +48,4 @@ pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
 pub use runtime::Runtime;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
+pub use untyped::{UntypedEditRequest, UntypedForkRequest};

@@ -138,7 +138,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already.
+    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already, [`ErrorKind::Invalid`] if it is an
+    /// [operator's](RuntimeBuilder::operator).
     ///
     /// # Examples
     ///
@@ -167,6 +168,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
+        self.shared.check_drives()?;
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 
@@ -346,7 +348,7 @@ impl Runtime {
 
     /// Returns the events of all runs of this process from now on.
     pub fn events(&self) -> Events {
-        Events::new(self.shared.events.subscribe(), None)
+        self.shared.hear(None)
     }
 
     /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own

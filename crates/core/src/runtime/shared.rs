@@ -1,6 +1,7 @@
 //! What all runs of a runtime share.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
-use super::event::{Event, RunEvent};
+use super::event::{Event, Events, RunEvent};
 use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
@@ -74,7 +75,17 @@ pub(crate) struct Stop {
     pub(crate) term: u64,
 }
 
+/// What a runtime is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Runs go on in it.
+    Drives,
+    /// It reads and steers runs that go on elsewhere.
+    Operates,
+}
+
 pub(crate) struct Shared {
+    role: Role,
     pub(crate) store: Arc<dyn CheckpointStore>,
     pub(crate) committer: Committer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -87,7 +98,9 @@ pub(crate) struct Shared {
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) events: broadcast::Sender<RunEvent>,
+    events: broadcast::Sender<RunEvent>,
+    /// How many subscribers there are.
+    ears: Arc<AtomicUsize>,
     pub(crate) stop: watch::Sender<Stop>,
     active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
     /// Closed when the last driver is gone.
@@ -97,6 +110,7 @@ pub(crate) struct Shared {
 impl Shared {
     #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with its own fields")]
     pub(crate) fn new(
+        role: Role,
         store: Arc<dyn CheckpointStore>,
         committer: Committer,
         clock: Arc<dyn Clock>,
@@ -111,6 +125,7 @@ impl Shared {
         events: usize,
     ) -> Self {
         Self {
+            role,
             store,
             committer,
             clock,
@@ -124,6 +139,7 @@ impl Shared {
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
             admission: Admission::new(caps),
             events: broadcast::channel(events).0,
+            ears: Arc::default(),
             stop: watch::channel(Stop::default()).0,
             active: Mutex::default(),
             drivers: watch::channel(0).0,
@@ -132,10 +148,20 @@ impl Shared {
 
     /// Tells subscribers, if there are any; `event` is made only then.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
-        if self.events.receiver_count() > 0 {
+        if self.is_heard() {
             // Without a receiver by now there is nobody to tell.
             let _ = self.events.send(RunEvent { run: run.clone(), event: event() });
         }
+    }
+
+    /// Whether anybody hears events. Asked of every event, so it takes no lock, as asking the channel would.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.ears.load(Ordering::Acquire) > 0
+    }
+
+    /// Subscribes to events, of one run or of all.
+    pub(crate) fn hear(&self, run: Option<RunKey>) -> Events {
+        Events::new(self.events.subscribe(), run, Arc::clone(&self.ears))
     }
 
     /// Registers a run as driven here, so that no second driver of this process takes it.
@@ -143,8 +169,9 @@ impl Shared {
     /// # Errors
     ///
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
-    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost.
+    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
+        self.check_drives().map_err(|error| error.with_run(run))?;
         if self.is_closing() {
             return Err(Self::closed(run));
         }
@@ -169,6 +196,17 @@ impl Shared {
     /// Whether nothing new is taken.
     pub(crate) fn is_closing(&self) -> bool {
         self.stop.borrow().phase != Phase::Open
+    }
+
+    /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
+    pub(crate) fn check_drives(&self) -> Result<()> {
+        match self.role {
+            Role::Drives => Ok(()),
+            Role::Operates => {
+                let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
     }
 
     /// Returns how many runs are driven here.

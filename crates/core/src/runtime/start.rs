@@ -133,7 +133,8 @@ impl<S: State> StartRequest<S> {
         let entry = graph.plan().node(graph.plan().entry).name.clone();
         let life = shared.ids.next(now);
         let plan = graph.plan();
-        let (graphs, effects, gates) = (plan.fingerprints(), plan.effects(), plan.gates());
+        let (graphs, effects, gates) =
+            (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
         let event = Event::Start(Started { entry, graph: graphs, life, effects, gates });
         machine.absorb(&event)?;
         let limits = shared.limits;

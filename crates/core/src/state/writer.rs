@@ -66,6 +66,8 @@ impl Written {
 #[derive(Debug)]
 pub struct PatchWriter {
     recording: bool,
+    /// Whether channels are noted.
+    noting: bool,
     parts: Vec<Part>,
     touched: Vec<Touch>,
 }
@@ -80,12 +82,17 @@ pub struct Mark {
 impl PatchWriter {
     /// Makes a writer that encodes what it is given.
     pub const fn recording() -> Self {
-        Self { recording: true, parts: Vec::new(), touched: Vec::new() }
+        Self { recording: true, noting: true, parts: Vec::new(), touched: Vec::new() }
     }
 
     /// Makes a writer that encodes nothing and only notes which channels were written.
     pub const fn touching() -> Self {
-        Self { recording: false, parts: Vec::new(), touched: Vec::new() }
+        Self { recording: false, noting: true, parts: Vec::new(), touched: Vec::new() }
+    }
+
+    /// Makes a writer that notes nothing at all, for where nobody asks.
+    pub(crate) const fn idle() -> Self {
+        Self { recording: false, noting: false, parts: Vec::new(), touched: Vec::new() }
     }
 
     /// Tells whether values are encoded.
@@ -175,7 +182,9 @@ impl PatchWriter {
             bytes = len;
             self.parts.push(Part { channel: channel.shared_name(), change });
         }
-        self.touched.push(Touch { channel: channel.clone(), write, bytes });
+        if self.noting {
+            self.touched.push(Touch { channel: channel.clone(), write, bytes });
+        }
         Ok(())
     }
 
@@ -198,6 +207,9 @@ impl PatchWriter {
     /// Returns the patch and the channels it touches.
     pub fn finish(self) -> Written {
         let mut touched = self.touched;
+        if touched.len() <= 1 {
+            return Written { patch: self.recording.then(|| Patch::from_parts(self.parts)), touched };
+        }
         touched.sort_by(|a, b| a.channel.name().cmp(b.channel.name()));
         touched.dedup_by(|later, earlier| {
             let same = later.channel.name() == earlier.channel.name();

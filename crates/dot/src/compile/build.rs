@@ -98,6 +98,9 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             return Err(left_manager(node));
         }
         builder = builder.add(node.id(), stage).effect(effect).retry(policy);
+        if registry.stops_after(node.id()) {
+            builder = builder.interrupt_after();
+        }
         if region.is_some() && regions.meeting_at(at).is_none() {
             // Branches that share a node run it once each.
             builder = builder.join(Join::Any);

@@ -66,6 +66,14 @@ impl Compiler {
         self
     }
 
+    /// Has runs stop whenever a node has ended, until somebody accepts the question `node@visit:after`. It is no part of what the graph
+    /// is: a run goes on with one that has no stops.
+    #[must_use]
+    pub fn stop_after(mut self, node: impl Into<String>) -> Self {
+        self.registry = self.registry.stop_after(node);
+        self
+    }
+
     /// Makes a graph of a pipeline. Transforms have to be applied before.
     ///
     /// # Errors

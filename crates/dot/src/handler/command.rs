@@ -12,6 +12,7 @@ use super::process::{Shell, run};
 use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::StageOutcome;
+use crate::run_dir::RunDirectory;
 
 /// The files in which a command may leave its outcome, the first that is there counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
@@ -34,9 +35,18 @@ const MAX_STATUS: u64 = 1 << 20;
 pub struct CommandBackend {
     line: String,
     directory: Option<PathBuf>,
-    stages: Option<PathBuf>,
+    stages: Option<Stages>,
     keep: usize,
     clock: Arc<dyn Clock>,
+}
+
+/// Where attempts get their directories.
+#[derive(Clone, Debug)]
+enum Stages {
+    /// Below this one, runs of any tenant side by side.
+    Shared(PathBuf),
+    /// In the directory of the run.
+    OfRun(PathBuf),
 }
 
 impl CommandBackend {
@@ -56,7 +66,14 @@ impl CommandBackend {
     /// Sets where each attempt gets a directory: `{tenant}/{run}/{node}/{visit}.{attempt}` below this one.
     #[must_use]
     pub fn with_stage_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(directory.into());
+        self.stages = Some(Stages::Shared(directory.into()));
+        self
+    }
+
+    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}`.
+    #[must_use]
+    pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.stages = Some(Stages::OfRun(directory.into()));
         self
     }
 
@@ -72,10 +89,17 @@ impl CommandBackend {
     fn prepare(&self, stage: &Stage, prompt: &str) -> std::io::Result<Option<PathBuf>> {
         let Some(stages) = &self.stages else { return Ok(None) };
         let cx = &stage.cx;
-        let attempt = format!("{}.{}", cx.visit(), cx.attempt());
-        let run = cx.run();
-        let path =
-            stages.join(run.tenant.as_str()).join(run.run.as_str()).join(cx.node().as_str()).join(attempt);
+        let path = match stages {
+            Stages::Shared(stages) => {
+                let run = cx.run();
+                let attempt = format!("{}.{}", cx.visit(), cx.attempt());
+                let tenant = stages.join(run.tenant.as_str());
+                tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
+            }
+            Stages::OfRun(root) => {
+                RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt())
+            }
+        };
         let path = std::path::absolute(path)?;
         std::fs::create_dir_all(&path)?;
         for name in STATUS_FILES {

@@ -2,6 +2,8 @@
 
 mod codergen;
 mod command;
+#[cfg(unix)]
+mod guard;
 mod hooks;
 mod manager;
 mod noop;
@@ -9,6 +11,7 @@ mod process;
 mod pulse;
 mod rank;
 mod tool;
+mod variables;
 mod wait;
 mod wait_human;
 
@@ -24,6 +27,8 @@ use ferrata_core::{Error, ErrorKind};
 
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
+#[cfg(unix)]
+pub use guard::{guard_commands, kill_commands};
 pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;
@@ -191,6 +196,8 @@ pub struct Registry {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
     /// The types whose handlers are not the built-in ones.
     own: BTreeSet<String>,
+    /// The nodes behind which a run stops until somebody lets it go on.
+    stops: BTreeSet<String>,
 }
 
 impl Registry {
@@ -206,6 +213,26 @@ impl Registry {
     /// Tells whether a handler was registered for a type in the place of the built-in one.
     pub(crate) fn has_own(&self, name: &str) -> bool {
         self.own.contains(name)
+    }
+
+    /// Has runs stop behind a node until somebody accepts the question `node@visit:after`.
+    #[must_use]
+    pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
+        self.stops.insert(node.into());
+        self
+    }
+
+    /// Tells whether runs stop behind a node.
+    pub(crate) fn stops_after(&self, node: &str) -> bool {
+        self.stops.contains(node)
+    }
+
+    /// Puts something around every handler, as whoever keeps what they do.
+    pub(crate) fn wrapped(mut self, around: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
+        for handler in self.handlers.values_mut() {
+            *handler = around(Arc::clone(handler));
+        }
+        self
     }
 
     /// Returns the types that there are handlers for.
@@ -248,7 +275,7 @@ impl Default for Registry {
     /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` (which also does
     /// what is of type `prompt`) with a backend that only [simulates](Simulate).
     fn default() -> Self {
-        let empty = Self { handlers: BTreeMap::new(), own: BTreeSet::new() };
+        let empty = Self { handlers: BTreeMap::new(), own: BTreeSet::new(), stops: BTreeSet::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
         let noops = noops.with("parallel", Noop).with("parallel.fan_in", Noop);
         let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);

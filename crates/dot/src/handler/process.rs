@@ -110,8 +110,9 @@ struct Group {
 impl Group {
     #[cfg(unix)]
     fn of(id: Option<u32>) -> Self {
-        let id = id.and_then(|id| i32::try_from(id).ok());
-        Self { id: id.and_then(rustix::process::Pid::from_raw) }
+        let id = id.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
+        id.into_iter().for_each(super::guard::begun);
+        Self { id }
     }
 
     #[cfg(not(unix))]
@@ -137,7 +138,7 @@ impl Group {
         #[cfg(unix)]
         {
             self.signal(rustix::process::Signal::KILL);
-            self.id = None;
+            self.id.take().into_iter().for_each(super::guard::ended);
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::hooks::Call;
 use super::process::{Shell, run};
-use super::{Handler, HandlerError, Stage};
+use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
 
@@ -30,6 +30,8 @@ pub(super) const TEMPORARY: i32 = 75;
 /// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with what they
 ///   are about as JSON on their standard input. Unless the one before ends with status 0, the tool is not called, and the
 ///   outcome is `skipped`. What is wrong with the one after is in the notes.
+/// - A key `some.key` of the context is `FERRATA_CONTEXT_some_key`, text as it is and other values as JSON. Keys that begin with `internal.`, values
+///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more.
 /// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]
@@ -144,7 +146,8 @@ pub(super) fn environment(stage: &Stage) -> Vec<(OsString, OsString)> {
         let name = attribute.key.value.strip_prefix("env.")?;
         Some((OsString::from(name), OsString::from(attribute.value.value.text().into_owned())))
     });
-    told.into_iter().map(|(name, value)| (name.into(), value.into())).chain(own).collect()
+    let told = told.into_iter().map(|(name, value)| (name.into(), value.into()));
+    told.chain(variables::of(&stage.context)).chain(own).collect()
 }
 
 /// Returns the last line that says something, shortened: a reason is read on one line.

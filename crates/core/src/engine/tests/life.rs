@@ -13,7 +13,7 @@ use crate::engine::frontier::{ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::graph::EdgeKind;
 use crate::graph::Join;
-use crate::graph::fire::Fired;
+use crate::graph::fire::{Fired, Fires};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
@@ -65,7 +65,7 @@ impl Life {
         let entry = plan.node(plan.entry).name.clone();
         life.note(Event::Start(crate::record::body::Started {
             entry,
-            graph: plan.fingerprints(),
+            graph: Arc::clone(&plan.prints),
             life: Uuid::from_u128(7),
             effects: Default::default(),
             gates: Default::default(),
@@ -119,7 +119,7 @@ impl Life {
         let result = match self.machine.clash(key, overwrites) {
             Some(failure) => Err(failure),
             None if draw.one_in(8) => Err(Failure::new(FailureKind::Node, "for good")),
-            None => Ok(self.choose(NodeIx::new(key.0), draw)),
+            None => Ok(Fires::These(self.choose(NodeIx::new(key.0), draw))),
         };
         let ending = Ending { key, result, overwrites };
         let mut done = self.machine.decide(ending, |_| false);

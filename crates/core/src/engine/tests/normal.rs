@@ -7,7 +7,7 @@ use crate::engine::machine::Machine;
 /// What a base holds of the machine, with names for numbers, so that machines of other numbering compare.
 pub(super) fn normal(machine: &Machine) -> Value {
     let mut stored: Value = serde_json::from_str(machine.snapshot().unwrap().get()).unwrap();
-    let names: Vec<Value> = machine.names.iter().map(|name| json!(name.as_str())).collect();
+    let names: Vec<Value> = machine.names().map(|name| json!(name.as_str())).collect();
     rename(&mut stored, &names);
     for list in ["nodes", "in_flight", "stopped_at", "tokens"] {
         if let Some(list) = stored[list].as_array_mut() {

@@ -9,7 +9,7 @@ use crate::engine::decide::Ending;
 use crate::engine::frontier::Local;
 use crate::engine::machine::Machine;
 use crate::engine::replan::{KEPT, REASON_BYTES};
-use crate::graph::fire::Fired;
+use crate::graph::fire::{Fired, Fires};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::graph::{EdgeKind, Graph, Join};
@@ -81,10 +81,10 @@ impl Run {
         let entry = plan.node(plan.entry).name.clone();
         let started = Started {
             entry,
-            graph: plan.fingerprints(),
+            graph: Arc::clone(&plan.prints),
             life: uuid::Uuid::from_u128(7),
-            effects: plan.effects(),
-            gates: plan.gates(),
+            effects: Arc::clone(&plan.effects),
+            gates: Arc::clone(&plan.gates),
         };
         machine.absorb(&Event::Start(started)).unwrap();
         Self { machine, plan }
@@ -101,7 +101,7 @@ impl Run {
                 .find_map(|kind| self.plan.find_edge(NodeIx::new(local), to, *kind));
             Fired { reason: reason.map(Arc::from), ..Fired::once(edge.unwrap()) }
         });
-        let result = Ok(fired.collect());
+        let result = Ok(Fires::These(fired.collect()));
         let done = self.machine.decide(Ending { key, result, overwrites: &[] }, |_| false);
         let patch = Patch::default();
         self.machine.absorb(&Event::Node(NodesDone { done: vec![done.clone()], patch })).unwrap();

@@ -25,7 +25,7 @@ impl<S: State> Driver<S> {
     /// Writes what must be written before the activation starts, and tells whether it may start at once.
     pub(super) fn barrier(&mut self, key: ActivationKey) -> Result<Barrier> {
         let node = self.plan.node(NodeIx::new(key.0));
-        let (effect, checkpoint, name) = (node.effect, node.checkpoint, node.name.clone());
+        let (effect, checkpoint) = (node.effect, node.checkpoint);
         if matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) {
             self.flush(true)?;
         }
@@ -38,6 +38,7 @@ impl<S: State> Driver<S> {
             Effect::External
                 if self.machine.in_flight.get(&key).is_some_and(|activation| !activation.intent) =>
             {
+                let name = self.plan.node(NodeIx::new(key.0)).name.clone();
                 let intent = Intent { node: name.clone(), visit: key.1 };
                 self.note(&Event::Intent(intent), Some((name, key.1)), false)?;
             }

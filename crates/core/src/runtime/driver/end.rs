@@ -13,6 +13,7 @@ use super::facts::{Fact, What};
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result, panic_text};
+use crate::graph::fire::Fires;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, RouteContext};
 use crate::record::body::{AttemptFailed, Event};
@@ -31,7 +32,7 @@ pub(super) struct Spoilt {
 struct Applied {
     patch: Patch,
     overwrites: Vec<String>,
-    fired: Vec<crate::graph::fire::Fired>,
+    fired: Fires,
 }
 
 impl<S: State> Driver<S> {
@@ -49,21 +50,21 @@ impl<S: State> Driver<S> {
             return Ok(());
         };
         let failed = activation.failed + 1;
-        let what = match end {
-            AttemptEnd::Done(update) => What::Ended { result: Ok(update), took },
+        match end {
+            AttemptEnd::Done(update) => self.take_in_end(key, Ok(update), took)?,
             AttemptEnd::Failed { failure, fatal, retry_after } => {
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
-                if fatal || failed >= node.retry.attempts() {
+                let what = if fatal || failed >= node.retry.attempts() {
                     What::Ended { result: Err(failure), took }
                 } else {
                     let seed = u64::from(key.0) << 32 | u64::from(key.1.get());
                     let delay = retry_after.unwrap_or_else(|| node.retry.delay(failed, seed));
                     What::Retry { failed, failure, at: self.shared.clock.now().plus(delay) }
-                }
+                };
+                self.take_in(Fact { key, what })?;
             }
-        };
-        self.take_in(Fact { key, what })?;
+        }
         if let Some(spoilt) = self.spoilt.take() {
             self.mend(spoilt).await?;
         }
@@ -119,6 +120,9 @@ impl<S: State> Driver<S> {
         let before = keep.then(|| Arc::clone(&self.state));
         let applied = match &result {
             Ok(update) => self.apply(key, update).and_then(|applied| {
+                if applied.overwrites.is_empty() {
+                    return Ok(applied);
+                }
                 let overwrites: Vec<&str> = applied.overwrites.iter().map(String::as_str).collect();
                 match self.machine.clash(key, &overwrites) {
                     Some(failure) => Err(failure),
@@ -170,9 +174,9 @@ impl<S: State> Driver<S> {
         if self.keeps_facts() {
             self.facts.push(Fact { key, what: What::Ended { result, took } });
         }
-        let plan = Arc::clone(&self.plan);
-        let node = plan.node(index);
-        self.hold(done, patch, node.checkpoint, node.effect == Effect::External)?;
+        let node = self.plan.node(index);
+        let (checkpoint, must) = (node.checkpoint, node.effect == Effect::External);
+        self.hold(done, patch, checkpoint, must)?;
         self.announce(status);
         Ok(())
     }
@@ -218,8 +222,13 @@ impl<S: State> Driver<S> {
         let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
             Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
         };
-        let mut writer =
-            if self.encodes_patches() { PatchWriter::recording() } else { PatchWriter::touching() };
+        // Who runs alone overwrites what nobody else writes.
+        let alone = self.machine.in_flight.len() <= 1 && self.machine.overwrites.is_empty();
+        let mut writer = match self.encodes_patches() {
+            true => PatchWriter::recording(),
+            false if alone => PatchWriter::idle(),
+            false => PatchWriter::touching(),
+        };
         if !update.is_none() || update.output().is_none() {
             let state = Arc::make_mut(&mut self.state);
             catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
@@ -232,14 +241,14 @@ impl<S: State> Driver<S> {
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output()).with_replans(&replans);
         let (graph, state) = (&self.graph, &self.state);
-        let fired = catch_unwind(AssertUnwindSafe(|| graph.fire(index, state, &cx)))
+        let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?
             .map_err(|error| Failure::of(FailureKind::Route, &error))?;
         let overwritten = written.touched.iter().filter(|touch| touch.write == Write::Overwritten);
-        let overwrites = if self.machine.in_flight.len() > 1 || !self.machine.overwrites.is_empty() {
-            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
-        } else {
+        let overwrites = if alone {
             Vec::new()
+        } else {
+            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
         };
         Ok(Applied { patch: written.patch.unwrap_or_default(), overwrites, fired })
     }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
+
 use super::super::attempt::Attempt;
 use super::barrier::Barrier;
 use super::facts::{Fact, What};
@@ -15,7 +17,7 @@ use crate::engine::frontier::{Activation, ActivationKey, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::node::{Input, NodeContext, NodeScope, Waits};
+use crate::node::{Input, Inputs, NodeContext, NodeScope, Waits};
 use crate::record::body::Resolution;
 use crate::record::memo::Memo;
 use crate::record::{Failure, FailureKind};
@@ -25,10 +27,11 @@ use crate::state::{Channels, Draft, State, Update};
 impl<S: State> Driver<S> {
     /// Puts the activations that the last event made in line, each with the state as it is now.
     pub(super) fn schedule_fresh(&mut self) {
-        for key in std::mem::take(&mut self.machine.fresh) {
+        for &key in &self.machine.fresh {
             self.given.insert(key, Arc::clone(&self.state));
             self.ready.push_back(key);
         }
+        self.machine.fresh.clear();
     }
 
     /// Puts every activation in line that is in flight and does not run.
@@ -99,8 +102,8 @@ impl<S: State> Driver<S> {
             item: activation.item.clone(),
             inputs: self.inputs(key),
             activation: key,
-            memos: Arc::clone(&activation.memos),
-            waits: Arc::new(Waits::default()),
+            memos: activation.memos.clone(),
+            waits: Waits::default(),
         };
         let scope = Arc::new(scope);
         self.shared.emit(&self.log.run, || RunEventKind::NodeStarted {
@@ -117,19 +120,19 @@ impl<S: State> Driver<S> {
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
         let external = plan.effect == Effect::External;
         let timeout = plan.timeout;
-        let work = Arc::clone(self.graph.work(index));
-        let span = tracing::debug_span!(
-            "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
-        );
-        let waits = Arc::clone(&scope.waits);
-        let cx = NodeContext::new(Arc::clone(&scope));
-        let node = async move { work.run(cx, Draft::new(state)).await };
-        let work: Pin<Box<dyn Future<Output = _> + Send>> = if span.is_disabled() {
-            Box::pin(node)
-        } else {
-            Box::pin(tracing::Instrument::instrument(node, span))
-        };
-        let mut attempt = Attempt::new(work, timeout, scope);
+        let mut work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
+        // Asked first, because even a span that nobody wants costs more than the rest of a small node where `log` is enabled.
+        if LevelFilter::current() >= LevelFilter::DEBUG {
+            let span = tracing::debug_span!(
+                "ferrata.node", run.id = %self.log.run.run, node.id = %scope.node, node.visit = %key.1, attempt
+            );
+            if !span.is_disabled() {
+                work = Box::pin(tracing::Instrument::instrument(work, span));
+            }
+        }
+        // How long it took is told in the record and to subscribers.
+        let timed = self.encodes_patches() || self.shared.is_heard();
+        let mut attempt = Attempt::new(work, timeout, Arc::clone(&scope), timed);
         let alone = self.running.is_empty() && self.ready.is_empty() && self.passed.is_empty();
         if alone {
             // One turn here: work that does not wait is done without a task of its own.
@@ -142,13 +145,21 @@ impl<S: State> Driver<S> {
             let (end, took) = attempt.await;
             (key, end, took)
         });
-        self.running.insert(key, Running { task, external, waits });
+        self.running.insert(key, Running { task, external, scope });
         Ok(())
     }
 
     /// Returns what was joined, in the order of the edges, then of the items.
-    fn inputs(&self, key: ActivationKey) -> Arc<[Input]> {
-        let Some(activation) = self.machine.in_flight.get(&key) else { return Arc::default() };
+    fn inputs(&self, key: ActivationKey) -> Inputs {
+        let Some(activation) = self.machine.in_flight.get(&key) else { return Inputs::default() };
+        let input = |token: &Token| Input {
+            from: self.machine.name(token.from).clone(),
+            visit: token.visit,
+            output: token.output.clone(),
+        };
+        if let [token] = &*activation.inputs {
+            return Inputs::One([input(token)]);
+        }
         let to = NodeIx::new(key.0);
         let order = |token: &Token| {
             let edges = self.machine.index(token.from).map(|from| &self.plan.node(from).outgoing);
@@ -159,12 +170,7 @@ impl<S: State> Driver<S> {
         if tokens.len() > 1 {
             tokens.sort_by_cached_key(|token| order(token));
         }
-        let input = |token: &Token| Input {
-            from: self.machine.name(token.from).clone(),
-            visit: token.visit,
-            output: token.output.clone(),
-        };
-        tokens.into_iter().map(input).collect()
+        Inputs::Many(tokens.into_iter().map(input).collect())
     }
 
     /// Turns an answer about an activation in doubt into what it came to.

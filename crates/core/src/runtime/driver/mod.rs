@@ -11,7 +11,7 @@ mod settle;
 mod signal;
 mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,10 +36,11 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::few_map::FewMap;
 use crate::graph::plan::Plan;
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::Seq;
-use crate::node::{Command, Given, Replier, RunScope, Waits};
+use crate::node::{Command, Given, NodeScope, Replier, RunScope};
 use crate::record::RunStatus;
 use crate::record::body::{Event, NodeDone};
 use crate::state::{Patch, State};
@@ -97,14 +98,14 @@ pub(crate) struct Driver<S: State> {
     /// Activations to start, in order.
     ready: VecDeque<ActivationKey>,
     /// The state that each of them starts from.
-    given: HashMap<ActivationKey, Arc<S>>,
+    given: FewMap<ActivationKey, Arc<S>>,
     /// Activations that start once a record is durable.
     waiting: BTreeMap<(Seq, ActivationKey), ()>,
     /// Activations whose barrier was passed.
     passed: VecDeque<ActivationKey>,
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
-    running: HashMap<ActivationKey, Running>,
+    running: FewMap<ActivationKey, Running>,
     tasks: JoinSet<(ActivationKey, AttemptEnd<S>, Duration)>,
     /// Replies to those who wait for a record to become durable.
     replies: VecDeque<(Seq, Owed)>,
@@ -129,7 +130,7 @@ struct Running {
     task: AbortHandle,
     external: bool,
     /// What tells whether it has nothing to do until something that it waits for comes.
-    waits: Arc<Waits>,
+    scope: Arc<NodeScope>,
 }
 
 /// A reply that is owed once a record is durable.
@@ -199,11 +200,11 @@ impl<S: State> Driver<S> {
             held: Held { written: now, ..Held::default() },
             facts: Facts::default(),
             ready: VecDeque::new(),
-            given: HashMap::new(),
+            given: FewMap::default(),
             waiting: BTreeMap::new(),
             passed: VecDeque::new(),
             timers: BTreeSet::new(),
-            running: HashMap::new(),
+            running: FewMap::default(),
             tasks: JoinSet::new(),
             replies: VecDeque::new(),
             waits: Waiting::default(),
@@ -438,12 +439,13 @@ impl<S: State> Driver<S> {
 
     /// Whether an activation that runs has more to do than to wait for something that survives it.
     fn is_at_work(&self) -> bool {
-        self.running.iter().any(|(&key, running)| !(running.waits.is_parked() && self.waits.waits(key)))
+        self.running.iter().any(|(&key, running)| !(running.scope.waits.is_parked() && self.waits.waits(key)))
     }
 
     fn room(&self) -> bool {
         self.plan.concurrency.is_none_or(|most: NonZeroU32| {
-            (most.get() as usize) > self.running.values().filter(|running| !running.waits.is_parked()).count()
+            (most.get() as usize)
+                > self.running.values().filter(|running| !running.scope.waits.is_parked()).count()
         })
     }
 

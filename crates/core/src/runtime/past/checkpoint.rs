@@ -251,8 +251,8 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
     for (node, text) in &told.results {
         results.insert(node.clone(), json(text)?);
     }
-    let visited = machine.names.iter().zip(&machine.nodes).filter(|(_, node)| node.visits > 0);
-    let skipped = machine.names.iter().zip(&machine.nodes).filter(|(_, node)| node.skipped);
+    let visited = machine.names().zip(&machine.nodes).filter(|(_, node)| node.visits > 0);
+    let skipped = machine.names().zip(&machine.nodes).filter(|(_, node)| node.skipped);
     let gates = told.started.as_ref().map(|started| started.gates.clone()).unwrap_or_default();
     let gate = |node: NodeName| {
         let ok = machine.find(node.as_str()).and_then(|local| machine.nodes[local as usize].succeeded)?;
@@ -288,7 +288,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         visited: visited.map(|(name, node)| (name.clone(), node.visits)).collect(),
         skipped: skipped.map(|(name, _)| name.clone()).collect(),
         waiting: waiting(&machine),
-        gates: gates.into_iter().filter_map(gate).collect(),
+        gates: gates.iter().cloned().filter_map(gate).collect(),
         questions: questions(&machine),
         unread: machine.inbox.len(),
         replans: machine

@@ -5,11 +5,59 @@ use std::fmt::Write;
 use super::{checkpoint, walk};
 use crate::ask::Answer;
 use crate::error::Result;
-use crate::id::RunKey;
+use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::body::{Event, NodeDone, SignalKind, StatusChange};
 use crate::record::pause::Noted;
 use crate::record::{Failure, RecordHeader};
 use crate::store::{At, CheckpointStore};
+
+/// One thing that happened to a run, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Happened {
+    /// The record that says so.
+    pub header: RecordHeader,
+    /// The activation it is about, if it is about one.
+    pub activation: Option<(NodeName, Visit)>,
+    /// What happened, in one line; it may hold what nodes, answers and errors said.
+    pub text: String,
+}
+
+/// Says what happened to a run from a record on.
+pub(crate) async fn happened(store: &dyn CheckpointStore, run: &RunKey, from: Seq) -> Result<Vec<Happened>> {
+    let mut all = Vec::new();
+    for end in walk::segment_ends(store, run, At::Latest).await? {
+        if end < from {
+            continue;
+        }
+        let records = walk::segment(store, run, end).await?;
+        for (header, body) in records.into_iter().filter(|(header, _)| header.seq >= from) {
+            let lines = told(&header, &body.event);
+            let mut done = match &body.event {
+                Event::Node(nodes) => nodes.done.iter().map(|done| (done.node.clone(), done.visit)).collect(),
+                event => about(event).into_iter().collect::<Vec<_>>(),
+            }
+            .into_iter();
+            for text in lines {
+                let text = text.replace(['\n', '\r'], " ");
+                all.push(Happened { header: header.clone(), activation: done.next(), text });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the activation that a record is about which ends none.
+fn about(event: &Event) -> Option<(NodeName, Visit)> {
+    match event {
+        Event::Attempt(attempt) => Some((attempt.node.clone(), attempt.visit)),
+        Event::Intent(intent) => Some((intent.node.clone(), intent.visit)),
+        Event::Step(step) => Some((step.node.clone(), step.visit)),
+        Event::Status(StatusChange::Asked(asking)) => Some((asking.node.clone(), asking.visit)),
+        Event::Status(StatusChange::Expired(expired)) => Some((expired.node.clone(), expired.visit)),
+        _ => None,
+    }
+}
 
 /// Writes what happened to a run.
 pub(crate) async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {

@@ -203,7 +203,7 @@ impl<S: State> Replay<'_, S> {
             None => {
                 let cx =
                     RouteContext::new(&done.node, done.visit, done.output.as_deref()).with_replans(&replans);
-                match catch_unwind(AssertUnwindSafe(|| self.graph.fire(index, &state, &cx))) {
+                match catch_unwind(AssertUnwindSafe(|| self.graph.fires(index, &state, &cx))) {
                     Ok(Ok(fired)) => Ok(fired),
                     Ok(Err(error)) => return Ok(Some(format!("its route fails: {error}"))),
                     Err(_) => return Ok(Some("its route or a condition panics".into())),

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
 use super::*;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
-use crate::node::{NodeScope, Resources, RunScope, Waits};
+use crate::node::{NodeResult, NodeScope, Resources, RunScope, Waits};
 use crate::state::PatchWriter;
 
 async fn function(_cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
@@ -129,15 +131,15 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         visit: Visit::new(1),
         attempt: 1,
         item: None,
-        inputs: [].into(),
+        inputs: Default::default(),
         activation: (0, Visit::new(1)),
-        memos: Arc::default(),
-        waits: std::sync::Arc::new(Waits::default()),
+        memos: Default::default(),
+        waits: Waits::default(),
     }));
     let mut state = Context::new();
     state.set("n", 1)?;
-    let work = graph.work(graph.plan().find(node).unwrap());
-    let update = work.run(cx, Draft::new(Arc::new(state.clone()))).await?;
+    let work = graph.begin(graph.plan().find(node).unwrap(), cx, Draft::new(Arc::new(state.clone())));
+    let update = work.await?;
     update.apply(&mut state, &mut PatchWriter::touching())?;
     Ok(state)
 }

@@ -1,0 +1,99 @@
+//! The graphs that are measured.
+
+use anyhow::{Result, bail};
+use ferrata::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, Route};
+use ferrata::{Draft, NodeContext, Outcome, Runtime, State, Update};
+use serde::{Deserialize, Serialize};
+
+/// A state with a counter, a list that grows, and something large that nobody changes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
+pub(crate) struct Small {
+    #[state(sum)]
+    pub(crate) count: u64,
+    #[state(append)]
+    pub(crate) notes: Vec<String>,
+    pub(crate) blob: String,
+}
+
+impl Small {
+    /// With so much beside the counter.
+    pub(crate) fn with_blob(bytes: usize) -> Self {
+        Self { blob: "x".repeat(bytes), ..Self::default() }
+    }
+}
+
+/// Nodes one after the other, each adding one to the counter.
+pub(crate) fn chain(nodes: usize, effect: Effect) -> Result<Graph<Small>> {
+    let mut builder = Graph::<Small>::builder("chain");
+    for at in 0..nodes {
+        builder =
+            builder.node(format!("n{at}"), async |_cx, _s| Ok(Small::update().count(1u64))).effect(effect);
+    }
+    builder = builder.entry("n0");
+    for at in 1..nodes {
+        builder = builder.edge(format!("n{}", at - 1), format!("n{at}"));
+    }
+    Ok(builder.build()?)
+}
+
+/// One node that runs again and again, each time appending a text of its own of so many bytes, and counting.
+pub(crate) fn notes(steps: usize, bytes: usize) -> Result<Graph<Small>> {
+    let graph = Graph::<Small>::builder("notes")
+        .node("note", move |cx: NodeContext, _s: Draft<Small>| async move {
+            let counted = Small::update().count(1u64);
+            let text = note(u64::from(cx.visit().get()), bytes);
+            Ok(if bytes == 0 { counted } else { counted.notes([text]) })
+        })
+        .effect(Effect::Pure)
+        .entry("note")
+        .route("note", ["note"], move |s: &Small, _cx| (s.count < steps as u64).then_some("note"))
+        .build()?;
+    Ok(graph)
+}
+
+/// Text that does not repeat.
+fn note(at: u64, bytes: usize) -> String {
+    let mut text = String::new();
+    let mut word = at;
+    while text.len() < bytes {
+        word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        text.push_str(&format!("{word:x} "));
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// One activation for each item, and one that joins them all.
+pub(crate) fn fan_out(width: usize) -> Result<Graph<Small>> {
+    let graph = Graph::<Small>::builder("fan")
+        .node("split", async |_cx, s| Ok(s))
+        .effect(Effect::Pure)
+        .node("work", async |_cx, _s| Ok(Update::none().with_output(1)))
+        .effect(Effect::Pure)
+        .node("join", async |cx, _s| Ok(Small::update().count(cx.inputs().len() as u64)))
+        .effect(Effect::Pure)
+        .entry("split")
+        .route("split", ["work"], move |_s, _cx| Route::each("work", 0..width))
+        .edge("work", "join")
+        .build()?;
+    Ok(graph)
+}
+
+/// Runs one to its end.
+pub(crate) async fn run(runtime: &Runtime, graph: &Graph<Small>, input: Small) -> Result<Small> {
+    run_with(runtime, graph, input, CheckpointFrequency::EveryNode).await
+}
+
+/// Runs one to its end with a checkpoint frequency.
+pub(crate) async fn run_with(
+    runtime: &Runtime,
+    graph: &Graph<Small>,
+    input: Small,
+    frequency: CheckpointFrequency,
+) -> Result<Small> {
+    let policy = CheckpointPolicy::default().with_frequency(frequency);
+    match runtime.start(graph, input).checkpoints(policy).await?.wait().await? {
+        Outcome::Completed(state) => Ok(state),
+        outcome => bail!("a run that is measured must complete: {outcome:?}"),
+    }
+}

@@ -1,0 +1,60 @@
+//! What the library costs, beside a bare reference measured in turn with it: the program behind `cargo xtask bench`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its table")]
+
+mod args;
+mod bare;
+mod graphs;
+mod guard;
+mod machine;
+mod measure;
+mod objects;
+mod report;
+mod row;
+mod space;
+mod work;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::args::Args;
+use crate::space::Kind;
+use crate::work::Table;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match Box::pin(run()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<()> {
+    let args = Args::read()?;
+    let begun = measure::now();
+    let mut table = Table { args, rows: Vec::new() };
+    println!("{}\n", machine::in_words());
+    work::core::measure(&mut table).await?;
+    for server in table.args.stores.clone() {
+        Box::pin(work::one::measure(&mut table, &server)).await?;
+        Box::pin(work::runs::measure(&mut table, &server)).await?;
+        if Kind::of(&server)? == Kind::Postgres {
+            Box::pin(work::fan::measure(&mut table, &server)).await?;
+            Box::pin(work::list::measure(&mut table, &server)).await?;
+            Box::pin(work::memory::measure(&mut table, &server)).await?;
+        }
+        if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Files) {
+            Box::pin(work::load::measure(&mut table, &server)).await?;
+        }
+        Box::pin(work::bytes::measure(&mut table, &server)).await?;
+    }
+    println!("{} rows in {:.0} s", table.rows.len(), begun.elapsed().as_secs_f64());
+    report::write(&table)?;
+    match &table.args.guard {
+        Some(path) => guard::check(path, &table.rows),
+        None => Ok(()),
+    }
+}

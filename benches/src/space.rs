@@ -1,0 +1,200 @@
+//! A place of its own on a store for each workload, and how many bytes lie in it.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use ferrata::store::CheckpointStore;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use tempfile::TempDir;
+
+use crate::objects::Objects;
+
+/// The kinds of store that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Postgres,
+    Redis,
+    Files,
+    S3,
+}
+
+impl Kind {
+    /// Returns the kind that a URL names.
+    pub(crate) fn of(url: &str) -> Result<Self> {
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("postgres" | "postgresql") => Ok(Self::Postgres),
+            Some("redis" | "rediss") => Ok(Self::Redis),
+            Some("file") => Ok(Self::Files),
+            Some("s3") => Ok(Self::S3),
+            // What follows may hold a password.
+            scheme => {
+                bail!("no bench for `{}:` URLs; use postgres, redis, s3 or file", scheme.unwrap_or("?"))
+            }
+        }
+    }
+
+    /// Returns the name that rows of this kind begin with.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Redis => "redis",
+            Self::Files => "fs",
+            Self::S3 => "s3",
+        }
+    }
+}
+
+/// A place that is empty at first and removed at the end.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) kind: Kind,
+    /// The URL of the server, as it was given.
+    server: String,
+    /// A schema, or the beginning of all keys.
+    name: String,
+    folder: Option<TempDir>,
+    objects: Option<Objects>,
+}
+
+impl Space {
+    /// Makes one where `server` says.
+    pub(crate) async fn make(server: &str) -> Result<Self> {
+        let kind = Kind::of(server)?;
+        let name = format!("bench_{:016x}", RandomState::new().hash_one(kind.name()));
+        let mut space = Self { kind, server: server.to_owned(), name, folder: None, objects: None };
+        match kind {
+            Kind::Files => {
+                let folder = server.trim_start_matches("file:");
+                std::fs::create_dir_all(folder)?;
+                space.folder = Some(tempfile::tempdir_in(folder)?);
+            }
+            Kind::S3 => space.objects = Some(Objects::open(server, &space.name).await?),
+            Kind::Postgres | Kind::Redis => {}
+        }
+        Ok(space)
+    }
+
+    /// Returns the URL of the store in this space.
+    pub(crate) fn url(&self) -> String {
+        let and = if self.server.contains('?') { '&' } else { '?' };
+        match (self.kind, &self.folder, &self.objects) {
+            (Kind::Postgres, ..) => format!("{}{and}schema={}", self.server, self.name),
+            (Kind::Redis, ..) => format!("{}{and}prefix={}", self.server, self.name),
+            (_, Some(folder), _) => format!("file:{}", folder.path().join("store").display()),
+            (_, _, Some(objects)) => objects.url().to_owned(),
+            _ => unreachable!("files have a folder, and S3 has objects"),
+        }
+    }
+
+    /// Opens the store.
+    pub(crate) fn open(&self) -> Result<Arc<dyn CheckpointStore>> {
+        Ok(ferrata::connect(&self.url())?)
+    }
+
+    /// Returns the name of the schema, or what all keys begin with.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the folder of files.
+    pub(crate) fn folder(&self) -> Result<&Path> {
+        Ok(self.folder.as_ref().context("only files lie in a folder")?.path())
+    }
+
+    /// Returns the objects in the bucket.
+    pub(crate) fn objects(&self) -> Result<&Objects> {
+        self.objects.as_ref().context("only S3 has objects")
+    }
+
+    /// Opens a connection to Postgres, as the store's are.
+    pub(crate) async fn postgres(&self) -> Result<PgConnection> {
+        Ok(PgConnection::connect(&self.server).await?)
+    }
+
+    /// Opens a connection to Redis.
+    pub(crate) async fn redis(&self) -> Result<redis::aio::MultiplexedConnection> {
+        Ok(redis::Client::open(self.server.as_str())?.get_multiplexed_async_connection().await?)
+    }
+
+    /// Returns how many bytes the store takes: tables with their indexes after a vacuum, keys as Redis counts them, files, objects.
+    pub(crate) async fn bytes(&self) -> Result<u64> {
+        match self.kind {
+            Kind::Postgres => self.table_bytes().await,
+            Kind::Redis => self.key_bytes().await,
+            Kind::Files => file_bytes(&self.folder()?.join("store")),
+            Kind::S3 => self.objects()?.bytes().await,
+        }
+    }
+
+    async fn table_bytes(&self) -> Result<u64> {
+        let mut connection = self.postgres().await?;
+        let name = &self.name;
+        for table in ["runs", "records"] {
+            connection.execute(AssertSqlSafe(format!("VACUUM {name}.{table}"))).await?;
+        }
+        let sql = format!(
+            "SELECT (pg_total_relation_size('{name}.runs') + pg_total_relation_size('{name}.records'))::int8"
+        );
+        let bytes: i64 = connection.fetch_one(AssertSqlSafe(sql)).await?.get(0);
+        connection.close().await?;
+        Ok(bytes.unsigned_abs())
+    }
+
+    async fn keys(&self, connection: &mut redis::aio::MultiplexedConnection) -> Result<Vec<String>> {
+        let (mut cursor, mut all) = (0_u64, Vec::new());
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(format!("{}:*", self.name)).arg("COUNT").arg(10_000);
+            let (next, keys): (u64, Vec<String>) = scan.query_async(connection).await?;
+            all.extend(keys);
+            cursor = next;
+            if cursor == 0 {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn key_bytes(&self) -> Result<u64> {
+        let mut connection = self.redis().await?;
+        let mut bytes = 0;
+        for key in self.keys(&mut connection).await? {
+            let mut usage = redis::cmd("MEMORY");
+            usage.arg("USAGE").arg(key).arg("SAMPLES").arg(0);
+            bytes += usage.query_async::<Option<u64>>(&mut connection).await?.unwrap_or(0);
+        }
+        Ok(bytes)
+    }
+
+    /// Removes all of it.
+    pub(crate) async fn remove(self) -> Result<()> {
+        match self.kind {
+            Kind::Postgres => {
+                let mut connection = self.postgres().await?;
+                let sql =
+                    format!("SET client_min_messages = error; DROP SCHEMA IF EXISTS {} CASCADE", self.name);
+                connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
+                connection.close().await?;
+            }
+            Kind::Redis => {
+                let mut connection = self.redis().await?;
+                for key in self.keys(&mut connection).await? {
+                    redis::cmd("UNLINK").arg(key).query_async::<u64>(&mut connection).await?;
+                }
+            }
+            Kind::S3 => self.objects()?.remove().await?,
+            Kind::Files => {}
+        }
+        Ok(())
+    }
+}
+
+fn file_bytes(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        bytes += if entry.path().is_dir() { file_bytes(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,78 @@
+//! How many bytes a step takes on each store, and how often a large constant is stored.
+
+use anyhow::Result;
+
+use super::Table;
+use crate::graphs::{self, Small};
+use crate::measure::Spread;
+use crate::row::{Goal, Row, figure};
+use crate::space::{Kind, Space};
+
+/// What each step appends.
+const PAYLOAD: usize = 200;
+
+const MIB: usize = 1024 * 1024;
+
+/// Measures the rows of bytes.
+pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
+    let kind = Kind::of(server)?;
+    let sizes: &[usize] = table.args.scaled(&[100, 400, 1_600, 6_400], &[100, 400]);
+    let id = format!("{}/bytes", kind.name());
+    if table.wants(&id) {
+        let goal = match kind {
+            Kind::Postgres => 400.0,
+            Kind::Redis => 350.0,
+            Kind::Files | Kind::S3 => 300.0,
+        };
+        let mut over = Vec::new();
+        for steps in sizes {
+            let bytes = stored(server, *steps, PAYLOAD, 0).await?;
+            over.push(bytes as f64 / *steps as f64 - PAYLOAD as f64);
+        }
+        let workload = format!("bytes over the payload when each step appends {PAYLOAD}, {}", kind.name());
+        let row = Row::alone(id, workload, "bytes/step", Spread::of(over.iter().copied()), Goal::Most(goal));
+        let each: Vec<String> = over.iter().map(|bytes| figure(*bytes)).collect();
+        // Of all that is stored, payload included. How long ago the newest base was written is worth a fifth.
+        let growth = (row.ours.max + PAYLOAD as f64) / (row.ours.min + PAYLOAD as f64);
+        let row = row.note(format!("for N = {}: {}", in_words(sizes), each.join(", ")));
+        let words =
+            format!("the dearest step takes {growth:.2} times the bytes of the cheapest; linear within 1.5");
+        table.push(row.also(words, growth <= 1.5));
+    }
+    let id = format!("{}/bytes-1-mib", kind.name());
+    if table.wants(&id) {
+        let mut copies = Vec::new();
+        for steps in sizes {
+            copies.push(stored(server, *steps, 0, MIB).await? as f64 / MIB as f64);
+        }
+        let workload = format!("a constant MiB beside a counter, {}", kind.name());
+        let row = Row::alone(id, workload, "MiB in all", Spread::of(copies.iter().copied()), Goal::None);
+        let each: Vec<String> = copies.iter().map(|mib| format!("{mib:.2}")).collect();
+        let steps = sizes.last().copied().unwrap_or(1);
+        // What the counter itself takes, by the goal for steps, and one copy for each doubling at most.
+        let most = (steps as f64).log2() + steps as f64 * 400.0 / MIB as f64;
+        let worst = row.ours.max;
+        let row = row.note(format!("for N = {}: {}", in_words(sizes), each.join(", ")));
+        table.push(
+            row.also(format!("at most one copy for each doubling of N: {worst:.1} MiB"), worst <= most),
+        );
+    }
+    Ok(())
+}
+
+fn in_words(sizes: &[usize]) -> String {
+    let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    words.join(", ")
+}
+
+/// Returns how many bytes a run adds to a store that has seen another run: what is there once for all runs does not count.
+async fn stored(server: &str, steps: usize, payload: usize, blob: usize) -> Result<u64> {
+    let space = Space::make(server).await?;
+    let runtime = super::runtime(&space).await?;
+    graphs::run(&runtime, &graphs::notes(1, 0)?, Small::default()).await?;
+    let before = space.bytes().await?;
+    graphs::run(&runtime, &graphs::notes(steps, payload)?, Small::with_blob(blob)).await?;
+    let after = space.bytes().await?;
+    space.remove().await?;
+    Ok(after.saturating_sub(before))
+}

@@ -1,0 +1,98 @@
+//! What a node costs in the process alone.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use anyhow::{Result, ensure};
+use ferrata::Runtime;
+use ferrata::graph::{CheckpointFrequency, Effect};
+use ferrata::store::MemoryStore;
+
+use super::Table;
+use crate::graphs::{self, Small};
+use crate::measure::{Pair, Rounds, in_turn};
+use crate::row::{Goal, Row};
+
+type Bare = Box<dyn Fn(u64) -> Pin<Box<dyn Future<Output = u64> + Send>> + Send + Sync>;
+
+/// The same work as a node of the chain does, without a graph.
+fn bare(nodes: usize) -> Vec<Bare> {
+    let node = || -> Bare { Box::new(|count| Box::pin(async move { count + 1 })) };
+    (0..nodes).map(|_| node()).collect()
+}
+
+async fn loop_over(nodes: &[Bare]) -> Result<()> {
+    let mut count = 0;
+    for node in nodes {
+        count = node(count).await;
+    }
+    ensure!(std::hint::black_box(count) == nodes.len() as u64, "the loop lost a node");
+    Ok(())
+}
+
+const NODES: usize = 1_000;
+const IN_WORDS: &str = "the same functions in a loop through `Box<dyn>`";
+
+/// Measures the rows of the core.
+pub(crate) async fn measure(table: &mut Table) -> Result<()> {
+    let rounds = table.args.scaled(31, 5);
+    let graph = graphs::chain(NODES, Effect::Pure)?;
+    let nodes = bare(NODES);
+    let chain = async |input: &Small, frequency| {
+        // A store of its own for each run, so that no round pays for the logs of those before.
+        let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+        let ended = graphs::run_with(&runtime, &graph, input.clone(), frequency).await?;
+        ensure!(ended.count == NODES as u64, "the chain lost a node");
+        anyhow::Ok(())
+    };
+    let pair = async |input: &Small, frequency| -> Result<Pair> {
+        let ours = async || chain(input, frequency).await;
+        in_turn(Rounds::warm(rounds), [NODES as f64; 2], ours, async || loop_over(&nodes).await).await
+    };
+    let (small, large) = (Small::default(), Small::with_blob(1024 * 1024));
+
+    if table.wants("core/disabled") {
+        let pair = pair(&small, CheckpointFrequency::Disabled).await?;
+        let name = "chain of 1,000 `Pure` nodes, checkpoints disabled";
+        table.push(Row::pair("core/disabled", name, IN_WORDS, "µs/node", pair, Goal::Extra(0.3)));
+    }
+    if table.wants("core/every-node") {
+        let pair = pair(&small, CheckpointFrequency::EveryNode).await?;
+        let name = "the same, every node recorded in memory";
+        table.push(Row::pair("core/every-node", name, IN_WORDS, "µs/node", pair, Goal::Each(1.5)));
+    }
+    if table.wants("core/every-node-1-mib") {
+        let every = CheckpointFrequency::EveryNode;
+        let pair = in_turn(
+            Rounds::warm(rounds.min(11)),
+            [NODES as f64; 2],
+            async || chain(&large, every).await,
+            async || chain(&small, every).await,
+        )
+        .await?;
+        let name = "the same with 1 MiB of text beside the counter";
+        let row = Row::pair("core/every-node-1-mib", name, "without the text", "µs/node", pair, Goal::None);
+        table.push(row);
+    }
+    if table.wants("core/fan-out") {
+        let (ten, one) = (graphs::fan_out(10_000)?, graphs::fan_out(1_000)?);
+        let fan = async |graph, width: u64| {
+            let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+            let ended = graphs::run(&runtime, graph, Small::default()).await?;
+            ensure!(ended.count == width, "the join missed some");
+            anyhow::Ok(())
+        };
+        let units = [10_000.0, 1_000.0];
+        let pair = in_turn(
+            Rounds::warm(rounds.min(7)),
+            units,
+            async || fan(&ten, 10_000).await,
+            async || fan(&one, 1_000).await,
+        );
+        let name = "fan-out of 10,000 and join, recorded in memory";
+        let row =
+            Row::pair("core/fan-out", name, "fan-out of 1,000", "µs/item", pair.await?, Goal::Times(1.2));
+        table.push(row);
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The workloads, by what they ask about.
+
+pub(crate) mod bytes;
+pub(crate) mod core;
+pub(crate) mod fan;
+pub(crate) mod list;
+pub(crate) mod load;
+pub(crate) mod memory;
+pub(crate) mod one;
+pub(crate) mod runs;
+
+use anyhow::Result;
+use ferrata::Runtime;
+
+use crate::args::Args;
+use crate::row::Row;
+use crate::space::Space;
+
+/// The table as it grows: each row is shown when it is known.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) args: Args,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Table {
+    /// Adds a row.
+    #[expect(clippy::print_stdout, reason = "a person waits for each row")]
+    pub(crate) fn push(&mut self, row: Row) {
+        println!("{row}");
+        self.rows.push(row);
+    }
+
+    /// Tells whether a row is to be measured.
+    pub(crate) fn wants(&self, id: &str) -> bool {
+        self.args.wants(id)
+    }
+}
+
+/// Opens a runtime in a space.
+pub(crate) async fn runtime(space: &Space) -> Result<Runtime> {
+    Ok(Runtime::builder_with(space.open()?).build().await?)
+}
+
+/// Returns how many bytes the body of a record of a run has, on average.
+pub(crate) async fn body_bytes(runtime: &Runtime, run: &ferrata::RunKey) -> Result<usize> {
+    let page = runtime.history(run, ferrata::store::Page::first(1_000)).await?;
+    // The first record holds all that is said once of a run.
+    let bodies: Vec<usize> =
+        page.items.iter().filter(|header| !header.base).map(|header| header.body_len as usize).collect();
+    Ok(bodies.iter().sum::<usize>() / bodies.len().max(1))
+}

@@ -1,0 +1,86 @@
+//! What `ls` takes.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use ferrata::{RunStatus, WorkflowName};
+
+use crate::time;
+
+/// How a run stands, as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Status {
+    /// It goes on, or nobody has taken it up yet.
+    InProgress,
+    /// It ended well.
+    Completed,
+    /// It failed; it can be retried.
+    Failed,
+    /// It waits for an answer, or is paused.
+    Interrupted,
+    /// It waits for a message.
+    AwaitingInput,
+    /// It was cancelled.
+    Cancelled,
+    /// It waits for an answer or a message, or is paused.
+    Waiting,
+}
+
+impl Status {
+    /// Returns the statuses of the library that are meant.
+    pub(crate) fn meant(self) -> &'static [RunStatus] {
+        match self {
+            Self::InProgress => &[RunStatus::InProgress],
+            Self::Completed => &[RunStatus::Completed],
+            Self::Failed => &[RunStatus::Failed],
+            Self::Interrupted => &[RunStatus::Interrupted],
+            Self::AwaitingInput => &[RunStatus::AwaitingInput],
+            Self::Cancelled => &[RunStatus::Cancelled],
+            Self::Waiting => &[RunStatus::Interrupted, RunStatus::AwaitingInput],
+        }
+    }
+}
+
+/// List runs, the newest first.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ferrata ls --status waiting,failed --since 2h\n  ferrata ls --workflow pay --label region=eu -o ids | xargs -n1 ferrata cancel --yes"
+)]
+pub(crate) struct LsArgs {
+    /// Only runs that stand so; several with commas.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "STATUS")]
+    pub(crate) status: Vec<Status>,
+    /// Only runs of this workflow.
+    #[arg(long, value_name = "NAME", value_parser = workflow)]
+    pub(crate) workflow: Option<WorkflowName>,
+    /// Only runs with this label; may be given again.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<(String, String)>,
+    /// Only runs started within this time, as in 2h or 30d.
+    #[arg(long, value_name = "DURATION", value_parser = time::parse)]
+    pub(crate) since: Option<Duration>,
+    /// Only runs that are in progress and that nobody drives.
+    #[arg(long)]
+    pub(crate) orphaned: bool,
+    /// Only forks of this run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) parent: Option<String>,
+    /// At most so many.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// All of them.
+    #[arg(short, long, conflicts_with = "limit")]
+    pub(crate) all: bool,
+}
+
+fn workflow(text: &str) -> Result<WorkflowName, String> {
+    WorkflowName::new(text).map_err(|error| error.to_string())
+}
+
+/// Reads `key=value`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("`{}` is no pair; write it as key=value", text.escape_debug()))?;
+    Ok((key.to_owned(), value.to_owned()))
+}

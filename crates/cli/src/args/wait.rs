@@ -1,0 +1,20 @@
+//! What `wait` takes.
+
+use std::time::Duration;
+
+use crate::time;
+
+/// Wait until nothing moves a run any more, and end as it ended.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  ferrata wait 019a6f2e --timeout 10m && echo completed")]
+pub(crate) struct WaitArgs {
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// Wait no longer than this, as in 90s or 10m.
+    #[arg(long, value_name = "DURATION", value_parser = time::parse)]
+    pub(crate) timeout: Option<Duration>,
+    /// Go on waiting while the run waits for an answer, a message or a resume.
+    #[arg(long)]
+    pub(crate) to_end: bool,
+}

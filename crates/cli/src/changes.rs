@@ -1,0 +1,169 @@
+//! Changes of a state as they are typed, as the patch that is recorded.
+
+use ferrata::state::{Channels, Op};
+use ferrata::{Patch, RunKey};
+use serde_json::Value;
+
+use crate::args::Changes;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::input;
+
+impl Changes {
+    /// Tells whether nothing is to change.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.remove.is_empty() && self.patch.is_none()
+    }
+
+    /// Makes the patch of the changes to this state.
+    ///
+    /// The code of the run is not asked whether it can read what comes of it, so a value of another kind than the one that is
+    /// there, and a channel that is not there, take `--force`.
+    pub(crate) fn patch(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
+        let next = format!("ferrata state {}", shown(run));
+        let mut ops: Vec<Op> = Vec::new();
+        if let Some(path) = &self.patch {
+            let text = input::text(path)?;
+            let patch =
+                Patch::from_json(&text).map_err(|error| Failure::from(error).or_type(next.clone()))?;
+            ops.extend(patch.ops()?);
+        }
+        for channel in &self.remove {
+            if state.get(channel).is_none() && !self.force {
+                let message = format!("there is no channel `{}` to remove", channel.escape_debug());
+                return Err(Failure::usage(message, next));
+            }
+            ops.push(Op::Remove(channel.clone(), Vec::new()));
+        }
+        let mut after = state.clone();
+        for op in &ops {
+            after.apply_op(op.clone()).map_err(|error| {
+                let message = format!("the changes do not fit the state: {}", error.message());
+                Failure::usage(message, next.clone())
+            })?;
+        }
+        for (place, value) in &self.set {
+            let value = input::json_or_text(&input::value(value)?);
+            let (channel, rest) = split(place);
+            let changed = match (after.get(&channel), rest.is_empty()) {
+                (_, true) => value,
+                (Some(there), false) => placed(there, &rest, value).ok_or_else(|| {
+                    let message = format!("there is nothing at {} to change", place.escape_debug());
+                    Failure::usage(message, next.clone())
+                })?,
+                (None, false) => {
+                    let message = format!("there is no channel `{}`", channel.escape_debug());
+                    return Err(Failure::usage(message, next));
+                }
+            };
+            after.insert(channel.clone(), changed.clone());
+            ops.push(Op::Set(channel, changed));
+        }
+        if !self.force {
+            check(state, &after).map_err(|message| Failure::usage(message, next))?;
+        }
+        Ok(Patch::from_ops(&ops)?)
+    }
+}
+
+/// Returns the channel that a place is in, and the JSON pointer from there on.
+fn split(place: &str) -> (String, String) {
+    let Some(pointer) = place.strip_prefix('/') else { return (place.to_owned(), String::new()) };
+    let (channel, rest) = pointer.split_once('/').map_or((pointer, ""), |(channel, rest)| (channel, rest));
+    let rest = if pointer.contains('/') { format!("/{rest}") } else { String::new() };
+    (channel.replace("~1", "/").replace("~0", "~"), rest)
+}
+
+/// Returns a value with another one at a place that is there, or that is a new name in an object or the end of a list.
+fn placed(there: &Value, pointer: &str, value: Value) -> Option<Value> {
+    let mut whole = there.clone();
+    if let Some(place) = whole.pointer_mut(pointer) {
+        *place = value;
+        return Some(whole);
+    }
+    let (parent, last) = pointer.rsplit_once('/')?;
+    match whole.pointer_mut(parent)? {
+        Value::Object(fields) => {
+            fields.insert(last.replace("~1", "/").replace("~0", "~"), value);
+        }
+        Value::Array(items) if last == "-" => items.push(value),
+        _ => return None,
+    }
+    Some(whole)
+}
+
+/// Says which channel becomes what its code would hardly expect.
+fn check(before: &Channels, after: &Channels) -> Result<(), String> {
+    for (name, value) in after {
+        match before.get(name) {
+            None => {
+                return Err(format!(
+                    "there is no channel `{}` in the state yet; --force makes it",
+                    name.escape_debug()
+                ));
+            }
+            Some(there) if kind(there) != kind(value) && !there.is_null() => {
+                return Err(format!(
+                    "channel `{}` holds {} and would hold {}, which its code may not read; --force does it",
+                    name.escape_debug(),
+                    kind(there),
+                    kind(value)
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn changed(set: &[(&str, &str)], force: bool) -> Result<String, String> {
+        let state = Channels::from_json(r#"{"n":1,"a/b":{"x":[1,2]},"none":null}"#).unwrap();
+        let set = set.iter().map(|(place, value)| ((*place).to_owned(), (*value).to_owned())).collect();
+        let changes = Changes { set, force, ..Changes::default() };
+        let run = RunKey::try_from("r").unwrap();
+        let patch = changes.patch(&run, &state).map_err(|failure| failure.message().to_owned())?;
+        let mut after = state;
+        after.apply(&patch).unwrap();
+        Ok(after.to_json().unwrap())
+    }
+
+    #[test]
+    fn a_place_is_a_channel_or_a_pointer() {
+        assert_eq!(changed(&[("n", "2")], false).unwrap(), r#"{"a/b":{"x":[1,2]},"n":2,"none":null}"#);
+        assert_eq!(
+            changed(&[("/a~1b/x/1", "3"), ("/a~1b/y", "new"), ("/a~1b/x/-", "4")], false).unwrap(),
+            r#"{"a/b":{"x":[1,3,4],"y":"new"},"n":1,"none":null}"#
+        );
+        assert_eq!(
+            changed(&[("none", "text")], false).unwrap(),
+            r#"{"a/b":{"x":[1,2]},"n":1,"none":"text"}"#
+        );
+        assert_eq!(split("/a~1b"), ("a/b".to_owned(), String::new()));
+        assert_eq!(placed(&json!([1]), "/7", json!(2)), None);
+    }
+
+    #[test]
+    fn what_its_code_would_not_expect_takes_force() {
+        assert!(changed(&[("n", "two")], false).unwrap_err().contains("--force"));
+        assert!(changed(&[("m", "2")], false).unwrap_err().contains("no channel `m`"));
+        assert!(changed(&[("/m/x", "2")], true).is_err());
+        assert!(changed(&[("n", "two"), ("m", "2")], true).is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! `answer`: what somebody says to a question of a run.
+
+use ferrata::ask::{Question, QuestionKind, Shape};
+use ferrata::record::Resolution;
+use ferrata::{Answer, Patch};
+use serde_json::Value;
+
+use crate::args::AnswerArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::input;
+use crate::say::Done;
+use crate::table::clean;
+
+pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let run = context.find(&**runtime.store(), &args.run).await?.run;
+    let name = shown(&run);
+    let open = runtime.questions(&run).await?;
+    let said = args.reject.is_some() || args.cancel.is_some() || args.resolve.is_some();
+    let (wanted, value) = match args.words.as_slice() {
+        [] => (None, None),
+        [question] if said => (Some(question), None),
+        [value] => (None, Some(value)),
+        [question, value] => (Some(question), Some(value)),
+        _ => return Err(Failure::usage("too many words", "ferrata answer --help")),
+    };
+    if said && value.is_some() {
+        let message = "a value and one of --reject, --cancel and --resolve say two things";
+        return Err(Failure::usage(message, "ferrata answer --help"));
+    }
+    let id = match (wanted, open.as_slice()) {
+        // Whether it is open, and what it is called in full, is decided by whoever records the answer.
+        (Some(wanted), _) => wanted.clone(),
+        (None, [only]) => only.id.clone(),
+        (None, []) => {
+            let message = format!("run {name} has no open question");
+            return Err(Failure::new(Exit::NotFound, message, format!("ferrata show {name}")));
+        }
+        (None, several) => {
+            let next = format!("ferrata answer {name} {} VALUE", several[0].id);
+            let ids = several.iter().map(|question| question.id.clone());
+            let message = format!("run {name} has {} open questions; name one", several.len());
+            return Err(Failure::usage(message, next).with_details(ids));
+        }
+    };
+    let question = meant(&open, &id);
+    let answer = match (&args.reject, &args.cancel, &args.resolve) {
+        (Some(reason), ..) => Answer::reject(reason.clone()),
+        (_, Some(reason), _) => Answer::cancel(reason.clone()),
+        (.., Some(how)) => Answer::Resolve(resolution(how, &name)?),
+        _ => accepted(context, question, &id, value.map(String::as_str), &name)?,
+    };
+    let request = runtime.respond(&run, &id, answer);
+    let answered = match &args.by {
+        Some(by) => request.by(by.clone()).await,
+        None => request.await,
+    };
+    answered.map_err(|error| Failure::from(error).or_type(format!("ferrata questions {name}")))?;
+    context.print_done(&[Done::new(run, "answered")])?;
+    Ok(Exit::Done)
+}
+
+/// Returns the question that an id or a node's name means, if it is open.
+fn meant<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
+    open.iter().find(|question| question.id == id).or_else(|| {
+        let begins = |question: &&Question| {
+            question.id.strip_prefix(id).is_some_and(|rest| rest.starts_with(['@', ':']))
+        };
+        let mut named = open.iter().filter(begins);
+        named.next().filter(|_| named.next().is_none())
+    })
+}
+
+fn resolution(how: &str, run: &str) -> Result<Resolution, Failure> {
+    match how {
+        "retry" => Ok(Resolution::Retry),
+        "skip" => Ok(Resolution::Skip),
+        _ if how.starts_with('@') || how == "-" => {
+            Ok(Resolution::Supply(Patch::from_json(&input::value(how)?).map_err(Failure::from)?))
+        }
+        _ => match how.strip_prefix("fail:") {
+            Some(reason) => Ok(Resolution::Fail(reason.trim().to_owned())),
+            None => {
+                let message = format!(
+                    "`{}` is no way to resolve; use retry, skip, fail:REASON or @FILE",
+                    how.escape_debug()
+                );
+                Err(Failure::usage(message, format!("ferrata answer {run} --resolve retry")))
+            }
+        },
+    }
+}
+
+/// Makes the answer that accepts, of what was typed.
+fn accepted(
+    context: &Context,
+    question: Option<&Question>,
+    id: &str,
+    value: Option<&str>,
+    run: &str,
+) -> Result<Answer, Failure> {
+    let next = format!("ferrata answer {run} {id} VALUE");
+    if question.is_some_and(|question| question.kind == QuestionKind::Doubt) {
+        let message = format!("{id} asks what became of work that must not be done twice; use --resolve");
+        return Err(Failure::usage(message, format!("ferrata answer {run} {id} --resolve retry")));
+    }
+    // Whether to go on before or behind a node needs no more than a yes.
+    let plain = question.is_some_and(|q| matches!(q.kind, QuestionKind::Before | QuestionKind::After));
+    let typed = match value {
+        Some(value) => input::value(value)?,
+        None if plain => "true".into(),
+        None => {
+            let asked = question.and_then(|question| question.text.as_deref()).unwrap_or(id);
+            let takes = question.and_then(|question| question.expects.as_ref());
+            let takes = takes.map(|shape| format!(" [{}]", clean(&shape.to_string()))).unwrap_or_default();
+            match context.ask(&format!("? {}{takes} ", clean(asked)))? {
+                Some(line) => line,
+                None => return Err(Failure::usage("there is no answer to give", next)),
+            }
+        }
+    };
+    let value = match question.and_then(|question| question.expects.as_ref()) {
+        Some(shape) => fitting(shape, &typed).map_err(|why| {
+            let message = format!("{id} takes {shape}: {why}");
+            Failure::usage(message, next)
+        })?,
+        None => input::json_or_text(&typed),
+    };
+    Ok(Answer::accept(value)?)
+}
+
+/// Finds what of the readings of a typed word fits: JSON, the text itself, or the one choice that begins so.
+fn fitting(shape: &Shape, typed: &str) -> Result<Value, String> {
+    let typed = typed.trim_end_matches(['\n', '\r']);
+    let as_json = serde_json::from_str::<Value>(typed).ok();
+    let mut why = None;
+    if let Some(value) = as_json {
+        match shape.check(&value.to_string()) {
+            Ok(()) => return Ok(value),
+            Err(problem) => why = Some(problem),
+        }
+    }
+    let text = Value::String(typed.to_owned());
+    match shape.check(&text.to_string()) {
+        Ok(()) => return Ok(text),
+        Err(problem) => {
+            why.get_or_insert(problem);
+        }
+    }
+    let lower = typed.to_lowercase();
+    let begins = |option: &&String| !lower.is_empty() && option.to_lowercase().starts_with(&lower);
+    let mut options = shape.options().iter().filter(begins);
+    if let (Some(only), None) = (options.next(), options.next()) {
+        return Ok(Value::String(only.clone()));
+    }
+    // What people say for what a boolean is.
+    let yes = match lower.as_str() {
+        "y" | "yes" => Some(true),
+        "n" | "no" => Some(false),
+        _ => None,
+    };
+    match yes.map(Value::Bool).filter(|value| shape.check(&value.to_string()).is_ok()) {
+        Some(value) => Ok(value),
+        None => Err(why.unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_typed_is_read_as_the_question_takes_it() {
+        let choices = Shape::choices(["approve", "again", "reject"]);
+        assert_eq!(fitting(&choices, "approve"), Ok(json!("approve")));
+        assert_eq!(fitting(&choices, "R"), Ok(json!("reject")));
+        assert!(fitting(&choices, "a").is_err(), "two begin so");
+        assert_eq!(fitting(&Shape::of::<bool>(), "yes"), Ok(json!(true)));
+        assert_eq!(fitting(&Shape::of::<u32>(), "7"), Ok(json!(7)));
+        assert!(fitting(&Shape::of::<u32>(), "seven").is_err());
+        assert_eq!(fitting(&Shape::of::<String>(), "7"), Ok(json!("7")));
+        assert_eq!(fitting(&Shape::of::<String>(), "\"7\""), Ok(json!("7")));
+        assert_eq!(fitting(&Shape::any(), "{\"a\":1}"), Ok(json!({"a":1})));
+    }
+}

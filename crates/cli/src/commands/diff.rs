@@ -1,0 +1,58 @@
+//! `diff`: what differs between the states at two places, of one run or of two.
+
+use anstyle::{AnsiColor, Style};
+use ferrata::runtime::{Change, Diff};
+use serde_json::Value;
+
+use crate::args::{DiffArgs, position};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::table::{clean, paint};
+
+pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let store = &**runtime.store();
+    let run = context.find(store, &args.run).await?.run;
+    // An id may hold a colon; a place never does.
+    let (other, place) = match args.to.rsplit_once(':') {
+        Some((other, place)) => (context.find(store, other).await?.run, place),
+        None => (run.clone(), args.to.as_str()),
+    };
+    let to = position(place)
+        .map_err(|message| Failure::usage(message, format!("ferrata fork {} --list", shown(&other))))?;
+    let from = Value::from(runtime.channels_at(&run, args.from.clone()).await?);
+    let to = Value::from(runtime.channels_at(&other, to).await?);
+    let diff = Diff::between(&from, &to);
+    let color = context.out.color;
+    context.out.one(
+        &diff,
+        |diff| diff.changes.iter().map(path).collect::<Vec<_>>().join("\n"),
+        |diff| diff.changes.iter().map(|change| line(change, color)).collect(),
+    )?;
+    if diff.is_empty() {
+        context.out.note("no difference");
+    }
+    Ok(Exit::Done)
+}
+
+fn path(change: &Change) -> String {
+    match change {
+        Change::Add { path, .. } | Change::Replace { path, .. } | Change::Remove { path, .. } => path.clone(),
+        _ => String::new(),
+    }
+}
+
+fn line(change: &Change, color: bool) -> String {
+    let style = |color: AnsiColor| Style::new().fg_color(Some(color.into()));
+    let (sign, text, look) = match change {
+        Change::Add { path, value } => ("+", format!("{path}  {value}"), AnsiColor::Green),
+        Change::Remove { path, before } => ("-", format!("{path}  {before}"), AnsiColor::Red),
+        Change::Replace { path, value, before } => {
+            ("~", format!("{path}  {before} → {value}"), AnsiColor::Yellow)
+        }
+        _ => return String::new(),
+    };
+    format!("{} {}\n", paint(sign, style(look), color), clean(&text))
+}

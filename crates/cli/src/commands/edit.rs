@@ -1,0 +1,28 @@
+//! `edit`: changes the state of a run.
+
+use crate::args::EditArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::say::Done;
+
+pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let head = context.find(&**runtime.store(), &args.run).await?;
+    let name = shown(&head.run);
+    if args.changes.is_empty() {
+        let next = format!("ferrata edit {name} --set CHANNEL=VALUE");
+        return Err(Failure::usage("nothing is to be changed; use --set, --remove or --patch", next));
+    }
+    let state = runtime.channels_at(&head.run, ferrata::Position::Latest).await?;
+    let patch = args.changes.patch(&head.run, &state)?;
+    let request = runtime.edit_untyped(&head.run, patch);
+    match &args.by {
+        Some(by) => request.by(by.clone()).await?,
+        None => request.await?,
+    }
+    context.out.note(&format!("next: ferrata diff {name} {}", head.seq));
+    context.print_done(&[Done::new(head.run, "edited")])?;
+    Ok(Exit::Done)
+}

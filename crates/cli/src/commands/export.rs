@@ -1,0 +1,33 @@
+//! `export`: a run as a file of JSON lines.
+
+use std::io::{ErrorKind, Write};
+
+use crate::args::ExportArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+
+pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let run = context.find(&**runtime.store(), &args.run).await?.run;
+    let text = runtime.export(&run).await?;
+    let Some(path) = &args.to else {
+        context.out.text(&text)?;
+        return Ok(Exit::Done);
+    };
+    let name = shown(&run);
+    let written = std::fs::File::create_new(path).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            let message = format!("{} is there already and is not overwritten", path.display());
+            Failure::new(Exit::Conflict, message, format!("ferrata export {name} --to {name}.jsonl"))
+        }
+        _ => Failure::internal(&format!("{} cannot be written", path.display()), &error),
+    })?;
+    context.out.note(&format!("wrote run {name} to {}", path.display()));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,121 @@
+//! `fork`: a new run from a place in the log of another, and the places there are.
+
+use ferrata::runtime::{Change, Checkpoint, Diff};
+use ferrata::store::RunHead;
+use ferrata::{Position, Runtime};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::args::ForkArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::say::Done;
+use crate::table::Table;
+
+/// How many changed places one line names.
+const NAMED: usize = 4;
+
+pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let head = context.find(&**runtime.store(), &args.run).await?;
+    let name = shown(&head.run);
+    if args.list {
+        return list(context, &runtime, &head).await;
+    }
+    let mut request = runtime.fork_untyped(&head.run, args.at.clone());
+    if !args.changes.is_empty() {
+        let state = runtime.channels_at(&head.run, args.at.clone()).await?;
+        request = request.edit(args.changes.patch(&head.run, &state)?);
+    }
+    if let Some(id) = &args.id {
+        request = request.id(id);
+    }
+    if !args.start_at.is_empty() {
+        request = request.start_at(args.start_at.clone());
+    }
+    for (key, value) in &args.label {
+        request = request.label(key.clone(), value.clone());
+    }
+    let forked =
+        request.await.map_err(|error| Failure::from(error).or_type(format!("ferrata fork {name} --list")))?;
+    context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
+    context.out.note(&format!("next: ferrata wait {}", shown(&forked)));
+    context.print_done(&[Done::new(forked, "forked")])?;
+    Ok(Exit::Done)
+}
+
+/// A place to fork from.
+#[derive(Debug, Serialize)]
+struct Place {
+    seq: u64,
+    place: String,
+    ok: bool,
+    at: Option<ferrata::Timestamp>,
+    changed: Vec<String>,
+}
+
+async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Exit, Failure> {
+    let now: Checkpoint = runtime.checkpoint(&head.run, Position::Latest).await?;
+    let mut places = Vec::new();
+    let mut before: Option<Value> = None;
+    for past in &now.history {
+        // What was pruned is no place any more.
+        let Some(index) = past.index else { continue };
+        let state = Value::from(runtime.channels_at(&head.run, index).await?);
+        let changed = before.as_ref().map_or_else(Vec::new, |before| {
+            Diff::between(before, &state).changes.iter().map(summary).collect()
+        });
+        before = Some(state);
+        places.push(Place {
+            seq: index.get(),
+            place: format!("{}@{}", past.node, past.visit),
+            ok: past.ok,
+            at: past.at,
+            changed,
+        });
+    }
+    let time = context.now();
+    context.out.all(
+        &places,
+        |place| place.place.clone(),
+        |places| {
+            let mut table = Table::new(["SEQ", "NODE@VISIT", "OUTCOME", "AT", "CHANGED"]);
+            for place in places {
+                let mut changed: Vec<&str> = place.changed.iter().map(String::as_str).take(NAMED).collect();
+                if place.changed.len() > NAMED {
+                    changed.push("…");
+                }
+                table.row([
+                    place.seq.to_string().into(),
+                    place.place.clone().into(),
+                    if place.ok { "success" } else { "fail" }.into(),
+                    place.at.map(|at| context.out.time.write(at, time)).unwrap_or_default().into(),
+                    changed.join(" ").into(),
+                ]);
+            }
+            table
+        },
+    )?;
+    if places.is_empty() {
+        context.out.note("no activation has ended in a record that is kept; fork from `latest` or a number");
+    }
+    Ok(Exit::Done)
+}
+
+fn summary(change: &Change) -> String {
+    match change {
+        Change::Add { path, .. } => format!("+{path}"),
+        Change::Remove { path, .. } => format!("-{path}"),
+        Change::Replace { path, value, before } if is_short(value) && is_short(before) => {
+            format!("~{path} {before}→{value}")
+        }
+        Change::Replace { path, .. } => format!("~{path}"),
+        _ => String::new(),
+    }
+}
+
+fn is_short(value: &Value) -> bool {
+    value.to_string().len() <= 12
+}

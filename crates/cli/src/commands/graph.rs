@@ -1,0 +1,46 @@
+//! `graph`: a pipeline, or how a run has gone, as a drawing.
+
+use std::path::Path;
+
+use ferrata::Position;
+
+use crate::args::{Drawing, GraphArgs};
+use crate::context::Context;
+use crate::draw::{self, Sketch};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::pipeline;
+
+pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Failure> {
+    let path = Path::new(&args.what);
+    // A run's id may look like a file's name, but hardly when there is such a file.
+    let sketch = if path.is_file() || path.extension().is_some_and(|ext| ext == "dot" || ext == "gv") {
+        if args.pipeline.is_some() {
+            let message = "--pipeline says what a run is one of, and a file is no run";
+            return Err(Failure::usage(message, "ferrata graph --help"));
+        }
+        Sketch::of_pipeline(&pipeline::load(context, path)?)
+    } else {
+        let runtime = context.runtime()?;
+        let run = context.find(&**runtime.store(), &args.what).await?.run;
+        let checkpoint = runtime.checkpoint(&run, Position::Latest).await?;
+        let mut sketch = match &args.pipeline {
+            Some(path) => Sketch::of_pipeline(&pipeline::load(context, path)?),
+            None => Sketch::new(checkpoint.workflow.as_str()),
+        };
+        sketch.color(&checkpoint);
+        sketch
+    };
+    match context.out.format {
+        Format::Json => context.out.json(&sketch)?,
+        Format::Jsonl => context.out.json_line(&sketch)?,
+        Format::Ids => sketch.nodes.iter().try_for_each(|node| context.out.line(&node.id))?,
+        Format::Table => context.out.text(&match args.format {
+            Drawing::Dot => draw::dot(&sketch),
+            Drawing::Mermaid => draw::mermaid(&sketch),
+            Drawing::Svg => draw::svg(&sketch),
+        })?,
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,32 @@
+//! `import`: a run from a file into the store.
+
+use ferrata::{RunId, RunKey};
+
+use crate::args::ImportArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::input;
+use crate::say::Done;
+
+pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let text = input::text(&args.file)?;
+    let run = match &args.id {
+        Some(id) => {
+            let tenant = context.global.tenant.clone().unwrap_or_default();
+            Some(RunKey::new(tenant, RunId::new(id)?))
+        }
+        None => None,
+    };
+    runtime.store().setup().await?;
+    let run = runtime.import(&text, run).await.map_err(|error| {
+        let taken = error.kind() == ferrata::ErrorKind::AlreadyExists;
+        let failure = Failure::from(error);
+        if taken { failure.or_type(format!("ferrata import {} --id another", args.file)) } else { failure }
+    })?;
+    context.out.note(&format!("next: ferrata show {}", shown(&run)));
+    context.print_done(&[Done::new(run, "imported")])?;
+    Ok(Exit::Done)
+}

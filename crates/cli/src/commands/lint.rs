@@ -1,0 +1,54 @@
+//! `lint`: what is wrong with pipelines, with the place of each mistake.
+
+use serde_json::json;
+
+use crate::args::LintArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::pipeline::{self, Mark, Severity};
+
+/// How many mistakes of a file are shown with their place: more are not read, and each costs a look at the whole file.
+const SHOWN: usize = 50;
+
+pub(super) async fn run(context: &Context, args: &LintArgs) -> Result<Exit, Failure> {
+    let (mut errors, mut warnings) = (0, 0);
+    let mut all = Vec::new();
+    for path in &args.files {
+        let read = pipeline::read(path)?;
+        let (_, marks) = pipeline::check(&read);
+        errors += marks.iter().filter(|mark| mark.severity == Severity::Error).count();
+        warnings += marks.iter().filter(|mark| mark.severity == Severity::Warning).count();
+        let as_json = |mark: &Mark| {
+            json!({
+                "file": read.name, "rule": mark.rule, "severity": mark.severity.to_string(), "message": mark.message,
+                "node": mark.node, "edge": mark.edge, "line": mark.line, "column": mark.column, "fix": mark.fix,
+            })
+        };
+        match context.out.format {
+            Format::Json => all.extend(marks.iter().map(as_json)),
+            Format::Jsonl => marks.iter().try_for_each(|mark| context.out.json_line(&as_json(mark)))?,
+            Format::Ids => marks.iter().try_for_each(|mark| context.out.line(&mark.rule))?,
+            Format::Table => {
+                for mark in marks.iter().take(SHOWN) {
+                    context.out.text(&mark.render(&read, context.out.color))?;
+                }
+                if let Some(more) = marks.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+                    context.out.note(&format!("and {more} more; all of them with -o jsonl"));
+                }
+            }
+        }
+    }
+    if context.out.format == Format::Json {
+        context.out.json(&all)?;
+    }
+    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let told = format!("{}, {}", count(errors, "error"), count(warnings, "warning"));
+    if errors > 0 || (args.deny_warnings && warnings > 0) {
+        let path = args.files[0].display();
+        return Err(Failure::new(Exit::InvalidFile, told, format!("ferrata lint {path}")));
+    }
+    context.out.note(&told);
+    Ok(Exit::Done)
+}

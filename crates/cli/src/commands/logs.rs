@@ -1,0 +1,117 @@
+//! `logs`: what happened to a run, record by record, and what happens from now on.
+
+use std::time::Duration;
+
+use ferrata::runtime::Happened;
+use ferrata::store::RunHead;
+use ferrata::{Clock, Runtime, Seq, Timestamp};
+use serde_json::json;
+
+use crate::args::LogsArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::table::clean;
+
+/// How often a run is looked at that is followed.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(context: &Context, args: &LogsArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let head = context.find(&**runtime.store(), &args.run).await?;
+    let mut lines = read(context, &runtime, &head, args, head.first).await?;
+    if let Some(limit) = args.limit {
+        lines.drain(..lines.len().saturating_sub(limit));
+    }
+    if !args.follow {
+        if context.out.format == Format::Json {
+            context.out.json(&lines.iter().map(as_json).collect::<Vec<_>>())?;
+        } else {
+            lines.iter().try_for_each(|line| print(context, line))?;
+        }
+        return Ok(Exit::Done);
+    }
+    lines.iter().try_for_each(|line| print(context, line))?;
+    tokio::select! {
+        exit = follow(context, &runtime, &head, args) => exit,
+        result = tokio::signal::ctrl_c() => {
+            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+            Ok(Exit::Interrupted)
+        }
+    }
+}
+
+async fn follow(
+    context: &Context,
+    runtime: &Runtime,
+    head: &RunHead,
+    args: &LogsArgs,
+) -> Result<Exit, Failure> {
+    let (mut now, mut next) = (head.clone(), head.seq.next());
+    loop {
+        if let Some(exit) = Exit::of_status(now.status).filter(|_| now.status.is_finished()) {
+            return Ok(exit);
+        }
+        context.clock.sleep(LOOK).await;
+        let gone =
+            || ferrata::Error::new(ferrata::ErrorKind::NotFound, "the run was purged").with_run(&head.run);
+        now = runtime.head(&head.run).await?.ok_or_else(gone)?;
+        if now.seq >= next {
+            for line in read(context, runtime, &now, args, next).await? {
+                next = next.max(line.header.seq.next());
+                print(context, &line)?;
+            }
+            next = next.max(now.seq.next());
+        }
+    }
+}
+
+/// Reads what happened from a record on, as far as the arguments ask for it.
+async fn read(
+    context: &Context,
+    runtime: &Runtime,
+    head: &RunHead,
+    args: &LogsArgs,
+    from: Seq,
+) -> Result<Vec<Happened>, Failure> {
+    let since = args.since.map(|since| {
+        let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_unix_ms(context.now().unix_ms().saturating_sub(ms))
+    });
+    let mut lines = runtime.happened(&head.run, from).await?;
+    lines.retain(|line| {
+        // What is appended while it is read comes with the next look.
+        line.header.seq <= head.seq
+            && since.is_none_or(|since| line.header.at >= since)
+            && args.node.as_ref().is_none_or(|wanted| {
+                line.activation.as_ref().is_some_and(|(node, visit)| {
+                    wanted == node.as_str() || *wanted == format!("{node}@{visit}")
+                })
+            })
+    });
+    Ok(lines)
+}
+
+fn as_json(line: &Happened) -> serde_json::Value {
+    json!({
+        "seq": line.header.seq,
+        "at": line.header.at,
+        "kind": line.header.kind,
+        "status": line.header.status,
+        "node": line.activation.as_ref().map(|(node, _)| node),
+        "visit": line.activation.as_ref().map(|(_, visit)| visit),
+        "text": line.text,
+    })
+}
+
+fn print(context: &Context, line: &Happened) -> Result<(), Failure> {
+    match context.out.format {
+        Format::Json | Format::Jsonl => context.out.json_line(&as_json(line)),
+        Format::Ids => context.out.line(&line.header.seq.to_string()),
+        Format::Table => {
+            let at = context.out.time.write(line.header.at, context.now());
+            context.out.line(&format!("{:>4}  {at:>10}  {}", line.header.seq.get(), clean(&line.text)))
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `prune`: drops old records of one run.
+
+use ferrata::RetentionPolicy;
+use serde_json::json;
+
+use crate::args::{Keep, PruneArgs};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+
+pub(super) async fn run(context: &Context, args: &PruneArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let run = context.find(&**runtime.store(), &args.run).await?.run;
+    let name = shown(&run);
+    let Some(policy) = policy(&args.keep) else {
+        let message = "say what is kept: --keep-last, --keep-for or --keep-bytes";
+        return Err(Failure::usage(message, format!("ferrata prune {name} --keep-last 100")));
+    };
+    let (records, bytes) = match args.yes {
+        true => runtime.apply_retention(&run, &policy).await?,
+        false => runtime.preview_retention(&run, &policy).await?,
+    };
+    let value = json!({ "run": run, "records": records, "bytes": bytes, "dry_run": !args.yes });
+    let did = if args.yes { "dropped" } else { "would drop" };
+    context.out.one(
+        &value,
+        |_| name.clone(),
+        |_| format!("{name}: {did} {records} records, {bytes} bytes\n"),
+    )?;
+    if !args.yes {
+        context.out.note("nothing was dropped; add --yes to do it");
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns what is kept of a log; none if nothing is said.
+pub(super) fn policy(keep: &Keep) -> Option<RetentionPolicy> {
+    let mut policy = RetentionPolicy::keep_all();
+    if let Some(records) = keep.keep_last {
+        policy = policy.keep_last(records);
+    }
+    if let Some(age) = keep.keep_for {
+        policy = policy.keep_for(age);
+    }
+    if let Some(bytes) = keep.keep_bytes {
+        policy = policy.keep_bytes(bytes);
+    }
+    let limited = keep.keep_last.is_some() || keep.keep_for.is_some() || keep.keep_bytes.is_some();
+    limited.then_some(policy)
+}

@@ -1,0 +1,98 @@
+//! `questions`: what runs wait to be told.
+
+use ferrata::ask::Question;
+use ferrata::store::{Page, RunQuery};
+use ferrata::{ErrorKind, RunKey, RunStatus, Runtime};
+use serde::Serialize;
+
+use crate::args::QuestionsArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::table::{Table, word};
+
+/// A question and the run that asks it.
+#[derive(Debug, Serialize)]
+struct Open {
+    run: RunKey,
+    #[serde(flatten)]
+    question: Question,
+}
+
+pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let open = match &args.run {
+        Some(name) => {
+            let run = context.find(&**runtime.store(), name).await?.run;
+            of(&runtime, &run).await?
+        }
+        None => of_all(context, &runtime, args.limit).await?,
+    };
+    let now = context.now();
+    context.out.all(
+        &open,
+        |one| format!("{} {}", shown(&one.run), one.question.id),
+        |open| {
+            let mut table = Table::new(["RUN", "QUESTION", "ASKED", "TAKES", "UNTIL", "DEFAULT"]);
+            for Open { run, question } in open {
+                table.row([
+                    shown(run).into(),
+                    question.id.clone().into(),
+                    question.text.clone().unwrap_or_else(|| word(&question.kind)).into(),
+                    question.expects.as_ref().map(ToString::to_string).unwrap_or_default().into(),
+                    question.deadline.map(|at| context.out.time.write(at, now)).unwrap_or_default().into(),
+                    question.default.clone().unwrap_or_default().into(),
+                ]);
+            }
+            table
+        },
+    )?;
+    if open.is_empty() {
+        context.out.note("no question is open");
+    }
+    Ok(Exit::Done)
+}
+
+async fn of(runtime: &Runtime, run: &RunKey) -> Result<Vec<Open>, Failure> {
+    let questions = runtime.questions(run).await?;
+    Ok(questions.into_iter().map(|question| Open { run: run.clone(), question }).collect())
+}
+
+/// Looks at the runs that have not ended: a question may be open while other branches go on.
+async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Vec<Open>, Failure> {
+    let mut query = RunQuery::default();
+    query.tenant.clone_from(&context.global.tenant);
+    query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
+    let (mut open, mut seen, mut cursor) = (Vec::new(), 0, None);
+    loop {
+        let wanted = limit.saturating_sub(seen).min(Page::MAX as usize);
+        if wanted == 0 {
+            context.out.note(&format!("looked at the newest {seen} runs; more with --limit"));
+            return Ok(open);
+        }
+        let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX));
+        if let Some(cursor) = cursor.take() {
+            page = page.with_cursor(cursor);
+        }
+        let found = runtime.store().runs(&query, page).await?;
+        seen += found.items.len();
+        for head in found.items {
+            match runtime.questions(&head.run).await {
+                Ok(questions) => open
+                    .extend(questions.into_iter().map(|question| Open { run: head.run.clone(), question })),
+                // Purged since it was listed.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // One run that cannot be read hides no other.
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                    context.out.failure(&error.into(), &context.global);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        cursor = found.next;
+        if cursor.is_none() {
+            return Ok(open);
+        }
+    }
+}

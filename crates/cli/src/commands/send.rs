@@ -1,0 +1,24 @@
+//! `send`: a message for whichever node receives next.
+
+use serde_json::Value;
+
+use crate::args::SendArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::input;
+use crate::say::Done;
+
+pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let text = input::value(&args.value)?;
+    let message = if args.text { Value::String(text) } else { input::json_or_text(&text) };
+    let run = context.find(&**runtime.store(), &args.run).await?.run;
+    let request = runtime.send(&run, &message);
+    match &args.by {
+        Some(by) => request.by(by.clone()).await?,
+        None => request.await?,
+    }
+    context.print_done(&[Done::new(run, "sent")])?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,224 @@
+//! `show`: how a run stands, node by node, and what to type next.
+
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+use ferrata::RunStatus;
+use ferrata::runtime::{Ancestor, Checkpoint};
+use ferrata::store::RunHead;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::ShowArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::table::{Cell, Table, clean, of_status, paint, word};
+
+/// What `show` prints as JSON.
+#[derive(Serialize)]
+struct Shown {
+    head: RunHead,
+    checkpoint: Checkpoint,
+    lineage: Vec<serde_json::Value>,
+}
+
+pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let head = context.find(&**runtime.store(), &args.run).await?;
+    if args.report {
+        context.out.text(&runtime.post_mortem(&head.run).await?)?;
+        return Ok(Exit::Done);
+    }
+    let checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
+    if let Some(node) = &args.node {
+        return one_node(context, &checkpoint, node);
+    }
+    let line = runtime.lineage(&head.run).await?;
+    let lineage = line.iter().map(ancestor).collect();
+    let all = Shown { head, checkpoint, lineage };
+    context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all))?;
+    Ok(Exit::Done)
+}
+
+fn ancestor(one: &Ancestor) -> serde_json::Value {
+    json!({ "run": one.run, "forked_at": one.forked_at, "status": one.status })
+}
+
+fn people(context: &Context, all: &Shown) -> String {
+    let Shown { head, checkpoint: now, .. } = all;
+    let (out, time) = (&context.out, context.now());
+    let at = |when| out.time.write(when, time);
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        if !value.is_empty() {
+            // Writing to a string never fails.
+            let _ = writeln!(text, "{name:<10}{}", value);
+        }
+    };
+    line("run", shown(&head.run));
+    line("workflow", format!("{} {}", now.workflow, now.version));
+    line("status", paint(&now.status.to_string(), of_status(now.status).bold(), out.color));
+    line("started", at(now.created));
+    line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));
+    let labels: Vec<String> =
+        now.labels.iter().map(|(key, value)| clean(&format!("{key}={value}"))).collect();
+    line("labels", labels.join(" "));
+    line("user", now.user.as_deref().map(clean).unwrap_or_default());
+    line("owner", owner(head, now));
+    line("wakes", now.wake_at.filter(|_| !now.status.is_finished()).map(at).unwrap_or_default());
+    let parent = now.parent.as_ref();
+    line(
+        "forked",
+        parent.map(|p| format!("from {} at record {}", shown(&p.run), p.at.seq)).unwrap_or_default(),
+    );
+    line("failed", now.failure.as_ref().map(|failure| clean(&failure.to_string())).unwrap_or_default());
+    line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
+    line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
+    line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
+    let nodes = nodes(now, at);
+    if !nodes.is_empty() {
+        text.push('\n');
+        text.push_str(&table(&nodes).render(out.color));
+    }
+    for question in &now.questions {
+        let asked = question.text.as_deref().map(clean).unwrap_or_default();
+        let _ = writeln!(text, "\n? {}  {asked}", question.id);
+        if let Some(expects) = &question.expects {
+            let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
+        }
+    }
+    if let Some(next) = next(head, now) {
+        let _ = writeln!(text, "\nnext: {next}");
+    }
+    text
+}
+
+/// Says who drives the run.
+fn owner(head: &RunHead, now: &Checkpoint) -> String {
+    match (now.owner, head.owner_alive) {
+        (Some(owner), true) => format!("executor {owner}, alive"),
+        (Some(owner), false) => format!("executor {owner}, not heard of any more"),
+        (None, _) if now.status == RunStatus::InProgress && now.wake_at.is_none() => {
+            "nobody drives it".into()
+        }
+        _ => String::new(),
+    }
+}
+
+struct Line {
+    node: String,
+    outcome: &'static str,
+    style: Option<AnsiColor>,
+    attempts: String,
+    took: String,
+    at: String,
+    details: String,
+}
+
+fn nodes(now: &Checkpoint, at: impl Fn(ferrata::Timestamp) -> String) -> Vec<Line> {
+    let ended = now.history.iter().map(|past| {
+        let led: Vec<String> = past.led_to.iter().map(ToString::to_string).collect();
+        let why = past.failure.as_ref().map(|failure| clean(&failure.message));
+        let led = if led.is_empty() { String::new() } else { format!("→ {}", led.join(", ")) };
+        Line {
+            node: format!("{}@{}", past.node, past.visit),
+            outcome: if past.ok { "✓ done" } else { "✗ failed" },
+            style: Some(if past.ok { AnsiColor::Green } else { AnsiColor::Red }),
+            attempts: past.attempts.filter(|&n| n > 1).map(|n| n.to_string()).unwrap_or_default(),
+            took: past
+                .took_ms
+                .map(|ms| crate::time::short(std::time::Duration::from_millis(ms)))
+                .unwrap_or_default(),
+            at: past.at.map(&at).unwrap_or_default(),
+            details: why.or_else(|| past.notes.as_deref().map(clean)).unwrap_or(led),
+        }
+    });
+    let asks = |node: &str, visit| now.questions.iter().any(|q| q.node.as_str() == node && q.visit == visit);
+    let going = now.next.iter().map(|pending| {
+        let (outcome, style) = match pending {
+            one if one.stopped => ("✗ stopped", AnsiColor::Red),
+            one if asks(one.node.as_str(), one.visit) => ("? asks", AnsiColor::Yellow),
+            _ if now.status == RunStatus::InProgress => ("… begun", AnsiColor::Cyan),
+            _ => ("… waits", AnsiColor::Yellow),
+        };
+        Line {
+            node: format!("{}@{}", pending.node, pending.visit),
+            outcome,
+            style: Some(style),
+            attempts: if pending.failed > 0 { format!("{} failed", pending.failed) } else { String::new() },
+            took: String::new(),
+            at: pending.retry_at.map(&at).unwrap_or_default(),
+            details: String::new(),
+        }
+    });
+    let skipped = now.skipped.iter().map(|node| Line {
+        node: node.to_string(),
+        outcome: "- skipped",
+        style: Some(AnsiColor::BrightBlack),
+        attempts: String::new(),
+        took: String::new(),
+        at: String::new(),
+        details: String::new(),
+    });
+    ended.chain(going).chain(skipped).collect()
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut table = Table::new(["NODE", "OUTCOME", "ATTEMPTS", "TOOK", "AT", "DETAILS"]);
+    for line in lines {
+        let style = Style::new().fg_color(line.style.map(Into::into));
+        table.row([
+            line.node.clone().into(),
+            Cell::styled(line.outcome, style),
+            line.attempts.clone().into(),
+            line.took.clone().into(),
+            line.at.clone().into(),
+            line.details.clone().into(),
+        ]);
+    }
+    table
+}
+
+/// Says what somebody would do about the run now.
+fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
+    let name = shown(&head.run);
+    if head.seq != now.index {
+        return Some(format!("ferrata fork {name} {}", now.index));
+    }
+    match now.status {
+        RunStatus::Failed => Some(format!("ferrata retry {name}")),
+        RunStatus::Interrupted if now.paused.is_some() => Some(format!("ferrata unpause {name}")),
+        RunStatus::Interrupted => {
+            let question = now.questions.first()?;
+            Some(format!("ferrata answer {name} {} VALUE", question.id))
+        }
+        RunStatus::AwaitingInput => Some(format!("ferrata send {name} VALUE")),
+        RunStatus::InProgress => Some(format!("ferrata logs {name} -f")),
+        _ => None,
+    }
+}
+
+/// Prints everything that a checkpoint says of one node, or of one visit of it.
+fn one_node(context: &Context, now: &Checkpoint, wanted: &str) -> Result<Exit, Failure> {
+    let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
+    let visits: Vec<_> = now.history.iter().filter(|past| is(past.node.as_str(), past.visit)).collect();
+    let going: Vec<_> = now.next.iter().filter(|one| is(one.node.as_str(), one.visit)).collect();
+    if visits.is_empty() && going.is_empty() {
+        let message = format!("node `{}` has not begun by record {}", wanted.escape_debug(), now.index);
+        let next = format!("ferrata show {}", shown(&now.run));
+        return Err(Failure::new(Exit::NotFound, message, next));
+    }
+    let name = wanted.split('@').next().unwrap_or(wanted);
+    let value = json!({
+        "node": name,
+        "ended": visits,
+        "next": going,
+        "result": now.results.iter().find(|(node, _)| node.as_str() == name).map(|(_, value)| value),
+        "questions": now.questions.iter().filter(|q| is(q.node.as_str(), q.visit)).collect::<Vec<_>>(),
+        "failures": now.diagnostics.iter().filter(|d| is(d.node.as_str(), d.visit)).collect::<Vec<_>>(),
+    });
+    context.out.one(&value, |_| name.to_owned(), |value| format!("{value:#}\n"))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,187 @@
+//! `store check`: whether the store can be reached, what it promises, and how long it takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata::store::{Page, RunQuery};
+use ferrata::{CheckpointStore, Clock, PostgresOptions, PostgresStore};
+use serde::Serialize;
+
+use crate::args::{CheckArgs, StoreArgs, StoreCommand};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::time::short;
+use crate::{probe, store};
+
+/// How often a read is timed.
+const READS: u32 = 20;
+
+/// What was found.
+#[derive(Serialize)]
+struct Found {
+    store: String,
+    kind: &'static str,
+    durable: bool,
+    shared: bool,
+    notices: bool,
+    set_up: bool,
+    reads: Option<Timing>,
+    writes: Option<Timing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conformance: Option<probe::Conformance>,
+}
+
+/// How long calls took, in microseconds.
+#[derive(Serialize)]
+pub(crate) struct Timing {
+    calls: usize,
+    min_us: u128,
+    median_us: u128,
+    max_us: u128,
+}
+
+impl Timing {
+    fn of(mut took: Vec<Duration>) -> Option<Self> {
+        took.sort_unstable();
+        let us = |at: usize| took.get(at).map(Duration::as_micros);
+        let last = took.len().checked_sub(1)?;
+        Some(Self { calls: took.len(), min_us: us(0)?, median_us: us(last / 2)?, max_us: us(last)? })
+    }
+
+    fn shown(&self) -> String {
+        let ms = |us: u128| format!("{}.{:03} ms", us / 1_000, us % 1_000);
+        format!(
+            "{} calls: {} at least, {} in the middle, {} at most",
+            self.calls,
+            ms(self.min_us),
+            ms(self.median_us),
+            ms(self.max_us)
+        )
+    }
+}
+
+pub(super) async fn run(context: &Context, args: &StoreArgs) -> Result<Exit, Failure> {
+    let StoreCommand::Check(args) = &args.command;
+    if args.print_migrations {
+        return print_migrations(context);
+    }
+    let opened = context.store()?;
+    let promises = opened.capabilities();
+    if args.setup {
+        opened.setup().await?;
+    }
+    let reads = reads(context, &*opened).await?;
+    let writes = writes(context, &opened, args).await?;
+    let conformance = match args.conformance {
+        true => Some(probe::conformance(context).await?),
+        false => None,
+    };
+    let found = Found {
+        store: store::shown(&context.global.store),
+        kind: promises.name,
+        durable: promises.durable,
+        shared: promises.shared,
+        notices: promises.notices,
+        set_up: args.setup,
+        reads: Timing::of(reads),
+        writes: Timing::of(writes),
+        conformance,
+    };
+    context.out.one(&found, |found| found.kind.to_owned(), people)?;
+    match found.conformance.as_ref().filter(|conformance| !conformance.failed.is_empty()) {
+        None => Ok(Exit::Done),
+        Some(conformance) => {
+            let message = format!("the store breaks its contract in {} places", conformance.failed.len());
+            let details =
+                conformance.failed.iter().map(|failed| format!("{}: {}", failed.property, failed.why));
+            Err(Failure::new(Exit::RunFailed, message, "ferrata store check").with_details(details))
+        }
+    }
+}
+
+fn people(found: &Found) -> String {
+    let yes = |is: bool, yes: &str, no: &str| if is { yes.to_owned() } else { no.to_owned() };
+    let mut lines = vec![
+        ("store", found.store.clone()),
+        ("kind", found.kind.to_owned()),
+        ("durable", yes(found.durable, "yes: what was acknowledged survives the process", "no")),
+        ("shared", yes(found.shared, "yes: several processes may use it at once", "no")),
+        ("notices", yes(found.notices, "yes: it tells of changes", "no: changes are found by looking")),
+    ];
+    if found.set_up {
+        lines.push(("setup", "done".into()));
+    }
+    lines.extend(found.reads.as_ref().map(|timing| ("reads", timing.shown())));
+    lines.extend(found.writes.as_ref().map(|timing| ("writes", timing.shown())));
+    if let Some(conformance) = &found.conformance {
+        let told = format!(
+            "{} properties held, {} did not, in {}; left out: {}",
+            conformance.held,
+            conformance.failed.len(),
+            short(Duration::from_millis(conformance.took_ms)),
+            conformance.left_out.join(", ")
+        );
+        lines.push(("contract", told));
+        lines.push(("place", format!("{} is left behind, empty", conformance.place)));
+    }
+    lines.iter().map(|(name, value)| format!("{name:<10}{value}\n")).collect()
+}
+
+/// Times the smallest listing; the first call, which connects, is not counted.
+async fn reads(context: &Context, opened: &dyn CheckpointStore) -> Result<Vec<Duration>, Failure> {
+    let mut took = Vec::new();
+    for call in 0..=READS {
+        let before = context.clock.monotonic();
+        opened
+            .runs(&RunQuery::default(), Page::first(1))
+            .await
+            .map_err(|error| Failure::from(error).or_type("ferrata store check --setup"))?;
+        if call > 0 {
+            took.push(context.clock.monotonic().saturating_sub(before));
+        }
+    }
+    Ok(took)
+}
+
+/// Times appends to a run that is made for it and purged afterwards, also when an append fails.
+async fn writes(
+    context: &Context,
+    opened: &Arc<dyn CheckpointStore>,
+    args: &CheckArgs,
+) -> Result<Vec<Duration>, Failure> {
+    if args.writes == 0 {
+        return Ok(Vec::new());
+    }
+    let (run, records) = probe::records(context, args.writes)?;
+    let mut took = Vec::new();
+    let mut failed = None;
+    for append in records {
+        let before = context.clock.monotonic();
+        match opened.append(vec![append]).await.pop() {
+            Some(Ok(_)) => took.push(context.clock.monotonic().saturating_sub(before)),
+            Some(Err(error)) => {
+                failed = Some(error);
+                break;
+            }
+            None => break,
+        }
+    }
+    opened.purge(&run).await?;
+    match failed {
+        Some(error) => Err(Failure::from(error).or_type("ferrata store check --setup --writes 1")),
+        None => Ok(took),
+    }
+}
+
+fn print_migrations(context: &Context) -> Result<Exit, Failure> {
+    let url = &context.global.store;
+    if !(url.starts_with("postgres:") || url.starts_with("postgresql:")) {
+        let message = "only a Postgres store is made by SQL; name one with --store postgres://…";
+        let next = "ferrata store check --print-migrations --store postgres://localhost/app";
+        return Err(Failure::usage(message, next));
+    }
+    let store = PostgresStore::from_url(url, PostgresOptions::default())?;
+    context.out.text(&store.print_migrations())?;
+    Ok(Exit::Done)
+}

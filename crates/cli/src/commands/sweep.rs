@@ -1,0 +1,70 @@
+//! `sweep`: drops old records of all runs, and whole runs that ended long ago.
+
+use ferrata::RetentionPolicy;
+use ferrata::runtime::SweepLimits;
+use serde_json::json;
+
+use super::prune::policy;
+use crate::args::SweepArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Failure> {
+    if context.global.tenant.is_some() {
+        let message = "a sweep deals with the runs of all tenants; leave --tenant away";
+        return Err(Failure::usage(message, "ferrata sweep --help"));
+    }
+    let pruning = policy(&args.keep);
+    if pruning.is_none() && args.purge.is_empty() {
+        let message = "say what is kept (--keep-last, --keep-for, --keep-bytes) or what is removed (--purge)";
+        return Err(Failure::usage(message, "ferrata sweep --purge completed=30d"));
+    }
+    let mut policy = pruning.unwrap_or_else(RetentionPolicy::keep_all);
+    policy = policy.only(args.only.iter().flat_map(|status| status.meant()).copied());
+    for (status, age) in &args.purge {
+        for &status in status.meant() {
+            policy = policy.purge_after(status, *age);
+        }
+    }
+    let runtime = context.runtime()?;
+    let mut limits = SweepLimits::default();
+    let (mut runs, mut pruned, mut purged, mut records, mut bytes) = (0, 0, 0, 0, 0);
+    let mut failed = Vec::new();
+    loop {
+        let report = runtime.sweep(&policy, limits, !args.yes).await?;
+        runs += report.runs;
+        pruned += report.pruned;
+        purged += report.purged;
+        records += report.records;
+        bytes += report.bytes;
+        failed.extend(report.failed);
+        match report.next {
+            Some(next) => limits = SweepLimits::default().with_cursor(next),
+            None => break,
+        }
+    }
+    let value = json!({
+        "runs": runs, "pruned": pruned, "purged": purged, "records": records, "bytes": bytes,
+        "failed": failed.iter().map(|(run, error)| json!({ "run": run, "error": error.to_string() })).collect::<Vec<_>>(),
+        "dry_run": !args.yes,
+    });
+    let would = if args.yes { "" } else { "would have " };
+    context.out.one(
+        &value,
+        |_| purged.to_string(),
+        |_| {
+            format!(
+                "looked at {runs} runs; {would}removed {purged} of them and pruned {pruned}: {records} records, {bytes} bytes\n"
+            )
+        },
+    )?;
+    if !args.yes {
+        context.out.note("nothing was dropped; add --yes to do it");
+    }
+    let Some((run, _)) = failed.first() else { return Ok(Exit::Done) };
+    let message = format!("{} runs could not be dealt with", failed.len());
+    let details = failed.iter().map(|(_, error)| error.to_string());
+    let next = format!("ferrata verify {}", crate::find::shown(run));
+    Err(Failure::new(Exit::Internal, message, next).with_details(details))
+}

@@ -1,0 +1,83 @@
+//! `verify`: a log held against itself, and against its pipeline of today.
+
+use serde::Serialize;
+
+use crate::args::VerifyArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::pipeline;
+
+#[derive(Serialize)]
+struct Found {
+    run: ferrata::RunKey,
+    records: u64,
+    bases: u64,
+    bytes: u64,
+    first: ferrata::Seq,
+    last: ferrata::Seq,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline: Option<Replayed>,
+}
+
+#[derive(Serialize)]
+struct Replayed {
+    checked: u64,
+    unchecked: u64,
+    divergence: Option<String>,
+}
+
+pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let graph = match &args.pipeline {
+        Some(path) => Some(pipeline::compile(context, path)?),
+        None => None,
+    };
+    let run = context.find(&**runtime.store(), &args.run).await?.run;
+    let name = shown(&run);
+    let log = runtime.check_log(&run).await.map_err(|error| {
+        let kept = error.kind() == ferrata::ErrorKind::Corrupt;
+        let failure = Failure::from(error);
+        // What is before the damage can still be read.
+        if kept { failure.or_type(format!("ferrata history {name}")) } else { failure }
+    })?;
+    let pipeline = match &graph {
+        Some(graph) => {
+            let verified = runtime.verify(graph, &run).await?;
+            let divergence = verified.divergence.map(|divergence| divergence.to_string());
+            Some(Replayed { checked: verified.checked, unchecked: verified.unchecked, divergence })
+        }
+        None => None,
+    };
+    let differs = pipeline.as_ref().and_then(|replayed| replayed.divergence.clone());
+    let found = Found {
+        run,
+        records: log.records,
+        bases: log.bases,
+        bytes: log.bytes,
+        first: log.first,
+        last: log.last,
+        pipeline,
+    };
+    context.out.one(&found, |_| name.clone(), |found| {
+        let mut text = format!(
+            "{name}: the log is whole: {} records ({} to {}), {} of them bases, {} bytes\n",
+            found.records, found.first, found.last, found.bases, found.bytes
+        );
+        if let Some(replayed) = found.pipeline.as_ref().filter(|replayed| replayed.divergence.is_none()) {
+            text.push_str(&format!(
+                "{name}: the pipeline would go the same way: {} activations decided again, {} by their edges alone\n",
+                replayed.checked, replayed.unchecked
+            ));
+        }
+        text
+    })?;
+    match differs {
+        None => Ok(Exit::Done),
+        Some(what) => {
+            let message = format!("the pipeline would go another way today: {what}");
+            Err(Failure::new(Exit::RunFailed, message, format!("ferrata show {name}")))
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `wait`: looks at a run until nothing moves it any more.
+
+use std::time::Duration;
+
+use ferrata::store::RunHead;
+use ferrata::{CheckpointStore, Clock};
+
+use crate::args::WaitArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+
+/// How often the run is looked at: one small read of the store each time.
+const LOOK: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Exit, Failure> {
+    let store = context.store()?;
+    let head = context.find(&*store, &args.run).await?;
+    let name = shown(&head.run);
+    let over = async {
+        match args.timeout {
+            Some(timeout) => context.clock.sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    let head = tokio::select! {
+        head = rest(context, &*store, head, args.to_end) => head?,
+        () = over => {
+            let message = format!("run {name} still goes on");
+            return Err(Failure::new(Exit::TimedOut, message, format!("ferrata show {name}")));
+        }
+        result = tokio::signal::ctrl_c() => {
+            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+            let message = format!("stopped waiting; run {name} goes on as before");
+            return Err(Failure::new(Exit::Interrupted, message, format!("ferrata wait {name}")));
+        }
+    };
+    context.out.one(&head, |_| name.clone(), |head| format!("{name} {}\n", head.status))?;
+    Ok(Exit::of_status(head.status).unwrap_or(Exit::Done))
+}
+
+/// Comes back when the run rests, or with `to_end` only when it has ended.
+async fn rest(
+    context: &Context,
+    store: &dyn CheckpointStore,
+    mut head: RunHead,
+    to_end: bool,
+) -> Result<RunHead, Failure> {
+    loop {
+        let rests = Exit::of_status(head.status).is_some();
+        if rests && (!to_end || head.status.is_finished()) {
+            return Ok(head);
+        }
+        context.clock.sleep(LOOK).await;
+        let gone = || {
+            let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "the run was purged meanwhile");
+            Failure::from(error.with_run(&head.run)).or_type("ferrata ls")
+        };
+        head = store.head(&head.run).await?.ok_or_else(gone)?;
+    }
+}

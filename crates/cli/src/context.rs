@@ -1,0 +1,44 @@
+//! What every verb works with: the global options, the output, the store.
+
+use std::sync::Arc;
+
+use ferrata::{CheckpointStore, Clock, Runtime, SystemClock, Timestamp};
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::store;
+
+/// What every verb works with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// The options that every verb takes.
+    pub(crate) global: Global,
+    /// Where data and notes go.
+    pub(crate) out: Output,
+    /// The one clock.
+    pub(crate) clock: SystemClock,
+}
+
+impl Context {
+    /// Makes the context of a command line.
+    pub(crate) fn new(global: Global) -> Self {
+        let out = Output::new(&global);
+        Self { global, out, clock: SystemClock::new() }
+    }
+
+    /// Returns what the time is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Opens the store. Nothing is read or written yet.
+    pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
+        store::open(&self.global.store)
+    }
+
+    /// Opens the store for reading and steering runs. Nothing is read or written yet.
+    pub(crate) fn runtime(&self) -> Result<Runtime, Failure> {
+        Ok(Runtime::builder_with(self.store()?).operator())
+    }
+}

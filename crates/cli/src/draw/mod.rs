@@ -1,0 +1,179 @@
+//! A graph to be drawn: of a pipeline, of a run, or of a run over its pipeline.
+
+mod svg;
+mod text;
+
+use std::collections::BTreeMap;
+
+use ferrata::RunStatus;
+use ferrata::runtime::Checkpoint;
+use ferrata_dot::Pipeline;
+use serde::Serialize;
+
+pub(crate) use svg::svg;
+pub(crate) use text::{dot, mermaid};
+
+/// How a node of a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Look {
+    /// Nothing is known, or it has not begun.
+    Plain,
+    /// Its last visit ended well.
+    Done,
+    /// Its last visit failed, or stopped the run.
+    Failed,
+    /// It has begun and not ended.
+    Going,
+    /// It waits for an answer or a message, or for other branches.
+    Waiting,
+    /// It will never run.
+    Skipped,
+}
+
+impl Look {
+    /// Returns the colours of the box and of its border.
+    pub(crate) const fn colors(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Plain => ("#ffffff", "#57606a"),
+            Self::Done => ("#dafbe1", "#1a7f37"),
+            Self::Failed => ("#ffebe9", "#cf222e"),
+            Self::Going => ("#ddf4ff", "#0969da"),
+            Self::Waiting => ("#fff8c5", "#9a6700"),
+            Self::Skipped => ("#f6f8fa", "#afb8c1"),
+        }
+    }
+
+    /// Returns a sign that says the same without colour.
+    pub(crate) const fn sign(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Done => "✓ ",
+            Self::Failed => "✗ ",
+            Self::Going => "… ",
+            Self::Waiting => "? ",
+            Self::Skipped => "- ",
+        }
+    }
+}
+
+/// A node to be drawn.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Box {
+    /// Its name.
+    pub(crate) id: String,
+    /// What stands in it.
+    pub(crate) label: String,
+    /// Its shape in Graphviz.
+    pub(crate) shape: String,
+    /// How it stands.
+    pub(crate) look: Look,
+    /// How often it was visited.
+    pub(crate) visits: u32,
+}
+
+impl Box {
+    /// Returns what is written in it.
+    pub(crate) fn caption(&self) -> String {
+        let times = if self.visits > 1 { format!(" ×{}", self.visits) } else { String::new() };
+        format!("{}{}{times}", self.look.sign(), self.label)
+    }
+}
+
+/// An edge to be drawn.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Line {
+    /// Where it begins, as a place in the nodes.
+    pub(crate) from: usize,
+    /// Where it leads.
+    pub(crate) to: usize,
+    /// What is written beside it.
+    pub(crate) label: String,
+    /// How often the run went along it.
+    pub(crate) taken: u32,
+}
+
+/// A graph to be drawn.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sketch {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Its nodes.
+    pub(crate) nodes: Vec<Box>,
+    /// Its edges.
+    pub(crate) edges: Vec<Line>,
+    #[serde(skip)]
+    places: BTreeMap<String, usize>,
+}
+
+impl Sketch {
+    /// Makes an empty one.
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), nodes: Vec::new(), edges: Vec::new(), places: BTreeMap::new() }
+    }
+
+    /// Makes one of a pipeline.
+    pub(crate) fn of_pipeline(pipeline: &Pipeline) -> Self {
+        let mut sketch = Self::new(pipeline.name());
+        for node in pipeline.nodes() {
+            let at = sketch.node(node.id());
+            sketch.nodes[at].label = node.label().into_owned();
+            sketch.nodes[at].shape = node.shape().into_owned();
+        }
+        for edge in pipeline.edges() {
+            let (from, to) = (sketch.node(&edge.from), sketch.node(&edge.to));
+            let label = if edge.label().is_empty() { edge.condition() } else { edge.label() };
+            sketch.edges.push(Line { from, to, label: label.into_owned(), taken: 0 });
+        }
+        sketch
+    }
+
+    /// Returns the place of a node, which is made if it is not there.
+    fn node(&mut self, id: &str) -> usize {
+        if let Some(&at) = self.places.get(id) {
+            return at;
+        }
+        let at = self.nodes.len();
+        self.places.insert(id.to_owned(), at);
+        let (id, label) = (id.to_owned(), id.to_owned());
+        self.nodes.push(Box { id, label, shape: "box".into(), look: Look::Plain, visits: 0 });
+        at
+    }
+
+    /// Puts what a run has done over it; nodes and edges that it does not have are added.
+    pub(crate) fn color(&mut self, run: &Checkpoint) {
+        for past in &run.history {
+            let from = self.node(past.node.as_str());
+            self.nodes[from].look = if past.ok { Look::Done } else { Look::Failed };
+            for to in &past.led_to {
+                let to = self.node(to.as_str());
+                match self.edges.iter_mut().find(|edge| (edge.from, edge.to) == (from, to)) {
+                    Some(edge) => edge.taken += 1,
+                    None => self.edges.push(Line { from, to, label: String::new(), taken: 1 }),
+                }
+            }
+        }
+        for (node, visits) in &run.visited {
+            let at = self.node(node.as_str());
+            self.nodes[at].visits = *visits;
+        }
+        for node in &run.skipped {
+            let at = self.node(node.as_str());
+            self.nodes[at].look = Look::Skipped;
+        }
+        for waiting in &run.waiting {
+            let at = self.node(waiting.at.as_str());
+            self.nodes[at].look = Look::Waiting;
+        }
+        let at_rest = run.status != RunStatus::InProgress;
+        for pending in &run.next {
+            let asks = run.questions.iter().any(|question| question.node == pending.node);
+            let at = self.node(pending.node.as_str());
+            self.nodes[at].look = match pending.stopped {
+                true => Look::Failed,
+                false if asks || at_rest => Look::Waiting,
+                false => Look::Going,
+            };
+        }
+    }
+}

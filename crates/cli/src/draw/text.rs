@@ -1,0 +1,92 @@
+//! A graph as source text for other programs: Graphviz and Mermaid.
+
+use std::fmt::Write;
+
+use super::{Look, Sketch};
+
+/// Writes Graphviz source; everything is quoted, so that Graphviz reads it whatever the dialect allowed.
+pub(crate) fn dot(sketch: &Sketch) -> String {
+    // Writing to a string never fails.
+    let mut text =
+        format!("digraph {} {{\n  node [shape=box, style=\"rounded,filled\"]\n", quoted(&sketch.name));
+    for node in &sketch.nodes {
+        let (fill, border) = node.look.colors();
+        let _ = writeln!(
+            text,
+            "  {} [label={}, shape={}, fillcolor=\"{fill}\", color=\"{border}\"]",
+            quoted(&node.id),
+            quoted(&node.caption()),
+            quoted(&node.shape)
+        );
+    }
+    for edge in &sketch.edges {
+        let label =
+            if edge.label.is_empty() { String::new() } else { format!("label={}", quoted(&edge.label)) };
+        let taken = if edge.taken > 0 { "penwidth=\"2.5\"" } else { "" };
+        let parts: Vec<&str> = [label.as_str(), taken].into_iter().filter(|part| !part.is_empty()).collect();
+        let (from, to) = (&sketch.nodes[edge.from].id, &sketch.nodes[edge.to].id);
+        let _ = writeln!(text, "  {} -> {} [{}]", quoted(from), quoted(to), parts.join(", "));
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// Quotes a text as Graphviz reads it.
+fn quoted(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], "\\n");
+    format!("\"{text}\"")
+}
+
+/// Writes Mermaid source. Nodes are numbered: what Mermaid takes as a name is not written down anywhere.
+pub(crate) fn mermaid(sketch: &Sketch) -> String {
+    let mut text = String::from("flowchart TD\n");
+    for (at, node) in sketch.nodes.iter().enumerate() {
+        let (open, close) = match node.shape.as_str() {
+            "Mdiamond" | "Msquare" => ("([", "])"),
+            "diamond" => ("{", "}"),
+            "hexagon" => ("{{", "}}"),
+            _ => ("[", "]"),
+        };
+        let _ = writeln!(text, "  n{at}{open}\"{}\"{close}", escaped(&node.caption()));
+    }
+    let mut thick = Vec::new();
+    for (at, edge) in sketch.edges.iter().enumerate() {
+        let label =
+            if edge.label.is_empty() { String::new() } else { format!("|\"{}\"|", escaped(&edge.label)) };
+        let _ = writeln!(text, "  n{} -->{label} n{}", edge.from, edge.to);
+        if edge.taken > 0 {
+            thick.push(at.to_string());
+        }
+    }
+    if !thick.is_empty() {
+        let _ = writeln!(text, "  linkStyle {} stroke-width:3px", thick.join(","));
+    }
+    for look in [Look::Done, Look::Failed, Look::Going, Look::Waiting, Look::Skipped] {
+        let named = sketch.nodes.iter().enumerate().filter(|(_, node)| node.look == look);
+        let named: Vec<String> = named.map(|(at, _)| format!("n{at}")).collect();
+        if !named.is_empty() {
+            let (fill, border) = look.colors();
+            let name = format!("{look:?}").to_lowercase();
+            let _ = writeln!(text, "  classDef {name} fill:{fill},stroke:{border}");
+            let _ = writeln!(text, "  class {} {name}", named.join(","));
+        }
+    }
+    text
+}
+
+/// Returns a text as Mermaid shows it between quotes.
+fn escaped(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        match c {
+            '"' => shown.push_str("#quot;"),
+            '#' => shown.push_str("#35;"),
+            '<' => shown.push_str("#lt;"),
+            '>' => shown.push_str("#gt;"),
+            '\n' => shown.push_str("<br/>"),
+            c if c.is_control() => shown.push(' '),
+            c => shown.push(c),
+        }
+    }
+    shown
+}

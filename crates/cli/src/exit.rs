@@ -1,0 +1,150 @@
+//! How the command ends: the one table of exit codes.
+
+use std::process::ExitCode;
+
+use ferrata::ErrorKind;
+use ferrata::RunStatus;
+
+/// Why the command ended, as its exit code tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did what it was asked for.
+    Done,
+    /// The run failed, or a check found something.
+    RunFailed,
+    /// The command line is wrong.
+    Usage,
+    /// A pipeline's file is wrong.
+    InvalidFile,
+    /// There is no such run, record, question or file.
+    NotFound,
+    /// The run waits for an answer or a message.
+    Waiting,
+    /// The run was cancelled.
+    Cancelled,
+    /// It took longer than `--timeout` allows.
+    TimedOut,
+    /// Somebody or something else is in the way: another process, the run's status, a changed graph, a used id.
+    Conflict,
+    /// The store or the command itself failed.
+    Internal,
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+}
+
+impl Exit {
+    /// Every end, in the order of the codes.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Done,
+        Self::RunFailed,
+        Self::Usage,
+        Self::InvalidFile,
+        Self::NotFound,
+        Self::Waiting,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::Conflict,
+        Self::Internal,
+        Self::Interrupted,
+    ];
+
+    /// Returns the exit code.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::RunFailed => 1,
+            Self::Usage => 2,
+            Self::InvalidFile => 3,
+            Self::NotFound => 4,
+            Self::Waiting => 5,
+            Self::Cancelled => 6,
+            Self::TimedOut => 7,
+            Self::Conflict => 8,
+            Self::Internal => 70,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// Says what the code means, in a few words.
+    pub(crate) const fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::RunFailed => "the run failed, or a check found something",
+            Self::Usage => "the command line is wrong",
+            Self::InvalidFile => "a pipeline's file is wrong",
+            Self::NotFound => "no such run, record, question or file",
+            Self::Waiting => "the run waits for an answer or a message; nothing is lost",
+            Self::Cancelled => "the run was cancelled",
+            Self::TimedOut => "the time of --timeout is over; the run goes on",
+            Self::Conflict => "another process, the run's status, a changed graph or a used id is in the way",
+            Self::Internal => "the store or the command itself failed",
+            Self::Interrupted => "Ctrl-C; what was recorded is kept",
+        }
+    }
+
+    /// Returns how the command ends on an error of this kind.
+    pub(crate) fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::Invalid | ErrorKind::TooLarge => Self::Usage,
+            ErrorKind::AlreadyExists
+            | ErrorKind::Conflict
+            | ErrorKind::Fenced
+            | ErrorKind::GraphChanged
+            | ErrorKind::WrongStatus => Self::Conflict,
+            // Unavailable, Indeterminate, Unsupported, Corrupt, Closed, and kinds that are not known yet.
+            _ => Self::Internal,
+        }
+    }
+
+    /// Returns how a command that waits for a run ends when the run stands so; none while it goes on.
+    pub(crate) fn of_status(status: RunStatus) -> Option<Self> {
+        match status {
+            RunStatus::Completed => Some(Self::Done),
+            RunStatus::Failed => Some(Self::RunFailed),
+            RunStatus::Cancelled => Some(Self::Cancelled),
+            RunStatus::Interrupted | RunStatus::AwaitingInput => Some(Self::Waiting),
+            _ => None,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_error_has_an_exit_code() {
+        let told: Vec<String> =
+            ErrorKind::ALL.iter().map(|&kind| format!("{kind} {}", Exit::of(kind).code())).collect();
+        let expected = [
+            "NOT_FOUND 4",
+            "ALREADY_EXISTS 8",
+            "CONFLICT 8",
+            "FENCED 8",
+            "UNAVAILABLE 70",
+            "INDETERMINATE 70",
+            "UNSUPPORTED 70",
+            "INVALID 2",
+            "TOO_LARGE 2",
+            "CORRUPT 70",
+            "GRAPH_CHANGED 8",
+            "WRONG_STATUS 8",
+            "CLOSED 70",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn codes_are_different_and_none_of_an_error_says_that_all_is_well() {
+        let codes: std::collections::BTreeSet<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
+        assert_eq!(codes.len(), Exit::ALL.len());
+        assert!(ErrorKind::ALL.iter().all(|&kind| Exit::of(kind) != Exit::Done));
+    }
+}

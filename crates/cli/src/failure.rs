@@ -1,0 +1,130 @@
+//! A command that came to nothing: why, with which exit code, and what to type next.
+
+use std::fmt::Write;
+
+use ferrata::{Error, ErrorKind};
+
+use crate::exit::Exit;
+
+/// Why a command came to nothing.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    /// The stable code of an error of the library.
+    code: Option<&'static str>,
+    message: String,
+    /// What else could have been meant, one a line.
+    details: Vec<String>,
+    /// The command to type next.
+    next: String,
+    quiet: bool,
+}
+
+impl Failure {
+    /// Makes a failure; `next` is a command line, as in `ferrata ls`.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self {
+            exit,
+            code: None,
+            message: message.into(),
+            details: Vec::new(),
+            next: next.into(),
+            quiet: false,
+        }
+    }
+
+    /// The command line is wrong in a way that clap does not see.
+    pub(crate) fn usage(message: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { code: Some(ErrorKind::Invalid.code()), ..Self::new(Exit::Usage, message, next) }
+    }
+
+    /// The command itself failed.
+    pub(crate) fn internal(message: &str, error: &dyn std::error::Error) -> Self {
+        Self::new(Exit::Internal, format!("{message}: {error}"), "ferrata --help")
+    }
+
+    /// Everything was said already; only the exit code is left.
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self { quiet: true, ..Self::new(exit, "", "") }
+    }
+
+    /// Sets the command to type next.
+    #[must_use]
+    pub(crate) fn or_type(mut self, next: impl Into<String>) -> Self {
+        self.next = next.into();
+        self
+    }
+
+    /// Says which kind of error of the library it is like.
+    #[must_use]
+    pub(crate) fn with_code(mut self, kind: ErrorKind) -> Self {
+        self.code = Some(kind.code());
+        self
+    }
+
+    /// Adds lines below the message.
+    #[must_use]
+    pub(crate) fn with_details(mut self, details: impl IntoIterator<Item = String>) -> Self {
+        self.details.extend(details);
+        self
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    pub(crate) fn code(&self) -> Option<&'static str> {
+        self.code
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn details(&self) -> &[String] {
+        &self.details
+    }
+
+    pub(crate) fn next(&self) -> &str {
+        &self.next
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let kind = error.kind();
+        let mut message = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            // Errors of drivers often repeat what they wrap.
+            let text = error.to_string();
+            if !message.contains(&text) {
+                // Writing to a string never fails.
+                let _ = write!(message, "\n  because: {text}");
+            }
+            cause = error.source();
+        }
+        let run = error.run().map(|run| run.run.to_string());
+        Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next(kind, run.as_deref())) }
+    }
+}
+
+/// Says which command helps on, for an error of the library.
+fn next(kind: ErrorKind, run: Option<&str>) -> String {
+    let with = |verb: &str, alone: &str| {
+        run.map_or_else(|| format!("ferrata {alone}"), |run| format!("ferrata {verb} {run}"))
+    };
+    match kind {
+        ErrorKind::NotFound => with("history", "ls"),
+        ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::AlreadyExists | ErrorKind::WrongStatus => {
+            with("show", "ls")
+        }
+        ErrorKind::GraphChanged | ErrorKind::Corrupt => with("verify", "store check"),
+        ErrorKind::Invalid | ErrorKind::TooLarge => with("show", "--help"),
+        _ => "ferrata store check".into(),
+    }
+}

@@ -1,0 +1,104 @@
+//! What comes in: files, stdin, and a person at the terminal.
+
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// How much is read of a file that should hold one value: far more than any record takes.
+const MOST: u64 = 256 * 1024 * 1024;
+
+/// Reads a file, or stdin for `-`.
+pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, Failure> {
+    let mut all = Vec::new();
+    let read = if path == "-" {
+        io::stdin().lock().take(MOST + 1).read_to_end(&mut all)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut all))
+    };
+    read.map_err(|error| unread(path, &error))?;
+    if all.len() as u64 > MOST {
+        let message = format!("{path} has more than {MOST} bytes; it is hardly what you meant");
+        return Err(Failure::usage(message, "ferrata --help"));
+    }
+    Ok(all)
+}
+
+/// Reads a text file, or stdin for `-`.
+pub(crate) fn text(path: &str) -> Result<String, Failure> {
+    String::from_utf8(bytes(path)?)
+        .map_err(|_| Failure::usage(format!("{path} is no UTF-8 text"), "ferrata --help"))
+}
+
+/// Says that a file cannot be read.
+pub(crate) fn unread(path: &str, error: &io::Error) -> Failure {
+    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Internal };
+    let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.map_or(".".to_owned(), |folder| folder.display().to_string());
+    Failure::new(exit, format!("{path} cannot be read: {error}"), format!("ls -l {folder}"))
+}
+
+/// Reads a value of the command line: as it stands, from a file for `@FILE`, from stdin for `-`.
+pub(crate) fn value(word: &str) -> Result<String, Failure> {
+    match word.strip_prefix('@') {
+        Some(path) => text(path),
+        None if word == "-" => text("-"),
+        None => Ok(word.to_owned()),
+    }
+}
+
+/// Takes a text as JSON, or as itself if it is none.
+pub(crate) fn json_or_text(text: &str) -> Value {
+    serde_json::from_str(text)
+        .unwrap_or_else(|_| Value::String(text.trim_end_matches(['\n', '\r']).to_owned()))
+}
+
+/// Returns the runs that are meant; `-` stands for those on stdin, one a line.
+pub(crate) fn runs(words: &[String]) -> Result<Vec<String>, Failure> {
+    let mut all = Vec::new();
+    for word in words {
+        if word == "-" {
+            let lines = text("-")?;
+            all.extend(lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        } else {
+            all.push(word.clone());
+        }
+    }
+    Ok(all)
+}
+
+impl Context {
+    /// Tells whether somebody can be asked.
+    pub(crate) fn is_attended(&self) -> bool {
+        !self.global.no_input && io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Asks a person something on the terminal; none if nobody is there or nothing is said.
+    pub(crate) fn ask(&self, question: &str) -> Result<Option<String>, Failure> {
+        if !self.is_attended() {
+            return Ok(None);
+        }
+        let mut stderr = io::stderr().lock();
+        // Whoever cannot see the question cannot answer it either.
+        let _ = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());
+        let mut line = String::new();
+        io::stdin().lock().read_line(&mut line).map_err(|error| unread("-", &error))?;
+        let line = line.trim().to_owned();
+        Ok(Some(line).filter(|line| !line.is_empty()))
+    }
+
+    /// Goes on only if `--yes` was given or a person says so.
+    pub(crate) fn confirm(&self, yes: bool, what: &str, next: &str) -> Result<(), Failure> {
+        if yes {
+            return Ok(());
+        }
+        match self.ask(&format!("{what}? [y/N] "))? {
+            Some(line) if ["y", "yes"].contains(&line.to_lowercase().as_str()) => Ok(()),
+            _ => Err(Failure::usage(format!("nothing was done: to {what} takes --yes"), next)),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Where things go: data to stdout, everything else to stderr.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::store;
+use crate::table::{Table, paint};
+use crate::time::TimeFormat;
+
+/// In which form data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+    /// One JSON object a line, each as soon as it is known.
+    Jsonl,
+    /// Only what a thing is called, one a line.
+    Ids,
+}
+
+/// When there is colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Color {
+    fn on(self, terminal: bool) -> bool {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        match self {
+            Self::Auto => terminal && !unwanted,
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// Where data and notes go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// In which form data is written.
+    pub(crate) format: Format,
+    /// How times are written for people.
+    pub(crate) time: TimeFormat,
+    /// Whether data is coloured.
+    pub(crate) color: bool,
+    /// Whether notes are coloured.
+    pub(crate) color_notes: bool,
+    quiet: bool,
+}
+
+impl Output {
+    /// Makes the output that the options ask for.
+    pub(crate) fn new(global: &Global) -> Self {
+        Self {
+            format: global.output,
+            time: global.time,
+            color: global.color.on(io::stdout().is_terminal()),
+            color_notes: global.color.on(io::stderr().is_terminal()),
+            quiet: global.quiet,
+        }
+    }
+
+    /// Writes data as it is.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritten)
+    }
+
+    /// Writes data as a line.
+    pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
+        self.text(&format!("{text}\n"))
+    }
+
+    /// Writes a JSON document over several lines.
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.line(&serde_json::to_string_pretty(value).map_err(unserialised)?)
+    }
+
+    /// Writes a JSON document on one line.
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.line(&serde_json::to_string(value).map_err(unserialised)?)
+    }
+
+    /// Writes one thing: as JSON if that is asked for, by its name, or as people read it.
+    pub(crate) fn one<T: Serialize>(
+        &self,
+        value: &T,
+        id: impl FnOnce(&T) -> String,
+        people: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => self.json(value),
+            Format::Jsonl => self.json_line(value),
+            Format::Ids => self.line(&id(value)),
+            Format::Table => self.text(&people(value)),
+        }
+    }
+
+    /// Writes several things of a kind.
+    pub(crate) fn all<T: Serialize>(
+        &self,
+        values: &[T],
+        id: impl Fn(&T) -> String,
+        table: impl FnOnce(&[T]) -> Table,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Json => self.json(&values),
+            Format::Jsonl => values.iter().try_for_each(|value| self.json_line(value)),
+            Format::Ids => values.iter().try_for_each(|value| self.line(&id(value))),
+            Format::Table if values.is_empty() => Ok(()),
+            Format::Table => self.text(&table(values).render(self.color)),
+        }
+    }
+
+    /// Tells people something that is no data, unless they want quiet.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            to_stderr(&format!("{text}\n"));
+        }
+    }
+
+    /// Says why the command came to nothing, and what to type next.
+    pub(crate) fn failure(&self, failure: &Failure, global: &Global) {
+        if failure.is_quiet() {
+            return;
+        }
+        let next = completed(failure.next(), global);
+        if matches!(self.format, Format::Json | Format::Jsonl) {
+            let error = serde_json::json!({ "error": {
+                "kind": failure.code(),
+                "exit": failure.exit().code(),
+                "message": failure.message(),
+                "details": failure.details(),
+                "next": next,
+            }});
+            return to_stderr(&format!("{error}\n"));
+        }
+        let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
+        let mut text = paint("error", bold(AnsiColor::Red), self.color_notes);
+        text.push_str(": ");
+        text.push_str(failure.message());
+        for line in failure.details() {
+            text.push_str("\n  ");
+            text.push_str(line);
+        }
+        let label = paint("next", bold(AnsiColor::Cyan), self.color_notes);
+        to_stderr(&format!("{text}\n{label}: {next}\n"));
+    }
+}
+
+/// Adds the store and the tenant to a command to type, if they were given on the command line of this one.
+fn completed(next: &str, global: &Global) -> String {
+    let mut next = next.to_owned();
+    if !next.starts_with("ferrata ") {
+        return next;
+    }
+    let named = std::env::var("FERRATA_STORE").ok();
+    if global.store != named.as_deref().unwrap_or(store::DEFAULT) && !next.contains("--store") {
+        next.push_str(" --store ");
+        next.push_str(&quoted(&store::shown(&global.store)));
+    }
+    if let Some(tenant) = &global.tenant
+        && std::env::var("FERRATA_TENANT").ok().as_deref() != Some(tenant.as_str())
+    {
+        next.push_str(" --tenant ");
+        next.push_str(tenant.as_str());
+    }
+    next
+}
+
+/// Returns a word as a shell reads it as one.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+fn to_stderr(text: &str) {
+    // When nobody reads stderr there is nobody left to tell.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// A reader that has gone, as in `ferrata ls | head`, is no failure.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
+fn unwritten(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        Failure::silent(Exit::Done)
+    } else {
+        Failure::internal("the output cannot be written", &error)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
+fn unserialised(error: serde_json::Error) -> Failure {
+    Failure::internal("the output is no JSON", &error)
+}

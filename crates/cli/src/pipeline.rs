@@ -1,0 +1,212 @@
+//! Pipelines from files: read, judged, and shown with the place of each mistake.
+
+use std::path::Path;
+
+use ferrata::{Context as State, Graph};
+use ferrata_dot::Pipeline;
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::lint::Linter;
+pub(crate) use ferrata_dot::lint::Severity;
+use ferrata_dot::source::{Snippet, Span};
+use ferrata_dot::transform::Transforms;
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::input;
+
+/// A pipeline's file.
+pub(crate) struct Read {
+    /// What it is called.
+    pub(crate) name: String,
+    /// What stands in it.
+    pub(crate) source: Vec<u8>,
+    /// The same as a terminal may show it, byte for byte in the same place.
+    shown: String,
+}
+
+/// The longest line that is shown whole; of a longer one, the part around the place.
+const LINE: usize = 400;
+
+/// Something to say of a pipeline's file.
+pub(crate) struct Mark {
+    /// The rule that says so.
+    pub(crate) rule: String,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// What is wrong.
+    pub(crate) message: String,
+    /// The node it is about.
+    pub(crate) node: Option<String>,
+    /// The edge it is about.
+    pub(crate) edge: Option<(String, String)>,
+    /// Where, if it is about a place.
+    pub(crate) line: Option<usize>,
+    /// The character in the line, from 1.
+    pub(crate) column: Option<usize>,
+    /// What to do about it.
+    pub(crate) fix: Option<String>,
+    labels: Vec<(Span, String)>,
+}
+
+/// Reads a file.
+pub(crate) fn read(path: &Path) -> Result<Read, Failure> {
+    let name = path.to_string_lossy().into_owned();
+    let source = input::bytes(&name)?;
+    let shown = match std::str::from_utf8(&source) {
+        Ok(text) => text.chars().map(visible).collect(),
+        Err(_) => {
+            source.iter().map(|&byte| if byte.is_ascii() { visible(byte.into()) } else { '?' }).collect()
+        }
+    };
+    Ok(Read { name, source, shown })
+}
+
+/// Judges a pipeline: what is wrong with it, the worst first, and the pipeline if it could be read.
+pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
+    let mut pipeline = match Pipeline::parse(&read.source) {
+        Ok(pipeline) => pipeline,
+        Err(error) => {
+            let at = error.position();
+            let mark = Mark {
+                rule: "syntax".into(),
+                severity: Severity::Error,
+                message: error.message().to_owned(),
+                node: None,
+                edge: None,
+                line: Some(at.line),
+                column: Some(at.column),
+                fix: error.suggestion().map(str::to_owned),
+                labels: error.labels().iter().map(|label| (label.span, label.label.clone())).collect(),
+            };
+            return (None, vec![mark]);
+        }
+    };
+    if let Err(error) = Transforms::default().apply(&mut pipeline) {
+        let mark = Mark {
+            rule: "transform".into(),
+            severity: Severity::Error,
+            message: error.to_string(),
+            node: None,
+            edge: None,
+            line: None,
+            column: None,
+            fix: None,
+            labels: Vec::new(),
+        };
+        return (Some(pipeline), vec![mark]);
+    }
+    let mut marks: Vec<Mark> = Linter::default()
+        .lint(&pipeline)
+        .into_iter()
+        .map(|found| {
+            let placed = found.span != Span::default();
+            let at = placed.then(|| Snippet::of(&read.source, found.span, "").position);
+            Mark {
+                rule: found.rule.into_owned(),
+                severity: found.severity,
+                message: found.message,
+                node: found.node,
+                edge: found.edge,
+                line: at.map(|at| at.line),
+                column: at.map(|at| at.column),
+                fix: found.fix,
+                labels: if placed { vec![(found.span, String::new())] } else { Vec::new() },
+            }
+        })
+        .collect();
+    marks.sort_by_key(|mark| mark.severity);
+    (Some(pipeline), marks)
+}
+
+/// Reads a pipeline that runs; otherwise its mistakes are shown on stderr.
+pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> {
+    let read = read(path)?;
+    let (pipeline, marks) = check(&read);
+    let errors: Vec<&Mark> = marks.iter().filter(|mark| mark.severity == Severity::Error).collect();
+    match pipeline {
+        Some(pipeline) if errors.is_empty() => Ok(pipeline),
+        _ => {
+            for mark in &errors {
+                context.out.note(mark.render(&read, context.out.color_notes).trim_end());
+            }
+            let message = format!("{} does not run: {} mistakes", read.name, errors.len());
+            Err(Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", read.name)))
+        }
+    }
+}
+
+/// Compiles a pipeline with the handlers that are built in.
+pub(crate) fn compile(context: &Context, path: &Path) -> Result<Graph<State>, Failure> {
+    let pipeline = load(context, path)?;
+    Compiler::default().compile(&pipeline).map_err(|error| {
+        let message = format!("{} does not run: {error}", path.display());
+        Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", path.display()))
+    })
+}
+
+impl Mark {
+    /// Shows it with its place.
+    pub(crate) fn render(&self, read: &Read, color: bool) -> String {
+        let severity = match self.severity {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
+            Severity::Info => miette::Severity::Advice,
+        };
+        let mut diagnostic =
+            MietteDiagnostic::new(&self.message).with_severity(severity).with_code(&self.rule);
+        if let Some(fix) = &self.fix {
+            diagnostic = diagnostic.with_help(fix);
+        }
+        let text = &read.shown;
+        let long = self.labels.iter().any(|(span, _)| line_around(text, span.start).len() > LINE);
+        let report = if long {
+            let parts: Vec<Snippet> = self
+                .labels
+                .iter()
+                .map(|(span, label)| Snippet::of(&read.source, *span, label.as_str()))
+                .collect();
+            let lines: Vec<String> = parts.iter().map(|part| format!("{part}\n")).collect();
+            Report::new(diagnostic.with_help(format!(
+                "at {}:\n{}{}",
+                parts.first().map(|part| part.position.to_string()).unwrap_or_default(),
+                lines.concat(),
+                self.fix.as_deref().unwrap_or_default()
+            )))
+        } else {
+            for (span, label) in &self.labels {
+                let start = span.start.min(text.len());
+                let label = Some(label.clone()).filter(|label| !label.is_empty());
+                let length = span.end.min(text.len()).saturating_sub(start).min(first_line(text, start));
+                diagnostic = diagnostic.and_label(LabeledSpan::new(label, start, length));
+            }
+            Report::new(diagnostic).with_source_code(NamedSource::new(&read.name, text.clone()))
+        };
+        let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let mut shown = String::new();
+        let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
+        match handler.render_report(&mut shown, report.as_ref()) {
+            Ok(()) => format!("{}\n", shown.trim_end()),
+            // A place that cannot be shown must not hide what is wrong.
+            Err(_) => format!("{} [{}]: {}\n", self.severity, self.rule, self.message),
+        }
+    }
+}
+
+/// Returns what stands for a character on a terminal, in as many bytes.
+fn visible(c: char) -> char {
+    if c.is_ascii_control() && !matches!(c, '\n' | '\t') { ' ' } else { c }
+}
+
+/// Returns the line that a place is in.
+fn line_around(text: &str, at: usize) -> &str {
+    let at = (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let start = text[..at].rfind('\n').map_or(0, |before| before + 1);
+    &text[start..at + first_line(text, at)]
+}
+
+/// Returns how many bytes are left of the line: what spans lines would show them all.
+fn first_line(text: &str, start: usize) -> usize {
+    text.get(start..).map_or(0, |rest| rest.find('\n').unwrap_or(rest.len()))
+}

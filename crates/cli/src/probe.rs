@@ -1,0 +1,242 @@
+//! What a store is tried with: records of a run of our own, and the suite of the contract on a place beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
+use ferrata::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
+use ferrata::store::{Page, RunAppend, RunQuery};
+use ferrata::{
+    CheckpointStore, Clock, Epoch, Fingerprint, IdSource, RandomIds, RecordId, RunId, RunKey, Seq, TenantId,
+    WorkflowName,
+};
+use ferrata_store_conformance::{Group, PROPERTIES, Property, Space, StoreFactory, check_on};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// The tenant of runs that are made to try a store with.
+const TENANT: &str = "ferrata-check";
+
+/// Makes appends of one record each, of a run that nobody else has.
+pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunAppend>), Failure> {
+    let ids = RandomIds::new();
+    let now = context.now();
+    let run = RunKey::new(TenantId::new(TENANT)?, RunId::new(ids.next(now).to_string())?);
+    let workflow = WorkflowName::new("ferrata-store-check")?;
+    let facts = RunFacts::new(workflow, "1", Fingerprint::of(b"check"), Fingerprint::of(b""), now)?;
+    let mut appends = Vec::new();
+    let mut head = None;
+    for seq in 0..u64::from(count) {
+        let header = RecordHeader {
+            format: FORMAT,
+            seq: Seq::new(seq),
+            id: RecordId::from_uuid(ids.next(now)),
+            prev: head.map(|head: ferrata::HeadRef| head.id),
+            kind: if seq == 0 { RecordKind::Start } else { RecordKind::Base },
+            // Ended, so that nobody who serves runs takes it for one that is left alone.
+            status: RunStatus::Cancelled,
+            node: None,
+            visit: None,
+            epoch: Epoch::new(1),
+            owner: None,
+            wake_at: None,
+            at: now,
+            base: true,
+            body_len: 0,
+            body_crc: 0,
+        };
+        let record = Record::seal(header, b"{}".to_vec().into())?;
+        let expected = head.replace(record.header.head());
+        let facts = (seq == 0).then(|| facts.clone());
+        appends.push(RunAppend { run: run.clone(), expected, records: vec![record], facts });
+    }
+    Ok((run, appends))
+}
+
+/// What the suite found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Conformance {
+    /// Where it was run.
+    pub(crate) place: String,
+    /// How many properties held.
+    pub(crate) held: usize,
+    /// Those that did not.
+    pub(crate) failed: Vec<Failed>,
+    /// The groups that nobody can try from outside of the store.
+    pub(crate) left_out: Vec<String>,
+    /// How long it took, in milliseconds.
+    pub(crate) took_ms: u64,
+}
+
+/// A property that did not hold.
+#[derive(Debug, Serialize)]
+pub(crate) struct Failed {
+    /// Its sentence of the contract.
+    pub(crate) property: String,
+    /// What happened instead.
+    pub(crate) why: String,
+}
+
+/// Runs the suite of the contract on a place beside the store.
+pub(crate) async fn conformance(context: &Context) -> Result<Conformance, Failure> {
+    let url = beside(&context.global.store, &RandomIds::new().next(context.now()).simple().to_string())?;
+    let store = ferrata::connect(&url)?;
+    let promises = store.capabilities();
+    store.setup().await?;
+    drop(store);
+    let out_of_reach = |group: Group| match group {
+        Group::Core => false,
+        Group::Instances => !promises.shared,
+        Group::Durable => !promises.durable,
+        Group::Notices => !promises.notices,
+        // They want a hand behind the store's back.
+        _ => true,
+    };
+    let mut left_out: Vec<String> = Vec::new();
+    let mut tried: Vec<&'static Property> = Vec::new();
+    for property in PROPERTIES {
+        if out_of_reach(property.group()) {
+            let group = format!("{:?}", property.group()).to_lowercase();
+            if !left_out.contains(&group) {
+                left_out.push(group);
+            }
+        } else {
+            tried.push(property);
+        }
+    }
+    let before = context.clock.monotonic();
+    let (place, out) = (url.clone(), context.out);
+    // A property drives a runtime of its own, which is not allowed within another's tasks.
+    let run = tokio::task::spawn_blocking(move || try_all(&place, &tried, |text| out.note(text)));
+    let (held, failed) = run.await.map_err(|error| Failure::internal("the suite ended early", &error))??;
+    let took = context.clock.monotonic().saturating_sub(before);
+    Ok(Conformance {
+        place: crate::store::shown(&url),
+        held,
+        failed,
+        left_out,
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+fn try_all(
+    url: &str,
+    properties: &[&'static Property],
+    note: impl Fn(&str),
+) -> Result<(usize, Vec<Failed>), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::internal("threads cannot be started", &error))?;
+    let factory = Beside { url: url.to_owned(), opened: AtomicU32::new(0) };
+    let (mut held, mut failed) = (0, Vec::new());
+    // What a property says when it does not hold is told in the report, not where panics go.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(std::boxed::Box::new(|_| {}));
+    for (at, property) in properties.iter().enumerate() {
+        note(&format!("{}/{} {}: {}", at + 1, properties.len(), property.topic(), property.name()));
+        let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            check_on(&runtime, &factory, property);
+        }));
+        match tried {
+            Ok(()) => held += 1,
+            Err(panic) => {
+                let why = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+                let property = format!("{}: {}", property.topic(), property.name());
+                failed.push(Failed { property, why: why.unwrap_or_default() });
+            }
+        }
+    }
+    std::panic::set_hook(hook);
+    Ok((held, failed))
+}
+
+/// Names a place beside the store: a folder, a schema, a prefix.
+fn beside(url: &str, id: &str) -> Result<String, Failure> {
+    let (main, query) = url.split_once('?').map_or((url, ""), |(main, query)| (main, query));
+    let name = format!("ferrata_check_{}", &id[id.len().saturating_sub(12)..]);
+    let with = |key: &str| {
+        let kept = query.split('&').filter(|part| !part.is_empty() && !part.starts_with(&format!("{key}=")));
+        let mut parts: Vec<String> = kept.map(str::to_owned).collect();
+        parts.push(format!("{key}={name}"));
+        format!("{main}?{}", parts.join("&"))
+    };
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
+        "memory" => Ok(url.to_owned()),
+        "file" => Ok(format!("{}-{name}", main.trim_end_matches('/'))),
+        "postgres" | "postgresql" => Ok(with("schema")),
+        "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => Ok(with("prefix")),
+        "s3" => {
+            let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+            Ok(format!("{}/{name}{query}", main.trim_end_matches('/')))
+        }
+        _ => Err(Failure::usage("no place beside this store is known", "ferrata store check")),
+    }
+}
+
+/// One place beside the store, emptied after each property.
+struct Beside {
+    url: String,
+    opened: AtomicU32,
+}
+
+#[async_trait]
+impl StoreFactory for Beside {
+    async fn fresh(&self) -> std::boxed::Box<dyn Space> {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        std::boxed::Box::new(Here { url: self.url.clone() })
+    }
+}
+
+struct Here {
+    url: String,
+}
+
+#[async_trait]
+impl Space for Here {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        ferrata::connect(&self.url).expect("the URL was opened before the suite began")
+    }
+
+    async fn remove(&self) {
+        let store = self.open().await;
+        loop {
+            let found = store.runs(&RunQuery::default(), Page::first(Page::MAX)).await;
+            let found = found.expect("what the suite wrote can be listed");
+            if found.items.is_empty() {
+                return;
+            }
+            for head in found.items {
+                store.purge(&head.run).await.expect("what the suite wrote can be removed");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_beside_the_store_keeps_its_other_options() {
+        let id = "0123456789abcdef0123456789abcdef";
+        for (url, expected) in [
+            ("file:runs/", "file:runs-ferrata_check_456789abcdef"),
+            (
+                "postgres://a/b?schema=x&connections=2",
+                "postgres://a/b?connections=2&schema=ferrata_check_456789abcdef",
+            ),
+            ("redis://a", "redis://a?prefix=ferrata_check_456789abcdef"),
+            ("s3://b/p?region=x", "s3://b/p/ferrata_check_456789abcdef?region=x"),
+        ] {
+            assert_eq!(beside(url, id).unwrap(), expected);
+        }
+    }
+}

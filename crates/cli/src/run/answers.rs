@@ -1,0 +1,255 @@
+//! Who answers the questions of a run here: a file, the command itself, or whoever sits at the terminal.
+
+use std::fmt;
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use ferrata::ask::{Answer, Answerer, Asking, Question, QuestionKind};
+use ferrata::{Clock, SystemClock};
+use serde_json::Value as Json;
+use tokio::sync::mpsc;
+
+use super::input::Answers;
+use super::voice::Voice;
+use crate::time::short;
+
+/// The voice, shared by what shows progress and what asks.
+pub(super) type SharedVoice = Arc<Mutex<Voice>>;
+
+/// Takes the voice. Nothing panics while it is held.
+pub(super) fn voice(shared: &SharedVoice) -> MutexGuard<'_, Voice> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers from a file, by itself or from the terminal, in this order; leaves a question open otherwise.
+pub(super) struct Here {
+    file: Answers,
+    automatic: bool,
+    terminal: Option<Terminal>,
+}
+
+impl Here {
+    /// Makes what answers, or nothing if nobody does.
+    pub(super) fn new(file: Answers, automatic: bool, may_ask: bool, voice: &SharedVoice) -> Option<Self> {
+        let attended = may_ask && stdin().is_terminal() && stderr().is_terminal();
+        let terminal = attended.then(|| Terminal::new(Arc::clone(voice)));
+        let any = automatic || terminal.is_some() || !file.is_empty();
+        any.then_some(Self { file, automatic, terminal })
+    }
+
+    /// Finds what the file says: by the question's id, by `node@visit`, or by the node, of a list the one of the visit.
+    fn listed(&self, question: &Question) -> Option<Answer> {
+        let visit = question.visit.get();
+        let single = |key: &str| self.file.get(key)?.first();
+        let of_visit = || {
+            let values = self.file.get(question.node.as_str())?;
+            // An answer that is no list is for every visit.
+            let at = usize::try_from(visit).ok()?.checked_sub(1)?;
+            if values.len() == 1 { values.first() } else { values.get(at) }
+        };
+        let value = single(&question.id)
+            .or_else(|| single(&format!("{}@{visit}", question.node)))
+            .or_else(of_visit)?;
+        fitting(question, value)
+    }
+}
+
+/// Makes an answer of a value if the question takes it: a text as it is, or what JSON it may be.
+fn fitting(question: &Question, value: &Json) -> Option<Answer> {
+    let fits = |value: &Json| {
+        let text = value.to_string();
+        question.expects.as_ref().is_none_or(|expects| expects.check(&text).is_ok())
+    };
+    if fits(value) {
+        return Answer::accept(value).ok();
+    }
+    let read = value.as_str().and_then(|text| serde_json::from_str::<Json>(text).ok())?;
+    if fits(&read) { Answer::accept(read).ok() } else { None }
+}
+
+impl fmt::Debug for Here {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Here")
+            .field("file", &self.file.len())
+            .field("automatic", &self.automatic)
+            .field("terminal", &self.terminal.is_some())
+            .finish()
+    }
+}
+
+impl Here {
+    /// Answers a question of a node, or leaves it to somebody else.
+    pub(super) async fn decide(&self, question: &Question) -> Option<Answer> {
+        // Whether to go on where `--until` stopped is for whoever resumes the run, and what became of work in doubt for whoever
+        // looked.
+        if question.kind != QuestionKind::Asked {
+            return None;
+        }
+        if let Some(answer) = self.listed(question) {
+            return Some(answer);
+        }
+        if let Some(answer) = self.automatic.then(|| automatic(question)).flatten() {
+            return Some(answer);
+        }
+        match &self.terminal {
+            Some(terminal) => terminal.ask(question).await,
+            None => None,
+        }
+    }
+
+    /// Returns who answers, for the log.
+    pub(super) fn author(&self) -> String {
+        let user =
+            std::env::var("USER").ok().filter(|user| !user.is_empty() && !user.contains(char::is_control));
+        match user {
+            Some(user) if self.terminal.is_some() => user,
+            _ => "ferrata run".into(),
+        }
+    }
+}
+
+/// Answers with the default, or else with the first choice.
+fn automatic(question: &Question) -> Option<Answer> {
+    let default = question.default.as_deref().and_then(|text| serde_json::from_str::<Json>(text).ok());
+    let first = question.expects.as_ref()?.options().first().map(|choice| Json::from(choice.as_str()));
+    let values = [default, first, Some(Json::Bool(true)), Some(Json::Null)];
+    values.into_iter().flatten().find_map(|value| fitting(question, &value))
+}
+
+/// The same, for the runtime.
+#[derive(Debug)]
+pub(super) struct Shared(pub(super) Arc<Here>);
+
+#[async_trait]
+impl Answerer for Shared {
+    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+        self.0.decide(&asking.question).await
+    }
+
+    fn name(&self) -> String {
+        self.0.author()
+    }
+}
+
+/// Whoever sits at the terminal. One question is asked at a time.
+struct Terminal {
+    voice: SharedVoice,
+    lines: tokio::sync::Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+}
+
+impl Terminal {
+    fn new(voice: SharedVoice) -> Self {
+        Self { voice, lines: tokio::sync::Mutex::new(None) }
+    }
+
+    /// Asks until an answer fits; `None` when there is nobody any more.
+    async fn ask(&self, question: &Question) -> Option<Answer> {
+        let mut lines = self.lines.lock().await;
+        let lines = lines.get_or_insert_with(read_lines);
+        // The bar stays away as long as somebody types.
+        let _aside = Aside::begin(&self.voice);
+        let mut wrong = String::new();
+        loop {
+            let text = format!("{wrong}{}", shown(question));
+            // When nobody reads stderr there is nobody to ask.
+            let _ = stderr().lock().write_all(text.as_bytes());
+            let line = lines.recv().await?;
+            let line = line.trim();
+            let answer = match line {
+                "" => question.default.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+                line => Some(Json::from(line)),
+            };
+            if let Some(answer) = answer.and_then(|answer| fitting(question, &answer)) {
+                return Some(answer);
+            }
+            wrong = match line {
+                "" => String::new(),
+                line => format!("`{}` is none of the choices\n", line.escape_debug()),
+            };
+        }
+    }
+}
+
+/// Keeps the bar away until it is dropped, also when somebody else answers first.
+struct Aside<'a>(&'a SharedVoice);
+
+impl<'a> Aside<'a> {
+    fn begin(shared: &'a SharedVoice) -> Self {
+        voice(shared).pause();
+        Self(shared)
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        voice(self.0).unpause();
+    }
+}
+
+/// Reads lines in a thread of their own: a read from a terminal cannot be given up.
+fn read_lines() -> mpsc::UnboundedReceiver<String> {
+    let (sender, lines) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in stdin().lines() {
+            let Ok(line) = line else { return };
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Writes a question as people are asked it.
+fn shown(question: &Question) -> String {
+    let asked: Json =
+        question.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let text = match (asked.get("text").and_then(Json::as_str), &asked) {
+        (Some(text), _) => text.to_owned(),
+        (None, Json::String(text)) => text.clone(),
+        (None, Json::Null) => "go on?".to_owned(),
+        (None, other) => other.to_string(),
+    };
+    let clean = crate::table::clean;
+    let mut shown = format!("? {}  {}", question.node, clean(&text));
+    if let Some(problem) = &question.problem {
+        shown.push_str(&format!("\n  (before: {})", clean(problem)));
+    }
+    for choice in choices(question) {
+        shown.push_str(&format!("\n    {}", clean(&choice)));
+    }
+    if let Some(default) = &question.default {
+        let left = question.deadline.map(|deadline| deadline.since(SystemClock::new().now()));
+        let when = left.map_or_else(String::new, |left| format!(" in {}", short(left)));
+        shown.push_str(&format!("\n  (default {}{when})", clean(default)));
+    }
+    shown.push_str("\n> ");
+    shown
+}
+
+/// Returns the options of a gate.
+fn options(question: &Question) -> Option<Vec<(String, String)>> {
+    let asked: Json = serde_json::from_str(question.text.as_deref()?).ok()?;
+    let text = |option: &Json, key: &str| option.get(key)?.as_str().map(str::to_owned);
+    let options = asked.get("options")?.as_array()?.iter();
+    Some(options.filter_map(|option| Some((text(option, "key")?, text(option, "label")?))).collect())
+}
+
+/// Returns what may be chosen: the edges of a gate with their accelerators, or the answers that the question takes.
+pub(super) fn choices(question: &Question) -> Vec<String> {
+    let shown = |(key, label): (String, String)| {
+        let has_key = label.to_uppercase().starts_with(&format!("[{key}]"));
+        if has_key { label } else { format!("[{key}] {label}") }
+    };
+    match options(question) {
+        Some(options) => options.into_iter().map(shown).collect(),
+        None => question.expects.iter().flat_map(|expects| expects.options()).cloned().collect(),
+    }
+}
+
+/// Returns an answer that the question takes, to be typed.
+pub(super) fn first_choice(question: &Question) -> Option<String> {
+    let first = options(question).and_then(|options| options.into_iter().next());
+    first.map(|(_, label)| label).or_else(|| question.expects.as_ref()?.options().first().cloned())
+}

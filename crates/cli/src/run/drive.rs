@@ -1,0 +1,329 @@
+//! Driving one run: start, progress, questions, signals, and its directory.
+
+use std::future::{Future, ready};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata::ask::Question;
+use ferrata::runtime::Events;
+use ferrata::{Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, Runtime};
+use ferrata_dot::run_dir::RunDirectory;
+use tokio::sync::{Notify, watch};
+
+use super::answers::{Here, Shared, SharedVoice, voice};
+use super::end::{self, Stopped};
+use super::load::{Loaded, Work};
+use super::place::Place;
+use super::signals::Signals;
+use super::take::{self, TTL};
+use super::voice::Voice;
+use super::{BACKEND, DIRECTORY, input, views};
+use crate::args::HowArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// How long what is at work may finish after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A run that only time moves stays here: a command that was told to run a pipeline does not leave it to others.
+const STAY: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// How often the run is looked at for what others said to it.
+const POLL: Duration = Duration::from_millis(200);
+
+/// A run to be driven.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) loaded: Loaded,
+    pub(super) place: Place,
+    pub(super) run: RunKey,
+    pub(super) kind: Kind,
+    pub(super) how: HowArgs,
+}
+
+/// Whether it begins or goes on.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Start { input: State, labels: Vec<(String, String)> },
+    Resume,
+}
+
+/// Drives a run until nothing moves it any more, and says how it stands.
+pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> Result<Exit, Failure> {
+    let file = job.how.answers.as_deref().map(input::answers).transpose()?.unwrap_or_default();
+    let nodes = job.loaded.pipeline.nodes().len();
+    let shared: SharedVoice = Arc::new(Mutex::new(Voice::new(context, job.how.progress, nodes)));
+    let here = Here::new(file, job.how.auto_answer, !context.global.no_input, &shared).map(Arc::new);
+    let work = prepare(context, &job, &shared, here.as_ref());
+    let ready = tokio::select! {
+        ready = work => ready,
+        () = signals.next() => Err(super::left_early()),
+    };
+    let Ready { runtime, graph, directory, mut events, handle } = match ready {
+        Ok(ready) => ready,
+        Err(failure) => {
+            voice(&shared).finish();
+            return Err(failure);
+        }
+    };
+    let recorded = Notify::new();
+    let (over, is_over) = watch::channel(false);
+    let mut keeper = pin!(views::keep(directory, &runtime, &job.run, &recorded, is_over));
+    recorded.notify_one();
+    let stopped = match handle {
+        None => Ok(Stopped::Already),
+        Some(handle) => {
+            let going =
+                Going { job: &job, runtime: &runtime, graph: &graph, shared: &shared, recorded: &recorded };
+            let mut follow = pin!(going.follow(handle, &mut events, &mut signals, here.as_deref(), context));
+            loop {
+                tokio::select! {
+                    stopped = &mut follow => break stopped,
+                    // It goes on until it is told that the run is over.
+                    _ = &mut keeper => {}
+                }
+            }
+        }
+    };
+    voice(&shared).finish();
+    if matches!(stopped, Ok(Stopped::Left)) {
+        // Nothing is waited for: commands would outlive the process otherwise.
+        ferrata_dot::handler::kill_commands();
+        return Err(end::left(&job));
+    }
+    over.send_replace(true);
+    let kept = tokio::select! {
+        kept = &mut keeper => kept,
+        () = signals.next() => Ok(()),
+    };
+    let sum = voice(&shared).sum();
+    let exit = end::tell(context, &job, &runtime, stopped, &sum).await;
+    // Whoever comes next need not wait until this process counts as dead.
+    let released = tokio::select! {
+        released = runtime.shutdown(Duration::ZERO) => released,
+        () = signals.next() => Ok(()),
+    };
+    kept.map_err(|error| end::unkept(&job, &error))?;
+    let exit = exit?;
+    released?;
+    Ok(exit)
+}
+
+/// What a run is driven with.
+struct Ready {
+    runtime: Runtime,
+    graph: Graph<State>,
+    directory: RunDirectory,
+    events: Events,
+    /// Absent if the run has completed already.
+    handle: Option<RunHandle<State>>,
+}
+
+async fn prepare(
+    context: &Context,
+    job: &Job,
+    shared: &SharedVoice,
+    here: Option<&Arc<Here>>,
+) -> Result<Ready, Failure> {
+    let loaded = &job.loaded;
+    let root = job.place.directory(&job.run);
+    let directory = RunDirectory::new(&root, Arc::clone(&loaded.pipeline))?;
+    let before = match job.kind {
+        Kind::Resume => job.place.store.head(&job.run).await?,
+        Kind::Start { .. } => None,
+    };
+    let label = |key: &str| before.as_ref().and_then(|head| head.facts.labels.get(key));
+    let backend = loaded.backend(job.how.backend.as_deref());
+    if backend.is_none() && label(BACKEND).is_some() {
+        let message =
+            "the run was started with a --backend; give it again, so that its tasks are not simulated";
+        return Err(Failure::usage(message, format!("{} --backend COMMAND", job.place.resume(&job.run))));
+    }
+    let current = std::env::current_dir()
+        .map_err(|error| Failure::internal("there is no current directory", &error))?;
+    // Commands go on where they began, if that is on this machine.
+    let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
+    let work = Work { backend: backend.as_deref(), directory: &working, until: job.how.until.as_deref() };
+    let graph = loaded.compile(&work, &directory)?;
+    // The store of the directory is made in it.
+    std::fs::create_dir_all(&root).map_err(|error| {
+        let message = format!("the directory {} cannot be made: {error}", root.display());
+        Failure::new(Exit::Internal, message, "ferrata run --help")
+    })?;
+    ferrata_dot::handler::guard_commands()
+        .map_err(|error| Failure::internal("/bin/sh cannot be started", &error))?;
+    let mut builder = Runtime::builder_with(Arc::clone(&job.place.store))
+        .heartbeat_ttl(TTL)
+        .poll_interval(POLL)
+        .release_after(STAY);
+    if let Some(here) = here {
+        builder = builder.answerer(Shared(Arc::clone(here)));
+    }
+    let runtime = builder.build().await?;
+    let events = runtime.events();
+    if before.is_some() {
+        let checkpoint = runtime.checkpoint(&job.run, ferrata::store::At::Latest).await?;
+        voice(shared).recorded(checkpoint.history.into_iter().map(|past| past.node.to_string()));
+    }
+    let handle = take::take(context, job, &runtime, &graph, backend.is_some(), &working).await?;
+    directory.keep_source(&loaded.source)?;
+    let simulated = backend.is_none() && loaded.pipeline.nodes().iter().any(is_task);
+    let voice = voice(shared);
+    voice.say(&format!("run {}  {}  {}", job.run.run, loaded.pipeline.name(), root.display()));
+    if simulated {
+        voice.say("no --backend: tasks are simulated");
+    }
+    drop(voice);
+    Ok(Ready { runtime, graph, directory, events, handle })
+}
+
+/// Tells whether a node is a task for the backend.
+fn is_task(node: &ferrata_dot::pipeline::Node) -> bool {
+    let known = |name: &str| ferrata_dot::pipeline::SHAPES.iter().any(|(_, kind)| *kind == name);
+    let kind = node.handler_type(known);
+    let ends = ["start", "Start", "exit", "end"];
+    matches!(&*kind, "codergen" | "prompt") && !ends.contains(&node.id())
+}
+
+/// A run that goes on.
+struct Going<'a> {
+    job: &'a Job,
+    runtime: &'a Runtime,
+    graph: &'a Graph<State>,
+    shared: &'a SharedVoice,
+    recorded: &'a Notify,
+}
+
+impl Going<'_> {
+    /// Follows the run until nothing moves it any more.
+    async fn follow(
+        &self,
+        mut handle: RunHandle<State>,
+        events: &mut Events,
+        signals: &mut Signals,
+        here: Option<&Here>,
+        context: &Context,
+    ) -> Result<Stopped, Failure> {
+        let mut time = pin!(async {
+            match self.job.how.timeout {
+                Some(timeout) => context.clock.sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        });
+        if !handle.is_driven_here() && self.goes_on_elsewhere().await? {
+            return Err(take::held(self.job));
+        }
+        loop {
+            match self.once(&handle, events, signals, time.as_mut()).await? {
+                // A run that waits is not taken up, so whoever answers here is asked by this command.
+                Stopped::Rests(Outcome::Interrupted(questions)) => {
+                    let answered = tokio::select! {
+                        answered = self.answer(here, &questions) => answered?,
+                        () = signals.next() => return Ok(Stopped::Asked),
+                        () = time.as_mut() => return Ok(Stopped::Late),
+                    };
+                    if !answered {
+                        return Ok(Stopped::Rests(Outcome::Interrupted(questions)));
+                    }
+                    handle = take::resume(self.job, self.runtime, self.graph).await?;
+                }
+                Stopped::Rests(Outcome::Sleeping { until }) => {
+                    let left = until.since(context.clock.now());
+                    tokio::select! {
+                        () = context.clock.sleep(left) => {}
+                        () = signals.next() => return Ok(Stopped::Asked),
+                        () = time.as_mut() => return Ok(Stopped::Late),
+                    }
+                    handle = take::resume(self.job, self.runtime, self.graph).await?;
+                }
+                stopped => return Ok(stopped),
+            }
+        }
+    }
+
+    /// Answers what can be answered here; tells whether anything was.
+    async fn answer(&self, here: Option<&Here>, questions: &[Question]) -> Result<bool, Failure> {
+        let mut answered = false;
+        let Some(here) = here else { return Ok(false) };
+        for question in questions {
+            let Some(answer) = here.decide(question).await else { continue };
+            match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author()).await {
+                // Somebody else may have been faster.
+                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongStatus) => {
+                    return Err(error.into());
+                }
+                _ => answered = true,
+            }
+        }
+        Ok(answered)
+    }
+
+    async fn goes_on_elsewhere(&self) -> Result<bool, Failure> {
+        let head = self.runtime.head(&self.job.run).await?;
+        Ok(head.is_some_and(|head| head.owner_alive && head.owner != Some(self.runtime.executor())))
+    }
+
+    /// Follows one stretch of the run.
+    async fn once(
+        &self,
+        handle: &RunHandle<State>,
+        events: &mut Events,
+        signals: &mut Signals,
+        mut time: std::pin::Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Stopped, Failure> {
+        let mut end = pin!(handle.wait());
+        let mut asked = None;
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut end => break outcome,
+                event = events.next() => self.see(event?.map(|event| event.event).as_ref()),
+                () = signals.next() => {
+                    if asked.is_some() {
+                        return Ok(Stopped::Left);
+                    }
+                    asked = Some(Stopped::Asked);
+                    voice(self.shared).say("stopping: what is at work may finish for 5 seconds; once more to leave now");
+                    self.begin_to_stop().await;
+                }
+                () = time.as_mut(), if asked.is_none() => {
+                    asked = Some(Stopped::Late);
+                    voice(self.shared).say("the time of --timeout is over: stopping");
+                    self.begin_to_stop().await;
+                }
+            }
+        };
+        // What happened before the end may not have been looked at yet.
+        loop {
+            tokio::select! {
+                biased;
+                event = events.next() => self.see(event?.map(|event| event.event).as_ref()),
+                () = ready(()) => break,
+            }
+        }
+        match (outcome?, asked) {
+            (Outcome::Released, Some(stopped)) => Ok(stopped),
+            (outcome, _) => Ok(Stopped::Rests(outcome)),
+        }
+    }
+
+    /// Has the runtime let the run go, without waiting for it.
+    async fn begin_to_stop(&self) {
+        tokio::select! {
+            biased;
+            _ = self.runtime.shutdown(GRACE) => {}
+            () = ready(()) => {}
+        }
+    }
+
+    fn see(&self, event: Option<&Event>) {
+        if matches!(event, None | Some(Event::Durable { .. } | Event::Status { .. })) {
+            self.recorded.notify_one();
+        }
+        if !matches!(event, Some(Event::Durable { .. })) {
+            voice(self.shared).see(event);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `--dry-run`: the way through a pipeline with nothing executed, asked or stored.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use ferrata::ask::Automatic;
+use ferrata::store::{Order, Page};
+use ferrata::{Effect, MemoryStore, Outcome, Runtime};
+use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
+use ferrata_dot::outcome::StageOutcome;
+use ferrata_dot::value::Value;
+use serde_json::json;
+
+use super::end;
+use super::load::Loaded;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// How often a node is visited unless the pipeline says: a loop that nothing ends would go on for ever.
+const VISITS: i64 = 10;
+
+/// Succeeds without doing anything.
+#[derive(Debug)]
+struct Pretend;
+
+#[async_trait]
+impl Handler for Pretend {
+    async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
+        let outcome = StageOutcome::success().with_notes("not executed");
+        Ok(outcome.with("last_stage", stage.node.id()))
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Pure
+    }
+}
+
+/// Walks through a pipeline and prints the path.
+pub(super) async fn run(
+    context: &Context,
+    mut loaded: Loaded,
+    input: ferrata::Context,
+) -> Result<Exit, Failure> {
+    // What the handlers ask of their nodes is looked at first, as for a run.
+    loaded.with(Registry::default(), None)?;
+    let pipeline = Arc::make_mut(&mut loaded.pipeline);
+    if pipeline.attributes.get("max_node_visits").is_none() {
+        pipeline.attributes.set("max_node_visits", Value::Integer(VISITS));
+    }
+    let mut registry = Registry::default();
+    for kind in ["tool", "codergen", "prompt", "wait", "stack.manager_loop"] {
+        registry = registry.with(kind, Pretend);
+    }
+    let graph = loaded.with(registry, None)?;
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await?;
+    let run = runtime.start(&graph, input).id("dry-run").await?;
+    let outcome = run.wait().await?;
+    let mut path = Vec::new();
+    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+    loop {
+        let found = runtime.history(run.run(), page).await?;
+        let nodes = found.items.into_iter().filter(|header| header.kind == ferrata::record::RecordKind::Node);
+        path.extend(nodes.filter_map(|header| header.node).map(|node| node.to_string()));
+        match found.next {
+            Some(next) => page = Page::first(Page::MAX).with_order(Order::OldestFirst).with_cursor(next),
+            None => break,
+        }
+    }
+    let (status, reason, exit) = match &outcome {
+        Outcome::Completed(_) => ("completed", None, Exit::Done),
+        Outcome::Failed { failure, .. } => ("failed", Some(failure.to_string()), Exit::RunFailed),
+        Outcome::Interrupted(questions) => {
+            let asked: Vec<&str> = questions.iter().map(|question| question.id.as_str()).collect();
+            ("interrupted", Some(format!("only a person can answer {}", asked.join(", "))), Exit::Waiting)
+        }
+        _ => ("stopped", None, Exit::RunFailed),
+    };
+    let told = json!({"dry_run": true, "pipeline": loaded.pipeline.name(), "status": status, "path": path, "reason": reason});
+    end::result(context, &told, "dry-run")?;
+    if let Some(reason) = reason {
+        context.out.note(&format!("the dry run ended early: {reason}"));
+    }
+    Ok(exit)
+}

@@ -1,0 +1,180 @@
+//! How the command ends: the result on stdout, what to type next on stderr, and the exit code.
+
+use ferrata::ask::QuestionKind;
+use ferrata::runtime::Checkpoint;
+use ferrata::store::At;
+use ferrata::{Context as State, Outcome, RunStatus, Runtime};
+use serde_json::{Map, Value as Json, json};
+
+use super::answers::{choices, first_choice};
+use super::drive::Job;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::quoted;
+use crate::table::clean;
+
+/// Why the run is not followed any more.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// Nothing moves it.
+    Rests(Outcome<State>),
+    /// It had completed before.
+    Already,
+    /// Somebody asked for it, and the run was let go of.
+    Asked,
+    /// The time is over, and the run was let go of.
+    Late,
+    /// Somebody asked twice: nothing was waited for.
+    Left,
+}
+
+/// Writes a result.
+pub(super) fn result(context: &Context, value: &Json, id: &str) -> Result<(), Failure> {
+    let pretty = |value: &Json| format!("{value:#}\n");
+    context.out.one(value, |_| id.to_owned(), pretty)
+}
+
+/// Says how the run stands.
+pub(super) async fn tell(
+    context: &Context,
+    job: &Job,
+    runtime: &Runtime,
+    stopped: Result<Stopped, Failure>,
+    sum: &str,
+) -> Result<Exit, Failure> {
+    let stopped = stopped?;
+    let checkpoint = runtime.checkpoint(&job.run, At::Latest).await?;
+    result(context, &of(job, &checkpoint), job.run.run.as_str())?;
+    let run = &job.run.run;
+    let resume = || job.place.resume(&job.run);
+    let outcome = match stopped {
+        Stopped::Already => {
+            context.out.note(&format!("run {run} had completed already"));
+            return Ok(Exit::Done);
+        }
+        Stopped::Asked | Stopped::Left => return Err(left(job)),
+        Stopped::Late => {
+            let message =
+                format!("run {run} was stopped after the time of --timeout; what is recorded is kept");
+            return Err(Failure::new(Exit::TimedOut, message, resume()));
+        }
+        Stopped::Rests(outcome) => outcome,
+    };
+    match outcome {
+        Outcome::Completed(_) => {
+            context.out.note(&format!("run {run} completed: {sum}"));
+            Ok(Exit::Done)
+        }
+        Outcome::Failed { failure, .. } => {
+            let message = format!("run {run} failed: {}", clean(&failure.to_string()));
+            let retry = format!("{} && {}", job.place.command("retry", &job.run, ""), resume());
+            Err(Failure::new(Exit::RunFailed, message, retry).with_details(files(
+                job,
+                failure.node.as_ref(),
+                &checkpoint,
+            )))
+        }
+        Outcome::Cancelled { reason, .. } => {
+            let message = format!("run {run} was cancelled: {}", clean(&reason));
+            Err(Failure::new(Exit::Cancelled, message, job.place.command("show", &job.run, "")))
+        }
+        Outcome::Interrupted(questions)
+            if job.how.until.is_some()
+                && questions.iter().all(|question| question.kind == QuestionKind::After) =>
+        {
+            let until = job.how.until.as_deref().unwrap_or_default();
+            context.out.note(&format!("run {run} stopped behind `{until}`: {sum}\nnext: {}", resume()));
+            Ok(Exit::Done)
+        }
+        Outcome::Interrupted(questions) => {
+            let many = questions.len();
+            let answers = if many == 1 { "an answer".to_owned() } else { format!("{many} answers") };
+            let message = format!("run {run} waits for {answers}; nothing is running");
+            let details: Vec<String> = questions
+                .iter()
+                .flat_map(|question| {
+                    let choices: Vec<String> = choices(question).iter().map(|choice| clean(choice)).collect();
+                    let more = format!("{} VALUE", quoted(&question.id));
+                    let answer = job.place.command("answer", &job.run, &more);
+                    [format!("{}: {}", question.id, choices.join(" | ")), format!("  {answer}")]
+                })
+                .collect();
+            let first = questions.first().map_or("", |question| &question.id);
+            let value = questions.first().and_then(first_choice);
+            let value = value.map_or_else(|| "VALUE".to_owned(), |choice| quoted(&choice));
+            let more = format!("{} {value}", quoted(first));
+            let next = format!("{} && {}", job.place.command("answer", &job.run, &more), resume());
+            Err(Failure::new(Exit::Waiting, message, next).with_details(details))
+        }
+        Outcome::Paused { reason, .. } => {
+            let message = format!("run {run} is paused: {}", clean(&reason));
+            Err(Failure::new(Exit::Waiting, message, job.place.command("show", &job.run, "")))
+        }
+        Outcome::AwaitingInput => {
+            let message = format!("run {run} waits for a message");
+            Err(Failure::new(Exit::Waiting, message, job.place.command("send", &job.run, "MESSAGE")))
+        }
+        _ => {
+            let message = format!("run {run} was let go of before its end");
+            Err(Failure::new(Exit::Interrupted, message, resume()))
+        }
+    }
+}
+
+/// Somebody stopped the command.
+pub(super) fn left(job: &Job) -> Failure {
+    let message = format!("run {} was stopped; what is recorded is kept", job.run.run);
+    Failure::new(Exit::Interrupted, message, job.place.resume(&job.run))
+}
+
+/// The run is safe, its directory is not up to it.
+pub(super) fn unkept(job: &Job, error: &ferrata::Error) -> Failure {
+    let message = format!("the log of run {} is complete, its directory is not: {error}", job.run.run);
+    Failure::new(Exit::Internal, message, job.place.resume(&job.run))
+}
+
+/// Names the files that say more about the node that failed.
+fn files(job: &Job, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -> Vec<String> {
+    let Some(last) = node.and_then(|node| checkpoint.history.iter().rev().find(|past| past.node == *node))
+    else {
+        return Vec::new();
+    };
+    let root = job.place.directory(&job.run);
+    let attempt = last.attempts.unwrap_or(1);
+    let directory =
+        ferrata_dot::run_dir::RunDirectory::attempt(&root, last.node.as_str(), last.visit.get(), attempt);
+    let all = ["errors.txt", "output.txt", "response.md"].map(|name| directory.join(name));
+    let told = all.iter().filter(|path| std::fs::metadata(path).is_ok_and(|about| about.len() > 0));
+    told.map(|path| format!("see {}", path.display())).collect()
+}
+
+/// Writes how the run stands as JSON.
+fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
+    let context: Map<String, Json> = match &checkpoint.state {
+        Json::Object(state) => state
+            .iter()
+            .filter(|(key, _)| !key.starts_with("internal."))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        _ => Map::new(),
+    };
+    let mut told = Map::new();
+    told.insert("run".into(), job.run.run.to_string().into());
+    told.insert("pipeline".into(), checkpoint.workflow.to_string().into());
+    told.insert("status".into(), checkpoint.status.to_string().into());
+    told.insert("run_dir".into(), job.place.directory(&job.run).display().to_string().into());
+    told.insert("seq".into(), checkpoint.index.get().into());
+    if let (RunStatus::Failed, Some(failure)) = (checkpoint.status, &checkpoint.failure) {
+        told.insert("failure".into(), failure.to_string().into());
+    }
+    if !checkpoint.questions.is_empty() {
+        let ids = checkpoint
+            .questions
+            .iter()
+            .map(|question| json!({"id": question.id, "choices": choices(question)}));
+        told.insert("questions".into(), ids.collect());
+    }
+    told.insert("context".into(), context.into());
+    Json::Object(told)
+}

@@ -1,0 +1,101 @@
+//! What a run is started with: `--input`, `--label`, and a file of answers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ferrata::Context as State;
+use serde_json::{Map, Value as Json};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+const HELP: &str = "ferrata run --help";
+
+/// Reads `key=value` and `@file.json`, later ones replacing earlier ones.
+pub(super) fn input(parts: &[String]) -> Result<State, Failure> {
+    let mut state = State::new();
+    for part in parts {
+        if let Some(path) = part.strip_prefix('@') {
+            for (key, value) in object(Path::new(path), "an input")? {
+                set(&mut state, key, &value)?;
+            }
+            continue;
+        }
+        let (key, value) = pair(part, "--input")?;
+        set(&mut state, key, &Json::from(value))?;
+    }
+    Ok(state)
+}
+
+fn set(state: &mut State, key: String, value: &Json) -> Result<(), Failure> {
+    if key.starts_with("internal.") {
+        let message = format!("the input sets `{key}`; keys that begin with `internal.` are the engine's");
+        return Err(Failure::usage(message, HELP));
+    }
+    state.set(key, value).map_err(|error| Failure::from(error).or_type(HELP))
+}
+
+/// Reads `key=value` of labels.
+pub(super) fn labels(parts: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    parts.iter().map(|part| pair(part, "--label")).collect()
+}
+
+fn pair(text: &str, option: &str) -> Result<(String, String), Failure> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => {
+            let message = format!("`{}` is not of the form KEY=VALUE", text.escape_debug());
+            Err(Failure::usage(format!("{option}: {message}"), HELP))
+        }
+    }
+}
+
+/// Reads a file that holds a JSON object.
+fn object(path: &Path, what: &str) -> Result<Map<String, Json>, Failure> {
+    let text = std::fs::read(path).map_err(|error| {
+        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Internal };
+        Failure::new(exit, format!("{} cannot be read: {error}", path.display()), HELP)
+    })?;
+    serde_json::from_slice(&text).map_err(|error| {
+        let message = format!("{} is no JSON object, as {what} has to be: {error}", path.display());
+        Failure::usage(message, HELP)
+    })
+}
+
+/// Answers by the node that asks.
+pub(super) type Answers = BTreeMap<String, Vec<Json>>;
+
+/// Reads a file of answers.
+pub(super) fn answers(path: &Path) -> Result<Answers, Failure> {
+    let listed = object(path, "a file of answers")?;
+    let each = |value: Json| match value {
+        Json::Array(values) => values,
+        value => vec![value],
+    };
+    Ok(listed.into_iter().map(|(node, value)| (node, each(value))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_are_texts_or_objects_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in.json");
+        std::fs::write(&path, r#"{"n": 3, "tag": "v0"}"#).unwrap();
+        let parts = [format!("@{}", path.display()), "tag=v1=x".to_owned(), "empty=".to_owned()];
+        let state = input(&parts).unwrap();
+        assert_eq!(serde_json::to_string(&state).unwrap(), r#"{"empty":"","n":3,"tag":"v1=x"}"#);
+        for (bad, exit) in [
+            ("novalue", Exit::Usage),
+            ("=x", Exit::Usage),
+            ("internal.x=1", Exit::Usage),
+            ("@/nowhere/in.json", Exit::NotFound),
+        ] {
+            assert_eq!(input(&[bad.to_owned()]).unwrap_err().exit(), exit, "{bad}");
+        }
+        std::fs::write(&path, "[1]").unwrap();
+        assert_eq!(input(&[format!("@{}", path.display())]).unwrap_err().exit(), Exit::Usage);
+    }
+}

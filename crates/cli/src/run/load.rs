@@ -1,0 +1,106 @@
+//! A pipeline from its file: read, judged and compiled.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ferrata::Graph;
+use ferrata_dot::Pipeline;
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Simulate, Tool};
+use ferrata_dot::run_dir::RunDirectory;
+use ferrata_dot::transform::Transforms;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::quoted;
+
+/// A pipeline that was read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) path: PathBuf,
+    pub(super) source: Vec<u8>,
+    pub(super) pipeline: Arc<Pipeline>,
+}
+
+/// How its nodes do their work.
+#[derive(Debug)]
+pub(super) struct Work<'a> {
+    /// The command that does tasks.
+    pub(super) backend: Option<&'a str>,
+    /// Where commands run.
+    pub(super) directory: &'a Path,
+    /// Behind which node the run stops.
+    pub(super) until: Option<&'a str>,
+}
+
+impl Loaded {
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        let lint = || format!("ferrata lint {}", quoted(&path.display().to_string()));
+        let source = std::fs::read(path).map_err(|error| {
+            let exit =
+                if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::InvalidFile };
+            Failure::new(exit, format!("{} cannot be read: {error}", path.display()), "ferrata run --help")
+        })?;
+        let mut pipeline = Pipeline::parse(&source).map_err(|error| {
+            let report = error.report(&path.display().to_string());
+            let details = report.lines().map(str::to_owned);
+            let message = format!("{} is no pipeline", path.display());
+            Failure::new(Exit::InvalidFile, message, lint()).with_details(details)
+        })?;
+        Transforms::default().apply(&mut pipeline).map_err(|error| {
+            Failure::new(Exit::InvalidFile, format!("{}: {error}", path.display()), lint())
+        })?;
+        Ok(Self { path: path.to_owned(), source, pipeline: Arc::new(pipeline) })
+    }
+
+    /// Returns the command that does tasks: the one that was given, or else that of the graph.
+    pub(super) fn backend(&self, given: Option<&str>) -> Option<String> {
+        let of_graph = self.pipeline.attributes.text("backend");
+        let given = given.map(str::to_owned).filter(|given| !given.trim().is_empty());
+        given.or_else(|| (!of_graph.is_empty()).then(|| of_graph.into_owned()))
+    }
+
+    /// Makes a graph whose attempts keep what they print in a run's directory.
+    pub(super) fn compile(
+        &self,
+        work: &Work<'_>,
+        directory: &RunDirectory,
+    ) -> Result<Graph<ferrata::Context>, Failure> {
+        let tool = Tool::default().with_directory(work.directory);
+        let registry = Registry::default().with("tool", tool);
+        let registry = match work.backend {
+            Some(command) => {
+                let backend = CommandBackend::new(command)
+                    .with_directory(work.directory)
+                    .with_run_directory(directory.root());
+                registry.with("codergen", Codergen::new(backend))
+            }
+            None => registry.with("codergen", Codergen::new(Simulate)),
+        };
+        self.with(directory.record(registry), work.until)
+    }
+
+    /// Makes a graph of these handlers.
+    pub(super) fn with(
+        &self,
+        registry: Registry,
+        until: Option<&str>,
+    ) -> Result<Graph<ferrata::Context>, Failure> {
+        let mut compiler = Compiler::new(registry);
+        if let Some(node) = until {
+            if self.pipeline.node(node).is_none() {
+                let message = format!("--until: the pipeline has no node `{}`", node.escape_debug());
+                let nodes: Vec<&str> = self.pipeline.nodes().iter().map(|node| node.id()).take(20).collect();
+                let failure = Failure::usage(message, "ferrata run --help");
+                return Err(failure.with_details([format!("its nodes: {}", nodes.join(", "))]));
+            }
+            compiler = compiler.stop_after(node);
+        }
+        compiler.compile(&self.pipeline).map_err(|error| {
+            let message = format!("{}: {}", self.path.display(), error.message());
+            let lint = format!("ferrata lint {}", quoted(&self.path.display().to_string()));
+            Failure::new(Exit::InvalidFile, message, lint)
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! Running pipelines: `run` and `resume`.
+
+mod answers;
+mod drive;
+mod dry;
+mod end;
+mod input;
+mod load;
+mod place;
+mod signals;
+mod take;
+mod views;
+mod voice;
+
+use std::path::{Path, PathBuf};
+
+use ferrata::store::RunHead;
+use ferrata::{RunId, RunKey, RunStatus};
+use ferrata_dot::run_dir::RunDirectory;
+
+use self::drive::{Job, Kind};
+use self::load::Loaded;
+use self::place::Place;
+use self::signals::Signals;
+use crate::args::{ResumeArgs, RunArgs};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::quoted;
+
+/// The labels by which a run tells how it was started.
+const FILE: &str = "ferrata.file";
+const DIRECTORY: &str = "ferrata.dir";
+const BACKEND: &str = "ferrata.backend";
+
+/// Runs a pipeline, or goes on with a run of it.
+pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    let (file, directory, resumes) = places(&mut args)?;
+    let input = input::input(&args.input)?;
+    let labels = input::labels(&args.label)?;
+    if args.dry_run {
+        return dry::run(context, Loaded::read(&file)?, input).await;
+    }
+    let prepared = async {
+        let loaded = Loaded::read(&file)?;
+        let place = Place::of(context, directory.as_deref())?;
+        let given = args.id.as_deref().map(RunId::new).transpose()?;
+        let key = |id: RunId| RunKey::new(context.global.tenant.clone().unwrap_or_default(), id);
+        let found = match &given {
+            Some(id) if resumes => {
+                let run = key(id.clone());
+                let missing = || missing(&run, &place);
+                Some(place.store.head(&run).await?.ok_or_else(missing)?)
+            }
+            Some(_) => None,
+            None => match place.only(context).await? {
+                None if resumes && directory.is_none() => {
+                    Some(place.unfinished(context, loaded.pipeline.name()).await?)
+                }
+                None if resumes => return Err(nothing(directory.as_deref(), &file)),
+                found => found,
+            },
+        };
+        let (run, kind) = match found {
+            Some(head) if resumes && (!args.input.is_empty() || !args.label.is_empty()) => {
+                let message =
+                    "a run that goes on keeps its input and its labels; leave --input and --label out";
+                return Err(Failure::usage(message, place.resume(&head.run)));
+            }
+            Some(head) if resumes => (head.run, Kind::Resume),
+            Some(head) => return Err(taken(&head, &place)),
+            None => {
+                let id = match given {
+                    Some(id) => id,
+                    None => place::new_id(loaded.pipeline.name())?,
+                };
+                (key(id), Kind::Start { input, labels })
+            }
+        };
+        Ok((loaded, place, run, kind))
+    };
+    let (loaded, place, run, kind) = tokio::select! {
+        prepared = prepared => prepared?,
+        () = signals.next() => return Err(left_early()),
+    };
+    drive::drive(context, Job { loaded, place, run, kind, how: args.how }, signals).await
+}
+
+/// Goes on with a run.
+pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, Failure> {
+    let mut signals = Signals::listen()?;
+    let prepared = async {
+        let directory = Path::new(&args.run);
+        let is_directory = directory.is_dir();
+        let place = Place::of(context, is_directory.then_some(directory))?;
+        let head = if is_directory {
+            place.only(context).await?.ok_or_else(|| nothing(Some(directory), Path::new("FILE.dot")))?
+        } else {
+            context.find(&*place.store, &args.run).await?
+        };
+        let file = source(&args, &head, &place)?;
+        let loaded = Loaded::read(&file)?;
+        Ok::<_, Failure>((loaded, place, head.run))
+    };
+    let (loaded, place, run) = tokio::select! {
+        prepared = prepared => prepared?,
+        () = signals.next() => return Err(left_early()),
+    };
+    drive::drive(context, Job { loaded, place, run, kind: Kind::Resume, how: args.how }, signals).await
+}
+
+/// Finds out which words of the command line are the file and the directory.
+fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failure> {
+    let (mut file, mut directory) = (args.file.take(), args.run_dir.take());
+    let resumes = args.resume.is_some();
+    if let Some(Some(named)) = args.resume.take() {
+        // `--resume FILE.dot` with nothing after it: the option takes the next word.
+        if file.is_none() && !named.is_dir() {
+            file = Some(named);
+        } else if directory.as_ref().is_some_and(|directory| *directory != named) {
+            let message = "--run-dir and --resume name different directories; name one";
+            return Err(Failure::usage(message, "ferrata run --help"));
+        } else {
+            directory = Some(named);
+        }
+    }
+    if let (None, true, Some(directory)) = (&file, resumes, &directory) {
+        file = Some(RunDirectory::source_path(directory)).filter(|path| path.exists());
+    }
+    match file {
+        Some(file) => Ok((file, directory, resumes)),
+        None => Err(Failure::usage("which pipeline is to be run? name its file", "ferrata run --help")),
+    }
+}
+
+/// Finds the file that a run is to go on with.
+fn source(args: &ResumeArgs, head: &RunHead, place: &Place) -> Result<PathBuf, Failure> {
+    if let Some(file) = &args.file {
+        return Ok(file.clone());
+    }
+    let kept = RunDirectory::source_path(place.directory(&head.run));
+    let of_start = head.facts.labels.get(FILE).map(PathBuf::from);
+    if let Some(found) = [Some(kept), of_start].into_iter().flatten().find(|path| path.is_file()) {
+        return Ok(found);
+    }
+    let message = format!("the file of the pipeline `{}` is not here; name it", head.facts.workflow);
+    Err(Failure::new(Exit::NotFound, message, format!("{} --file FILE.dot", place.resume(&head.run))))
+}
+
+fn left_early() -> Failure {
+    Failure::new(Exit::Interrupted, "stopped before the run was touched", "ferrata ls")
+}
+
+fn missing(run: &RunKey, place: &Place) -> Failure {
+    let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "there is no such run to go on with");
+    Failure::from(error.with_run(run)).or_type(if place.store.capabilities().durable {
+        "ferrata ls"
+    } else {
+        "ferrata run --help"
+    })
+}
+
+fn nothing(directory: Option<&Path>, file: &Path) -> Failure {
+    let directory = directory.unwrap_or(Path::new(".")).display().to_string();
+    let message = format!("{directory} holds no run to go on with");
+    let start =
+        format!("ferrata run {} --run-dir {}", quoted(&file.display().to_string()), quoted(&directory));
+    Failure::new(Exit::NotFound, message, start)
+}
+
+/// The directory has a run already.
+fn taken(head: &RunHead, place: &Place) -> Failure {
+    let (run, status) = (&head.run.run, head.status);
+    let message = format!(
+        "the directory holds the run {run} already, which is {status}; go on with it, or name another directory"
+    );
+    let next = match status {
+        RunStatus::Completed | RunStatus::Cancelled => place.command("show", &head.run, ""),
+        _ => place.resume(&head.run),
+    };
+    Failure::new(Exit::Conflict, message, next)
+}

@@ -1,0 +1,147 @@
+//! Taking a run: starting it, or going on with it.
+
+use std::time::Duration;
+
+use ferrata::ask::QuestionKind;
+use ferrata::{Answer, Clock, Context as State, ErrorKind, Graph, RunHandle, RunStatus, Runtime};
+
+use super::drive::{Job, Kind};
+use super::{BACKEND, DIRECTORY, FILE};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// For how long a process counts as alive after its last sign of life. Short, since people wait for it after a `kill -9` where the
+/// store cannot know better; a process that is taken for dead loses the run, not what it recorded.
+pub(super) const TTL: Duration = Duration::from_secs(6);
+
+/// How often it is looked whether the process that had the run is gone.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The longest value that a label takes.
+const LABEL: usize = 256;
+
+/// Starts the run, or goes on with it. `None` if it has completed already.
+pub(super) async fn take(
+    context: &Context,
+    job: &Job,
+    runtime: &Runtime,
+    graph: &Graph<State>,
+    backend: bool,
+    directory: &std::path::Path,
+) -> Result<Option<RunHandle<State>>, Failure> {
+    let (input, labels) = match &job.kind {
+        Kind::Resume => return go_on(context, job, runtime, graph).await,
+        Kind::Start { input, labels } => (input, labels),
+    };
+    let mut start =
+        runtime.start(graph, input.clone()).id(job.run.run.as_str()).tenant(job.run.tenant.as_str());
+    let absolute = std::path::absolute(&job.loaded.path).unwrap_or_else(|_| job.loaded.path.clone());
+    for (key, value) in [(FILE, absolute.display().to_string()), (DIRECTORY, directory.display().to_string())]
+    {
+        if (1..=LABEL).contains(&value.len()) && !value.contains(char::is_control) {
+            start = start.label(key, value);
+        }
+    }
+    if backend {
+        start = start.label(BACKEND, "command");
+    }
+    for (key, value) in labels {
+        start = start.label(key, value);
+    }
+    match start.await {
+        Ok(run) => Ok(Some(run)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            Err(Failure::from(error).or_type(job.place.resume(&job.run)))
+        }
+        Err(error) if error.kind() == ErrorKind::GraphChanged => Err(changed(error, job)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn go_on(
+    context: &Context,
+    job: &Job,
+    runtime: &Runtime,
+    graph: &Graph<State>,
+) -> Result<Option<RunHandle<State>>, Failure> {
+    let head = free(context, job, runtime).await?;
+    match head.status {
+        RunStatus::Completed => return Ok(None),
+        RunStatus::Failed => {
+            let failure =
+                Failure::new(Exit::Conflict, "the run has failed; have it tried again, then resume it", "");
+            return Err(failure.or_type(job.place.command("retry", &job.run, "")));
+        }
+        RunStatus::Cancelled => {
+            let failure = Failure::new(Exit::Conflict, "the run was cancelled; a fork of it can go on", "");
+            return Err(failure.or_type(job.place.command("fork", &job.run, "")));
+        }
+        _ => {}
+    }
+    // Where `--until` stopped the run, whoever resumes it agrees to go on.
+    for question in runtime.questions(&job.run).await? {
+        if question.kind == QuestionKind::After {
+            runtime.respond(&job.run, &question.id, Answer::accept(true)?).by("ferrata resume").await?;
+        }
+    }
+    resume(job, runtime, graph).await.map(Some)
+}
+
+/// Resumes the run as the options say.
+pub(super) async fn resume(
+    job: &Job,
+    runtime: &Runtime,
+    graph: &Graph<State>,
+) -> Result<RunHandle<State>, Failure> {
+    let mut request = runtime.resume(graph, &job.run);
+    if job.how.take_over {
+        request = request.take_over();
+    }
+    if job.how.allow_changed {
+        request = request.allow_changed_graph();
+    }
+    match request.await {
+        Ok(run) => Ok(run),
+        Err(error) if error.kind() == ErrorKind::GraphChanged => Err(changed(error, job)),
+        Err(error) if error.kind() == ErrorKind::Conflict => Err(held(job)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn changed(error: ferrata::Error, job: &Job) -> Failure {
+    let next = format!("{} --allow-changed", job.place.resume(&job.run));
+    Failure::from(error).or_type(next)
+}
+
+/// Another process has the run.
+pub(super) fn held(job: &Job) -> Failure {
+    let message = format!(
+        "another process is at work on the run {}; wait for it, or take the run away with --take-over",
+        job.run.run
+    );
+    Failure::new(Exit::Conflict, message, job.place.command("wait", &job.run, ""))
+}
+
+/// Waits until the process that had the run counts as dead, which takes a moment after a `kill -9`.
+async fn free(context: &Context, job: &Job, runtime: &Runtime) -> Result<ferrata::store::RunHead, Failure> {
+    let deadline = context.clock.monotonic() + TTL + Duration::from_secs(1);
+    let mut told = false;
+    loop {
+        let gone = || super::missing(&job.run, &job.place);
+        let head = runtime.head(&job.run).await?.ok_or_else(gone)?;
+        if !head.owner_alive || job.how.take_over {
+            return Ok(head);
+        }
+        if context.clock.monotonic() >= deadline {
+            return Err(held(job));
+        }
+        if !told {
+            context.out.note(
+                "another process has the run, or had it until a moment ago; looking whether it is alive",
+            );
+            told = true;
+        }
+        context.clock.sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,205 @@
+//! The one writer to the terminal while a run goes on: a bar, or lines, and whatever else is to be said in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use ferrata::{Clock, Event, SystemClock};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::args::ProgressFace;
+use crate::context::Context;
+use crate::table::{clean, paint};
+use crate::time::short;
+
+/// How often the bar moves although nothing happens.
+const TICK: Duration = Duration::from_millis(120);
+
+/// How wide the names of nodes are in lines; longer ones push the rest aside.
+const NAMES: usize = 12;
+
+/// Says how a run goes on.
+#[derive(Debug)]
+pub(super) struct Voice {
+    face: Face,
+    color: bool,
+    clock: SystemClock,
+    nodes: usize,
+    ended: BTreeSet<String>,
+    working: BTreeMap<String, Duration>,
+    began: Duration,
+}
+
+#[derive(Debug)]
+enum Face {
+    Bar(ProgressBar),
+    Lines,
+    None,
+}
+
+impl Voice {
+    /// Begins to speak of a run of a pipeline with so many nodes.
+    pub(super) fn new(context: &Context, wanted: ProgressFace, nodes: usize) -> Self {
+        let face = match wanted {
+            _ if context.global.quiet => Face::None,
+            ProgressFace::None => Face::None,
+            ProgressFace::Lines => Face::Lines,
+            ProgressFace::Auto if !stderr().is_terminal() => Face::Lines,
+            ProgressFace::Auto | ProgressFace::Bar => Face::Bar(bar(nodes)),
+        };
+        let clock = context.clock.clone();
+        let began = clock.monotonic();
+        let color = context.out.color_notes;
+        Self { face, color, clock, nodes, ended: BTreeSet::new(), working: BTreeMap::new(), began }
+    }
+
+    /// Says something whatever the progress looks like.
+    pub(super) fn say(&self, line: &str) {
+        match &self.face {
+            // A bar that is not drawn, as without a terminal, would swallow it.
+            Face::Bar(bar) if !bar.is_hidden() => bar.println(line),
+            Face::Bar(_) | Face::Lines => write(&format!("{line}\n")),
+            Face::None => {}
+        }
+    }
+
+    /// Takes the bar away while somebody is asked; what is said meanwhile are lines.
+    pub(super) fn pause(&self) {
+        if let Face::Bar(bar) = &self.face {
+            bar.disable_steady_tick();
+            bar.suspend(|| bar.set_draw_target(ProgressDrawTarget::hidden()));
+        }
+    }
+
+    /// Brings it back.
+    pub(super) fn unpause(&self) {
+        if let Face::Bar(bar) = &self.face
+            && !bar.is_finished()
+        {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(TICK);
+        }
+    }
+
+    /// Takes the bar away for good.
+    pub(super) fn finish(&self) {
+        if let Face::Bar(bar) = &self.face {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Counts what was recorded before.
+    pub(super) fn recorded(&mut self, nodes: impl IntoIterator<Item = String>) {
+        self.ended.extend(nodes);
+        self.draw();
+    }
+
+    /// Takes an event in; `None` if some were missed.
+    pub(super) fn see(&mut self, event: Option<&Event>) {
+        match event {
+            None => self.line("note", "", "some events came too fast to be shown; the log has all of them"),
+            Some(Event::Resumed { recorded, graph_changed, .. }) => {
+                let changed = if *graph_changed {
+                    "; the pipeline has changed, though not where the run is"
+                } else {
+                    ""
+                };
+                self.line(
+                    "resume",
+                    "",
+                    &format!("{recorded} nodes are recorded and are not run again{changed}"),
+                );
+            }
+            Some(Event::NodeStarted { node, visit, attempt }) => {
+                let name = called(node.as_str(), visit.get());
+                self.working.insert(name.clone(), self.clock.monotonic());
+                let more = if *attempt > 1 { format!("attempt {attempt}") } else { String::new() };
+                // A bar shows what is at work by itself.
+                if matches!(self.face, Face::Lines) {
+                    self.line("start", &name, &more);
+                }
+            }
+            Some(Event::NodeCompleted { node, visit, took }) => {
+                let name = called(node.as_str(), visit.get());
+                self.working.remove(&name);
+                self.ended.insert(node.to_string());
+                self.line("done", &name, &short(*took));
+            }
+            Some(Event::NodeFailed { node, visit, failure, retry_in }) => {
+                let name = called(node.as_str(), visit.get());
+                self.working.remove(&name);
+                match retry_in {
+                    Some(delay) => {
+                        let more = format!("in {}: {}", short(*delay), failure.message);
+                        self.line("retry", &name, &more);
+                    }
+                    None => self.line("failed", &name, &failure.message),
+                }
+            }
+            Some(Event::Asked { node, visit, name }) => {
+                let asked = called(node.as_str(), visit.get());
+                self.line("wait", &asked, &format!("asks {node}@{visit}:{name}"));
+            }
+            Some(_) => return,
+        }
+        self.draw();
+    }
+
+    /// Writes a line about a node.
+    fn line(&self, word: &str, node: &str, more: &str) {
+        let color = match word {
+            "done" => AnsiColor::Green,
+            "failed" => AnsiColor::Red,
+            "retry" | "wait" => AnsiColor::Yellow,
+            _ => AnsiColor::Cyan,
+        };
+        // A failure may hold anything that a command printed.
+        let more = clean(more);
+        let painted = paint(&format!("{word:<6}"), Style::new().fg_color(Some(color.into())), self.color);
+        let text = match &self.face {
+            Face::Lines => {
+                let time = self.clock.now().to_string();
+                let time = time.get(11..19).unwrap_or_default();
+                format!("{time} {painted}  {node:<NAMES$}  {more}")
+            }
+            Face::Bar(_) => format!("  {painted}  {node:<NAMES$}  {more}"),
+            Face::None => return,
+        };
+        self.say(text.trim_end());
+    }
+
+    fn draw(&self) {
+        if let Face::Bar(bar) = &self.face {
+            bar.set_position(self.ended.len() as u64);
+            let names: Vec<&str> = self.working.keys().map(String::as_str).collect();
+            bar.set_message(names.join(", "));
+        }
+    }
+
+    /// Says how many nodes have ended and how long it took.
+    pub(super) fn sum(&self) -> String {
+        let took = self.clock.monotonic().saturating_sub(self.began);
+        format!("{} of {} nodes, {}", self.ended.len(), self.nodes, short(took))
+    }
+}
+
+/// Names an activation: the node, and its visit from the second on.
+fn called(node: &str, visit: u32) -> String {
+    if visit > 1 { format!("{node}@{visit}") } else { node.to_owned() }
+}
+
+fn bar(nodes: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(nodes as u64), ProgressDrawTarget::stderr());
+    // Without the style it is a plainer bar.
+    if let Ok(style) = ProgressStyle::with_template(" {bar:12} {pos}/{len} nodes  {elapsed}  {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+fn write(text: &str) {
+    // When nobody reads stderr there is nobody left to tell.
+    let _ = stderr().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,76 @@
+//! Saying one thing to many runs: each is tried, and the exit code is that of the first that refused.
+
+use ferrata::runtime::SignalRequest;
+use ferrata::{RunKey, Runtime};
+use serde::Serialize;
+
+use crate::args::Runs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::input;
+use crate::table::Table;
+
+/// What became of one run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Done {
+    run: RunKey,
+    done: &'static str,
+}
+
+impl Done {
+    /// Says what was done to a run.
+    pub(crate) fn new(run: RunKey, done: &'static str) -> Self {
+        Self { run, done }
+    }
+}
+
+impl Context {
+    /// Finds the runs, says something to each, and prints those that took it.
+    pub(crate) async fn say(
+        &self,
+        target: &Runs,
+        done: &'static str,
+        what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
+    ) -> Result<Exit, Failure> {
+        let runtime = self.runtime()?;
+        let names = input::runs(&target.runs)?;
+        let (mut told, mut refused) = (Vec::new(), None);
+        for name in &names {
+            let said = async {
+                let run = self.find(&**runtime.store(), name).await?.run;
+                let request = what(&runtime, &run);
+                let request = match &target.by {
+                    Some(by) => request.by(by.clone()),
+                    None => request,
+                };
+                request.await?;
+                Ok::<_, Failure>(run)
+            };
+            match said.await {
+                Ok(run) => told.push(Done::new(run, done)),
+                Err(failure) if names.len() == 1 => return Err(failure),
+                Err(failure) => {
+                    self.out.failure(&failure, &self.global);
+                    refused.get_or_insert(failure.exit());
+                }
+            }
+        }
+        self.print_done(&told)?;
+        Ok(refused.unwrap_or(Exit::Done))
+    }
+
+    /// Prints what was done to runs.
+    pub(crate) fn print_done(&self, done: &[Done]) -> Result<(), Failure> {
+        self.out.all(
+            done,
+            |one| shown(&one.run),
+            |all| {
+                let mut table = Table::new(["RUN", "DONE"]);
+                all.iter().for_each(|one| table.row([shown(&one.run).into(), one.done.into()]));
+                table
+            },
+        )
+    }
+}

@@ -1,0 +1,102 @@
+//! Times and durations as people and programs read them.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use ferrata::Timestamp;
+
+/// How times are written in tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TimeFormat {
+    /// How long ago, or in how long.
+    #[default]
+    Relative,
+    /// As a date and time of UTC.
+    Iso,
+    /// As milliseconds since 1970.
+    Unix,
+}
+
+impl TimeFormat {
+    /// Writes a time as it is to be shown at `now`.
+    pub(crate) fn write(self, at: Timestamp, now: Timestamp) -> String {
+        match self {
+            Self::Relative if at > now => format!("in {}", short(at.since(now))),
+            Self::Relative => format!("{} ago", short(now.since(at))),
+            Self::Iso => at.to_string(),
+            Self::Unix => at.unix_ms().to_string(),
+        }
+    }
+}
+
+/// Writes a duration with its two largest units.
+pub(crate) fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{}ms", duration.subsec_millis()),
+        1..=9 => format!("{}.{}s", seconds, duration.subsec_millis() / 100),
+        10..=59 => format!("{seconds}s"),
+        60..=3_599 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        3_600..=86_399 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+/// Reads a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let bad = || format!("`{}` is no duration; write it as 90s, 15m, 2h30m or 30d", text.escape_debug());
+    let (mut rest, mut sum) = (text, Duration::ZERO);
+    if rest.is_empty() {
+        return Err(bad());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
+        let number: u64 = rest[..digits].parse().map_err(|_| bad())?;
+        let after = &rest[digits..];
+        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let ms: u64 = match &after[..letters] {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 7 * 86_400_000,
+            _ => return Err(bad()),
+        };
+        let part = number.checked_mul(ms).map(Duration::from_millis).ok_or_else(bad)?;
+        sum = sum.checked_add(part).ok_or_else(bad)?;
+        rest = &after[letters..];
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_read_and_written() {
+        for (text, ms, shown) in [
+            ("250ms", 250, "250ms"),
+            ("9s", 9_000, "9.0s"),
+            ("90s", 90_000, "1m30s"),
+            ("2h30m", 9_000_000, "2h30m"),
+            ("1w", 604_800_000, "7d00h"),
+        ] {
+            assert_eq!(parse(text).map(|d| d.as_millis()), Ok(ms), "{text}");
+            assert_eq!(short(parse(text).unwrap_or_default()), shown);
+        }
+        for text in ["", "s", "5", "5x", "-1s", "99999999999999999999s", "1d 2h"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_shown_from_now() {
+        let now = Timestamp::from_unix_ms(100_000);
+        assert_eq!(TimeFormat::Relative.write(Timestamp::from_unix_ms(40_000), now), "1m00s ago");
+        assert_eq!(TimeFormat::Relative.write(Timestamp::from_unix_ms(112_000), now), "in 12s");
+        assert_eq!(TimeFormat::Unix.write(now, now), "100000");
+        assert_eq!(TimeFormat::Iso.write(now, now), "1970-01-01T00:01:40.000Z");
+    }
+}

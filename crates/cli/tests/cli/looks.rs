@@ -1,0 +1,96 @@
+//! What the reading verbs print, as JSON and for people.
+
+use serde_json::Value;
+
+use crate::service::some_runs;
+use crate::support::{Place, expect, timeless};
+
+/// Holds what a line prints as JSON against a file.
+fn check(place: &Place, name: &str, line: &[&str]) {
+    let value: Value = place.json(line);
+    let text = format!("{:#}\n", timeless(value));
+    expect(&format!("{name}.json"), &place.normal(&text));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_json_of_each_reading_verb_is_as_documented() {
+    let place = Place::new();
+    // The service has ended, so that what is printed does not depend on what it does meanwhile.
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    check(&place, "ls", &["ls", "--workflow", "pay"]);
+    check(&place, "show", &["show", "pay-3"]);
+    check(&place, "show-node", &["show", "pay-3", "--node", "send"]);
+    check(&place, "history", &["history", "pay-2"]);
+    check(&place, "state", &["state", "pay-2"]);
+    check(&place, "diff", &["diff", "pay-2", "begin@1", "latest"]);
+    check(&place, "logs", &["logs", "pay-3"]);
+    check(&place, "questions", &["questions"]);
+    check(&place, "fork-list", &["fork", "pay-2", "--list"]);
+    check(&place, "verify", &["verify", "pay-2"]);
+    check(&place, "graph", &["graph", "pay-2"]);
+    check(&place, "prune", &["prune", "pay-2", "--keep-last", "1"]);
+    check(&place, "sweep", &["sweep", "--purge", "completed=0s"]);
+    check(&place, "wait", &["wait", "pay-2"]);
+    let one = ["ls", "show", "history", "diff", "logs", "questions", "state", "graph"];
+    for verb in one {
+        let line: &[&str] = match verb {
+            "ls" | "questions" => &[verb],
+            "diff" => &[verb, "pay-2", "begin@1"],
+            _ => &[verb, "pay-2"],
+        };
+        let lines = place.ok(&[line, &["-o", "jsonl"]].concat());
+        assert!(!lines.is_empty(), "{verb}");
+        for line in lines.lines() {
+            serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{verb}: {error}: {line}"));
+        }
+        let ids = place.ok(&[line, &["-o", "ids"]].concat());
+        assert!(!ids.is_empty() && !ids.contains('{'), "{verb}: {ids}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_see_what_they_need_and_what_to_type_next() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let listed = place.ok(&["ls", "--status", "failed,waiting", "--label", "team=red"]);
+    for part in ["RUN ", "pay-1 ", "chat-1 ", "pay-3 ", "team=red"] {
+        assert!(listed.contains(part), "{part} is not in {listed}");
+    }
+    assert!(!listed.contains("pay-2"), "{listed}");
+    for (run, next) in [
+        ("pay-1", "ferrata answer pay-1 approve@1:"),
+        ("chat-1", "ferrata send chat-1"),
+        ("pay-3", "ferrata retry pay-3"),
+    ] {
+        let shown = place.ok(&["show", run]);
+        assert!(shown.contains(&format!("next: {next}")), "{shown}");
+    }
+    assert!(place.ok(&["show", "pay-3"]).contains("the bank is closed"));
+    assert!(place.ok(&["show", "pay-3", "--report"]).starts_with("# Run default/pay-3"));
+    assert!(place.ok(&["diff", "pay-2", "begin@1"]).contains("+ /sent  true"));
+    assert!(place.ok(&["logs", "pay-2"]).contains("ann answered `approve"));
+    assert_eq!(place.ok(&["logs", "pay-2", "-n", "1"]).lines().count(), 1);
+    assert_eq!(place.ok(&["state", "pay-2", "/amount"]), "120\n");
+    assert_eq!(place.ok(&["state", "pay-2", "/amount", "--at", "begin@1"]), "120\n");
+    // Colour only on request, and the same text with it.
+    let plain = place.ok(&["ls"]);
+    let colored = place.ok(&["ls", "--color", "always"]);
+    assert!(!plain.contains('\u{1b}') && colored.contains('\u{1b}'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::new();
+    drop(some_runs(&place).await);
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"))
+        .args(["history", "pay-2", "-o", "jsonl", "--store", &place.url()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+}

@@ -1,0 +1,11 @@
+//! The command as a shell runs it: exit codes, what goes to stdout and stderr, and what it does to runs of a service.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod failures;
+mod help;
+mod looks;
+mod pipelines;
+mod service;
+mod steering;
+mod stores;
+mod support;

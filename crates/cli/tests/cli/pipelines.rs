@@ -1,0 +1,76 @@
+//! `lint` and `graph` of files.
+
+use crate::support::{Place, expect};
+
+const GOOD: &str = "digraph Release {
+  goal = \"ship it\"
+  start [shape=Mdiamond]
+  exit  [shape=Msquare]
+  test  [shape=parallelogram, tool_command=\"true\"]
+  fix   [shape=parallelogram, tool_command=\"true\", label=\"Mend \\\"it\\\"\"]
+  start -> test
+  test -> exit [condition=\"outcome=success\"]
+  test -> fix  [condition=\"outcome=fail\"]
+  fix -> test
+}
+";
+
+#[test]
+fn a_mistake_is_shown_at_its_place() {
+    let place = Place::new();
+    place.write("bad.dot", &GOOD.replace("fix -> test", "fix -> tset"));
+    place.write("worse.dot", "digraph G { a -- b }");
+    place.write("good.dot", GOOD);
+    let mut told = String::new();
+    for name in ["bad.dot", "worse.dot"] {
+        let said = place.call(&["lint", name]);
+        assert_eq!(said.code, 3, "{said:?}");
+        told.push_str(&said.out);
+        told.push_str(&said.err);
+        let json = place.call(&["lint", name, "-o", "json"]);
+        assert_eq!(json.code, 3);
+        told.push_str(&json.out);
+    }
+    expect("lint.txt", &told);
+    let good = place.call(&["lint", "good.dot"]);
+    assert_eq!(good.code, 0, "{good:?}");
+}
+
+#[test]
+fn what_is_no_pipeline_is_refused_quickly() {
+    let place = Place::new();
+    place.write("long.dot", &"x".repeat(10_000_000));
+    place.write("empty.dot", "");
+    std::fs::write(place.folder.path().join("binary.dot"), [0xff, 0, 0x1b, b'[', b'3', b'1', b'm', 0xfe])
+        .unwrap();
+    for name in ["long.dot", "empty.dot", "binary.dot"] {
+        let said = place.call(&["lint", name]);
+        assert_eq!(said.code, 3, "{name}");
+        assert!(said.out.len() < 4_000 && !said.out.contains('\u{1b}'), "{name}: {}", said.out);
+    }
+    assert_eq!(place.call(&["lint", "nowhere.dot"]).code, 4);
+}
+
+#[test]
+fn a_pipeline_is_drawn() {
+    let place = Place::new();
+    place.write("good.dot", GOOD);
+    for (format, file) in
+        [("dot", "graph.dot.txt"), ("mermaid", "graph.mermaid.txt"), ("svg", "graph.svg.txt")]
+    {
+        expect(file, &place.ok(&["graph", "good.dot", "--format", format]));
+    }
+    assert_eq!(place.call(&["graph", "nowhere.dot"]).code, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_drawn_in_the_colours_of_how_it_stands() {
+    let place = Place::new();
+    let service = crate::service::some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let mut told = String::new();
+    for run in ["pay-1", "pay-3"] {
+        told.push_str(&place.ok(&["graph", run, "--format", "mermaid"]));
+    }
+    expect("graph-runs.txt", &told);
+}

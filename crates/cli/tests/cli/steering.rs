@@ -1,0 +1,149 @@
+//! What the command says to runs of a service reaches them.
+
+use ferrata::record::RunStatus;
+use ferrata::{Context, RunKey};
+
+use crate::service::{Service, busy, chat, pay, some_runs};
+use crate::support::Place;
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_reaches_the_service() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    assert_eq!(place.ok(&["questions", "pay-1", "-o", "ids"]).split_whitespace().next(), Some("pay-1"));
+    // The one choice that begins so.
+    place.ok(&["answer", "pay-1", "y", "--by", "bob"]);
+    service.until(&key("pay-1"), RunStatus::Completed).await;
+    assert_eq!(place.json(&["state", "pay-1", "/answer"]), "yes");
+    assert!(place.ok(&["logs", "pay-1"]).contains("bob answered"));
+    let again = place.call(&["answer", "pay-1", "approve", "yes"]);
+    assert_eq!(again.code, 8, "{again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_does_not_fit_or_a_no_are_told_apart() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    let wrong = place.call(&["answer", "pay-1", "perhaps"]);
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    assert!(wrong.err.contains("yes") && wrong.err.contains("next: ferrata answer pay-1"), "{wrong:?}");
+    let nothing = place.call(&["answer", "pay-1"]);
+    assert_eq!(nothing.code, 2, "nobody is asked without a terminal: {nothing:?}");
+    assert_eq!(place.call(&["wait", "pay-1"]).code, 5, "it still waits");
+    place.ok(&["answer", "pay-1", "--reject", "too much"]);
+    service.until(&key("pay-1"), RunStatus::Failed).await;
+    assert!(place.ok(&["show", "pay-1"]).contains("too much"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_reach_the_service_in_order() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    place.ok(&["send", "chat-1", "hello"]);
+    let file = place.write("message.json", "\"from a file\"");
+    place.ok(&["send", "chat-1", &format!("@{}", file.display())]);
+    assert_eq!(place.call_with(&["send", "chat-1", "-"], "bye", &[("FERRATA_STORE", &place.url())]).code, 0);
+    service.until(&key("chat-1"), RunStatus::Completed).await;
+    assert_eq!(place.json(&["state", "chat-1", "/last"]), "from a file");
+    assert_eq!(place.call(&["send", "chat-1", "late"]).code, 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_stops_a_run_and_unpause_lets_it_go_on() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let run = service.run(&chat(), "chat-1", Context::new()).await;
+    service.until(&run, RunStatus::AwaitingInput).await;
+    place.ok(&["pause", "chat-1", "--reason", "lunch", "--by", "ann"]);
+    service.until(&run, RunStatus::Interrupted).await;
+    let shown = place.ok(&["show", "chat-1"]);
+    assert!(shown.contains("lunch") && shown.contains("next: ferrata unpause chat-1"), "{shown}");
+    place.ok(&["send", "chat-1", "bye"]);
+    assert_eq!(place.json(&["ls"])[0]["status"], "interrupted", "it waits while it is paused");
+    place.ok(&["unpause", "chat-1"]);
+    service.until(&run, RunStatus::Completed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let run = service.run(&busy(), "busy-1", Context::new()).await;
+    let refused = place.call(&["cancel", "busy-1"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.err.contains("next: ferrata cancel busy-1 --yes"), "{refused:?}");
+    let timeout = place.call(&["wait", "busy-1", "--timeout", "50ms"]);
+    assert_eq!(timeout.code, 7, "it goes on as if nothing had been said: {timeout:?}");
+    let url = place.url();
+    let said = place.call_with(
+        &["cancel", "-", "--yes", "--reason", "enough"],
+        "busy-1\n",
+        &[("FERRATA_STORE", &url)],
+    );
+    assert_eq!(said.code, 0, "{said:?}");
+    service.until(&run, RunStatus::Cancelled).await;
+    assert_eq!(place.call(&["wait", "busy-1"]).code, 6);
+    assert!(place.ok(&["show", "busy-1"]).contains("enough"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_after_an_edit_mends_a_failed_run() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    assert_eq!(place.call(&["wait", "pay-3"]).code, 1);
+    let unfit = place.call(&["edit", "pay-3", "--set", "broken=maybe"]);
+    assert_eq!(unfit.code, 2, "{unfit:?}");
+    assert!(unfit.err.contains("--force"), "{unfit:?}");
+    place.ok(&["edit", "pay-3", "--set", "broken=false", "--by", "ann"]);
+    place.ok(&["retry", "pay-3"]);
+    service.until(&key("pay-3"), RunStatus::Completed).await;
+    assert_eq!(place.json(&["state", "pay-3", "/sent"]), true);
+    let many = place.call(&["retry", "pay-3", "nobody"]);
+    assert_eq!(many.code, 8, "the first that refuses: {many:?}");
+    assert!(many.err.contains("nobody"), "and the second is tried all the same: {many:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_is_taken_up_by_the_service() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    let before = place.ok(&["export", "pay-2"]);
+    place.ok(&["fork", "pay-2", "approve@1", "--id", "again", "--set", "amount=7", "--label", "try=2"]);
+    service.until(&key("again"), RunStatus::Completed).await;
+    assert_eq!(place.json(&["state", "again", "/amount"]), 7);
+    assert_eq!(place.json(&["ls", "--label", "try=2", "--parent", "pay-2"])[0]["run"]["run"], "again");
+    assert_eq!(place.ok(&["export", "pay-2"]), before, "the source stays as it was");
+    assert!(place.ok(&["diff", "pay-2", "latest", "again:latest"]).contains("~ /amount  120 → 7"));
+    let place_of_none = place.call(&["fork", "pay-2", "send@9"]);
+    assert_eq!(place_of_none.code, 4, "{place_of_none:?}");
+    assert!(place_of_none.err.contains("next: ferrata fork pay-2 --list"), "{place_of_none:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followed_logs_end_with_the_run() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let run = service.run(&pay(), "pay-1", Context::new()).await;
+    service.until(&run, RunStatus::Interrupted).await;
+    let url = place.url();
+    let follow = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"))
+        .args(["logs", "pay-1", "-f", "--store", &url, "-o", "jsonl"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    place.ok(&["answer", "pay-1", "yes"]);
+    let output = tokio::task::spawn_blocking(|| follow.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let seqs: Vec<u64> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["seq"].as_u64().unwrap())
+        .collect();
+    let all = place.json(&["history", "pay-1", "--all"]).as_array().unwrap().len() as u64;
+    assert!(seqs.is_sorted(), "{seqs:?}");
+    assert_eq!((seqs.first(), seqs.last()), (Some(&0), Some(&(all - 1))), "nothing was missed at either end");
+}

@@ -1,0 +1,100 @@
+//! Logs that are moved, kept small, removed and checked; and the store itself.
+
+use crate::service::some_runs;
+use crate::support::Place;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_exported_and_imported_elsewhere() {
+    let (place, other) = (Place::new(), Place::new());
+    drop(some_runs(&place).await);
+    place.ok(&["export", "pay-2", "--to", "run.jsonl"]);
+    assert_eq!(place.call(&["export", "pay-2", "--to", "run.jsonl"]).code, 8, "a file is not overwritten");
+    let file = place.folder.path().join("run.jsonl");
+    let file = file.to_str().unwrap();
+    other.ok(&["import", file]);
+    other.ok(&["import", file]);
+    assert_eq!(other.json(&["state", "pay-2"]), place.json(&["state", "pay-2"]));
+    other.ok(&["import", file, "--id", "copy"]);
+    assert_eq!(other.ok(&["ls", "-o", "ids"]).lines().count(), 2);
+    let text = place.ok(&["export", "pay-1"]);
+    let url = other.url();
+    let taken = other.call_with(&["import", "-", "--id", "copy"], &text, &[("FERRATA_STORE", &url)]);
+    assert_eq!(taken.code, 8, "{taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_dropped_without_a_yes() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let count = |place: &Place| place.json(&["history", "pay-2", "--all"]).as_array().unwrap().len();
+    let before = count(&place);
+    place.ok(&["prune", "pay-2", "--keep-last", "2"]);
+    assert_eq!(count(&place), before);
+    place.ok(&["prune", "pay-2", "--keep-last", "2", "--yes"]);
+    assert_eq!(count(&place), 2);
+    place.ok(&["verify", "pay-2"]);
+    place.ok(&["sweep", "--purge", "failed=0s"]);
+    assert_eq!(place.ok(&["ls", "-o", "ids"]).lines().count(), 4);
+    place.ok(&["sweep", "--purge", "failed=0s", "--yes"]);
+    assert_eq!(place.call(&["show", "pay-3"]).code, 4);
+    assert_eq!(place.call(&["purge", "pay-2"]).code, 2);
+    assert_eq!(place.json(&["purge", "pay-2", "--yes"])[0]["records"], 2);
+    assert_eq!(place.call(&["show", "pay-2"]).code, 4);
+    place.ok(&["purge", "pay-1", "chat-1", "--yes", "--force"]);
+    assert_eq!(place.ok(&["ls"]), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_log_is_found_and_named() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    place.ok(&["verify", "pay-2"]);
+    let mut damaged = 0;
+    let mut folders = vec![place.folder.path().join("runs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().contains("pay-2") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                damaged += usize::from(text.contains("\"amount\",120"));
+                std::fs::write(&path, text.replacen("\"amount\",120", "\"amount\",999", 1)).unwrap();
+            }
+        }
+    }
+    assert!(damaged > 0, "the file of the run holds no such patch");
+    let said = place.call(&["verify", "pay-2"]);
+    assert_eq!(said.code, 70, "{said:?}");
+    assert!(said.err.contains("record"), "{said:?}");
+}
+
+#[test]
+fn a_store_is_checked_and_its_promises_told() {
+    let place = Place::new();
+    let found = place.json(&["store", "check", "--setup", "--writes", "3"]);
+    assert_eq!(
+        (&found["kind"], &found["durable"], &found["shared"]),
+        (&"file".into(), &true.into(), &true.into())
+    );
+    assert_eq!(found["writes"]["calls"], 3);
+    assert_eq!(place.ok(&["ls"]), "", "what was written is purged");
+    let sql = place.call_with(
+        &["store", "check", "--print-migrations", "--store", "postgres://me:s3cret@127.0.0.1:1/app"],
+        "",
+        &[],
+    );
+    assert_eq!(sql.code, 0, "{sql:?}");
+    assert!(sql.out.contains("CREATE TABLE") && !sql.out.contains("s3cret"), "{sql:?}");
+    assert_eq!(place.call(&["store", "check", "--print-migrations"]).code, 2);
+}
+
+#[test]
+fn a_store_is_held_against_its_contract() {
+    let place = Place::new();
+    let found = place.json(&["store", "check", "--conformance", "--quiet", "--store", "memory:"]);
+    assert!(found["conformance"]["held"].as_u64().unwrap() > 50, "{found}");
+    assert_eq!(found["conformance"]["failed"], serde_json::json!([]));
+}

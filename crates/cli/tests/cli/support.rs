@@ -1,0 +1,135 @@
+//! Running the command, and holding what it says against a file.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// A folder with a store in it.
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+}
+
+/// What one call came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("file:{}", self.folder.path().join("runs").display())
+    }
+
+    /// Runs the command in the folder, on its store.
+    pub(crate) fn call(&self, line: &[&str]) -> Said {
+        self.call_with(line, "", &[("FERRATA_STORE", &self.url())])
+    }
+
+    pub(crate) fn call_with(&self, line: &[&str], input: &str, env: &[(&str, &str)]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ferrata"));
+        for name in ["FERRATA_STORE", "FERRATA_TENANT", "FERRATA_BY", "NO_COLOR"] {
+            command.env_remove(name);
+        }
+        command.args(line).current_dir(self.folder.path()).envs(env.iter().copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A command that does not read its input may have ended before it is written.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        Said {
+            code: output.status.code().expect("the command ends by itself"),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Runs the command, which must do what it is asked for, and returns what it printed.
+    pub(crate) fn ok(&self, line: &[&str]) -> String {
+        let said = self.call(line);
+        assert_eq!(said.code, 0, "{line:?}: {said:?}");
+        said.out
+    }
+
+    pub(crate) fn json(&self, line: &[&str]) -> serde_json::Value {
+        let out = self.ok(&[line, &["-o", "json"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{line:?}: {error}: {out}"))
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Returns what was said without what differs from one time to the next: ids, times, this folder.
+    pub(crate) fn normal(&self, text: &str) -> String {
+        let text = text.replace(&self.folder.path().display().to_string(), "FOLDER");
+        let mut normal = String::new();
+        let mut word = String::new();
+        for c in text.chars() {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                word.push(c);
+            } else {
+                normal.push_str(named(&word));
+                word.clear();
+                normal.push(c);
+            }
+        }
+        normal.push_str(named(&word));
+        normal
+    }
+}
+
+/// Returns a word, or what it is one of if it is another each time.
+fn named(word: &str) -> &str {
+    let hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
+    let dashes = word.char_indices().filter(|(_, c)| *c == '-').map(|(at, _)| at).collect::<Vec<_>>();
+    if word.len() == 36 && dashes == [8, 13, 18, 23] && hex(&word.replace('-', "")) {
+        "UUID"
+    } else if word.len() == 13 && word.starts_with(['1', '2']) && word.chars().all(|c| c.is_ascii_digit()) {
+        "TIME"
+    } else {
+        word
+    }
+}
+
+/// Holds a text against `expected/NAME`; with `FERRATA_UPDATE=1` it is written instead, to be looked at and committed.
+pub(crate) fn expect(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/expected").join(name);
+    if std::env::var_os("FERRATA_UPDATE").is_some() {
+        std::fs::write(&path, found).unwrap();
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(expected, found, "{} differs; FERRATA_UPDATE=1 writes it anew", path.display());
+}
+
+/// Returns a document whose lengths of time, which are measured, are all the same.
+pub(crate) fn timeless(mut value: serde_json::Value) -> serde_json::Value {
+    fn level(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    match name.as_str() {
+                        "took_ms" => *value = 0.into(),
+                        // Checksums and lengths cover times and ids.
+                        "crc" | "len" | "bytes" => *value = 1.into(),
+                        _ => level(value),
+                    }
+                }
+            }
+            serde_json::Value::Array(items) => items.iter_mut().for_each(level),
+            _ => {}
+        }
+    }
+    level(&mut value);
+    value
+}

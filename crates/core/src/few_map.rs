@@ -1,0 +1,208 @@
+//! An ordered map that needs no memory of its own while it holds one entry: most runs are at one place at a time.
+
+use std::collections::{BTreeMap, btree_map};
+use std::ops::RangeInclusive;
+
+/// An ordered map of mostly one entry.
+///
+/// It behaves as a [`BTreeMap`]. A single entry lies in the map itself; with the second it becomes a tree, and stays one until it
+/// is empty.
+#[derive(Clone, Debug)]
+pub(crate) struct FewMap<K, V> {
+    /// The only entry; `None` whenever `many` holds any.
+    one: Option<(K, V)>,
+    many: BTreeMap<K, V>,
+}
+
+impl<K, V> Default for FewMap<K, V> {
+    fn default() -> Self {
+        Self { one: None, many: BTreeMap::new() }
+    }
+}
+
+fn pair<K, V>(entry: &(K, V)) -> (&K, &V) {
+    (&entry.0, &entry.1)
+}
+
+impl<K: Ord, V> FewMap<K, V> {
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.one.is_some()) + self.many.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.one.is_none() && self.many.is_empty()
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        match &self.one {
+            Some((at, value)) => (at == key).then_some(value),
+            None => self.many.get(key),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        match &mut self.one {
+            Some((at, value)) => (at == key).then_some(value),
+            None => self.many.get_mut(key),
+        }
+    }
+
+    pub(crate) fn contains_key(&self, key: &K) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Returns the entry with the least key.
+    pub(crate) fn first(&self) -> Option<(&K, &V)> {
+        self.one.as_ref().map(pair).or_else(|| self.many.first_key_value())
+    }
+
+    /// Puts a value under a key, in the place of any that was there.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        match self.one.take() {
+            None if self.many.is_empty() => self.one = Some((key, value)),
+            Some((at, _)) if at == key => self.one = Some((key, value)),
+            first => {
+                self.many.extend(first);
+                self.many.insert(key, value);
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        match self.one.take_if(|(at, _)| at == key) {
+            Some((_, value)) => Some(value),
+            None => self.many.remove(key),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        self.one.take_if(|(key, value)| !keep(key, value));
+        self.many.retain(keep);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> + '_ {
+        self.one.iter().map(pair).chain(&self.many)
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> + '_ {
+        self.iter().map(|(key, _)| key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> + '_ {
+        self.iter().map(|(_, value)| value)
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> + '_ {
+        self.one.iter_mut().map(|(_, value)| value).chain(self.many.values_mut())
+    }
+
+    /// Returns the entries from one key up to another, both included.
+    pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (&K, &V)> + '_ {
+        let one = self.one.as_ref().filter(|(key, _)| keys.contains(key));
+        one.map(pair).into_iter().chain(self.many.range(keys))
+    }
+}
+
+impl<K: Ord + Copy, V> FewMap<K, V> {
+    /// Returns what is under a key, putting `value` there if nothing is.
+    pub(crate) fn or_insert(&mut self, key: K, value: V) -> &mut V {
+        if !self.contains_key(&key) {
+            self.insert(key, value);
+        }
+        self.get_mut(&key).expect("it is there, or was put there")
+    }
+}
+
+impl<K, V> IntoIterator for FewMap<K, V> {
+    type Item = (K, V);
+    type IntoIter = std::iter::Chain<std::option::IntoIter<(K, V)>, btree_map::IntoIter<K, V>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.one.into_iter().chain(self.many)
+    }
+}
+
+impl<K: Ord, V: PartialEq> PartialEq for FewMap<K, V> {
+    /// Two maps are equal if they hold the same, in whichever form.
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl<K: Ord, V: Eq> Eq for FewMap<K, V> {}
+
+#[cfg(test)]
+impl<K: Ord, V> std::ops::Index<&K> for FewMap<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &K) -> &V {
+        self.get(key).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert(u8, u8),
+        Remove(u8),
+        Change(u8),
+        Keep(u8),
+        Clear,
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            4 => (0..4u8, any::<u8>()).prop_map(|(key, value)| Act::Insert(key, value)),
+            4 => (0..4u8).prop_map(Act::Remove),
+            2 => (0..4u8).prop_map(Act::Change),
+            1 => (0..4u8).prop_map(Act::Keep),
+            1 => Just(Act::Clear),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is done to both, it holds what a tree holds.
+        #[test]
+        fn it_is_a_tree(acts in prop::collection::vec(act(), 0..40), from in 0..4u8, to in 0..4u8) {
+            let (mut few, mut tree) = (FewMap::default(), BTreeMap::new());
+            for act in acts {
+                match act {
+                    Act::Insert(key, value) => {
+                        few.insert(key, value);
+                        tree.insert(key, value);
+                    }
+                    Act::Remove(key) => prop_assert_eq!(few.remove(&key), tree.remove(&key)),
+                    Act::Change(key) => {
+                        *few.or_insert(key, 0) ^= 1;
+                        *tree.entry(key).or_default() ^= 1;
+                    }
+                    Act::Keep(most) => {
+                        few.retain(|&key, _| key <= most);
+                        tree.retain(|&key, _| key <= most);
+                    }
+                    Act::Clear => {
+                        few.clear();
+                        tree.clear();
+                    }
+                }
+                prop_assert!(few.iter().eq(tree.iter()));
+                prop_assert_eq!((few.len(), few.is_empty()), (tree.len(), tree.is_empty()));
+                prop_assert_eq!(few.first(), tree.first_key_value());
+                prop_assert!((0..4).all(|key| few.get(&key) == tree.get(&key)));
+                if from <= to {
+                    prop_assert!(few.range(from..=to).eq(tree.range(from..=to)));
+                }
+                prop_assert!(few.clone().into_iter().eq(tree.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Holding a log against itself, without the graph it was made with.
+
+use std::collections::BTreeMap;
+
+use super::walk;
+use crate::engine::fold::{Folded, fold};
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{NodeName, RunKey, Seq, Visit};
+use crate::record::{RunStatus, codec};
+use crate::runtime::load::missing;
+use crate::state::Channels;
+use crate::store::{At, CheckpointStore};
+
+/// What was read when a log was [held against itself](crate::runtime::Runtime::check_log).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckedLog {
+    /// How many records were read.
+    pub records: u64,
+    /// How many of them are bases.
+    pub bases: u64,
+    /// How many bytes their bodies have.
+    pub bytes: u64,
+    /// The oldest record that is kept.
+    pub first: Seq,
+    /// The last one.
+    pub last: Seq,
+}
+
+/// Reads a log and folds it twice: from its first base on, and anew from each further base. Both must come to the same.
+pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
+    let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
+    let mut folded: Option<Folded> = None;
+    for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
+        let records = walk::segment_records(store, run, end).await?;
+        let Some(first) = records.first() else { continue };
+        checked.records += records.len() as u64;
+        checked.bases += records.iter().filter(|record| record.header.base).count() as u64;
+        checked.bytes += records.iter().map(|record| record.body.len() as u64).sum::<u64>();
+        let broken = |what: &str| {
+            let message = format!("{what}; restore the run from a backup, or fork it from an earlier record");
+            Err(Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(first.header.seq))
+        };
+        if let Some(before) = folded.take() {
+            if walk::goes_on(Some(before.last.head()), &first.header) {
+                let mut through = before;
+                through.absorb(run, first).map_err(|error| error.with_run(run).with_seq(first.header.seq))?;
+                let base = codec::base(run, first)?;
+                let anew = Machine::restore(&base.machine, None)?;
+                if through.channels != Channels::from_json(base.state.get())? {
+                    return broken("the state of the base is not what the records before it amount to");
+                }
+                if Gist::of(&through.machine) != Gist::of(&anew) {
+                    return broken("the base has the run at another place than the records before it");
+                }
+            } else if store.head(run).await?.is_none_or(|now| now.first <= before.last.seq) {
+                return broken("the log has a hole before this record");
+            } else {
+                // Pruned meanwhile: what is kept begins here.
+                (checked.first, checked.records, checked.bases) = (first.header.seq, records.len() as u64, 1);
+                checked.bytes = records.iter().map(|record| record.body.len() as u64).sum();
+            }
+        }
+        folded = Some(fold(run, &records, None)?);
+    }
+    Ok(checked)
+}
+
+/// What two machines of one run have in common whatever numbers they give to nodes.
+#[derive(PartialEq)]
+struct Gist {
+    status: RunStatus,
+    ended: Vec<(NodeName, Visit)>,
+    started: u64,
+    visits: BTreeMap<NodeName, (u32, Option<bool>, bool)>,
+    going: Vec<(NodeName, Visit, u32)>,
+    tokens: BTreeMap<NodeName, usize>,
+    messages: (usize, u64),
+}
+
+impl Gist {
+    fn of(machine: &Machine) -> Self {
+        let name = |node| machine.name(node).clone();
+        let mut going: Vec<_> = machine
+            .in_flight
+            .iter()
+            .chain(machine.stopped_at.iter().map(|(key, activation)| (key, activation)))
+            .map(|(&(node, visit), activation)| (name(node), visit, activation.failed))
+            .collect();
+        going.sort();
+        let named = machine.names().cloned().zip(&machine.nodes);
+        Self {
+            status: machine.status,
+            ended: machine.history.iter().map(|ended| (name(ended.node), ended.visit)).collect(),
+            started: machine.started,
+            visits: named
+                .map(|(name, node)| (name, (node.visits, node.succeeded, node.skipped)))
+                .filter(|(_, seen)| *seen != (0, None, false))
+                .collect(),
+            going,
+            tokens: machine.tokens.iter().map(|(&to, tokens)| (name(to), tokens.len())).collect(),
+            messages: (machine.inbox.len(), machine.messages),
+        }
+    }
+}

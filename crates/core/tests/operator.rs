@@ -1,0 +1,179 @@
+//! An operator's runtime: it reads and steers runs without their graph, and drives none.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, Position, Runtime};
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::{CheckpointStore, MemoryStore, RunQuery};
+use ferrata_core::{Clock, ErrorKind, RunKey, Seq, SystemClock};
+use serde_json::json;
+
+/// Asks on its second node how far to count, and says so in the state.
+fn graph() -> Graph<Context> {
+    Graph::<Context>::builder("count")
+        .node("begin", async |_cx, mut s| {
+            s.set("n", 1)?;
+            Ok(s)
+        })
+        .gate(
+            "ask",
+            |_s: &Context| ferrata_core::ask::Ask::<u32>::new("how far?"),
+            |s, far: u32| s.set("far", far),
+        )
+        .node("end", async |_cx, mut s| {
+            let (n, far): (u32, u32) = (s.get("n")?.unwrap_or(0), s.get("far")?.unwrap_or(0));
+            s.set("sum", n + far)?;
+            Ok(s)
+        })
+        .entry("begin")
+        .edge("begin", "ask")
+        .edge("ask", "end")
+        .build()
+        .unwrap()
+}
+
+/// A service with one run that waits for an answer, and an operator's runtime over the same store.
+async fn waiting() -> (MemoryStore, Runtime, Runtime, RunKey) {
+    let store = MemoryStore::new();
+    let service =
+        Runtime::builder(store.clone()).sweep_interval(Duration::from_millis(5)).build().await.unwrap();
+    let run = service.start(&graph(), Context::new()).id("a").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    let tool = Runtime::builder(store.clone()).operator();
+    (store, service, tool, run.run().clone())
+}
+
+fn set(channel: &str, value: serde_json::Value) -> Patch {
+    Patch::from_ops(&[Op::Set(channel.into(), value)]).unwrap()
+}
+
+async fn ended(store: &MemoryStore, run: &RunKey) -> RunStatus {
+    let clock = SystemClock::new();
+    loop {
+        let head = store.head(run).await.unwrap().unwrap();
+        if head.status.is_finished() {
+            return head.status;
+        }
+        assert!(clock.monotonic() < Duration::from_secs(60), "the run is still {}", head.status);
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn looking_changes_nothing_in_the_store() {
+    let store = MemoryStore::new();
+    let tool = Runtime::builder(store.clone()).operator();
+    assert!(store.runs(&RunQuery::default(), Default::default()).await.unwrap().items.is_empty());
+    let error = tool.start(&graph(), Context::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(tool.serve(&graph()).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(store.runs(&RunQuery::default(), Default::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn an_edit_without_the_type_is_what_the_service_goes_on_with() {
+    let (store, service, tool, run) = waiting().await;
+    tool.edit_untyped(&run, set("n", json!(40))).by("ann").await.unwrap();
+    let error = tool.edit_untyped(&run, Patch::from_json(r#"[{"append":["n",[1]]}]"#).unwrap()).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
+    service.serve(&graph()).unwrap();
+    tool.respond(&run, "ask", ferrata_core::ask::Answer::accept(2).unwrap()).await.unwrap();
+    assert_eq!(ended(&store, &run).await, RunStatus::Completed);
+    let state = tool.channels_at(&run, Position::Latest).await.unwrap();
+    assert_eq!(state.get("sum"), Some(&json!(42)));
+    let error = tool.edit_untyped(&run, set("n", json!(1))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongStatus, "{error}");
+}
+
+#[tokio::test]
+async fn a_fork_without_the_graph_is_taken_up_by_whoever_serves_the_workflow() {
+    let (store, service, tool, run) = waiting().await;
+    let before = tool.export(&run).await.unwrap();
+    let at = Position::Visit("begin".parse().unwrap(), ferrata_core::Visit::new(1));
+    let fork = || tool.fork_untyped(&run, at.clone()).id("b").edit(set("n", json!(7))).label("why", "test");
+    let forked = fork().await.unwrap();
+    // The same fork again is the same run, another one is refused.
+    assert_eq!(fork().await.unwrap(), forked);
+    let other = tool.fork_untyped(&run, at.clone()).id("b").await.unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
+    let stranger = tool.fork_untyped(&run, at).start_at("nowhere").await.unwrap_err();
+    assert_eq!(stranger.kind(), ErrorKind::NotFound, "{stranger}");
+    let head = store.head(&forked).await.unwrap().unwrap();
+    assert_eq!((head.status, head.owner), (RunStatus::InProgress, None));
+    assert_eq!(head.facts.labels.get("why"), Some("test"));
+    service.serve(&graph()).unwrap();
+    let clock = SystemClock::new();
+    while service.questions(&forked).await.unwrap().is_empty() {
+        assert!(clock.monotonic() < Duration::from_secs(60), "nobody took the fork up");
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+    tool.respond(&forked, "ask", ferrata_core::ask::Answer::accept(3).unwrap()).await.unwrap();
+    assert_eq!(ended(&store, &forked).await, RunStatus::Completed);
+    assert_eq!(tool.channels_at(&forked, Position::Latest).await.unwrap().get("sum"), Some(&json!(10)));
+    assert_eq!(tool.export(&run).await.unwrap(), before, "the source changed");
+}
+
+#[tokio::test]
+async fn a_fork_can_begin_at_a_node_that_has_not_run_yet() {
+    let (store, service, tool, run) = waiting().await;
+    let forked = tool.fork_untyped(&run, Position::Latest).start_at("end").await.unwrap();
+    service.serve(&graph()).unwrap();
+    assert_eq!(ended(&store, &forked).await, RunStatus::Completed);
+    assert_eq!(tool.channels_at(&forked, Position::Latest).await.unwrap().get("sum"), Some(&json!(1)));
+}
+
+#[tokio::test]
+async fn a_log_is_held_against_itself() {
+    let store = MemoryStore::new();
+    let service = Runtime::builder(store.clone()).build().await.unwrap();
+    // Large enough for several bases.
+    let graph = Graph::<Context>::builder("swell")
+        .node("more", async |cx, mut s| {
+            s.set("text", "x".repeat(9_000 + cx.visit().get() as usize))?;
+            s.set("n", cx.visit().get())?;
+            Ok(s)
+        })
+        .node("end", async |_cx, s| Ok(s))
+        .entry("more")
+        .route("more", ["more", "end"], |s: &Context, _| {
+            if s.get::<u32>("n").ok().flatten().unwrap_or(0) < 12 { "more" } else { "end" }
+        })
+        .build()
+        .unwrap();
+    let run = service.start(&graph, Context::new()).id("s").await.unwrap();
+    run.completed().await.unwrap();
+    let tool = Runtime::builder(store.clone()).operator();
+    let checked = tool.check_log(run.run()).await.unwrap();
+    assert!(checked.bases > 1, "{checked:?}");
+    assert_eq!(checked.records, checked.last.get() + 1);
+    // A base that holds another state than its records, with every checksum right.
+    let broken = tool.export(run.run()).await.unwrap();
+    let mut planted = 0;
+    store.tamper(run.run(), |records| {
+        for record in records.iter_mut().skip(1).filter(|record| record.header.base) {
+            let text = String::from_utf8(record.body.to_vec()).unwrap();
+            let text = text.replacen("\"state\":{\"n\":", "\"state\":{\"n\":1", 1);
+            *record = ferrata_core::record::Record::seal(record.header.clone(), text.into()).unwrap();
+            planted += 1;
+        }
+    });
+    assert!(planted > 0, "no base to change in {broken}");
+    let error = tool.check_log(run.run()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("state of the base"), "{error}");
+}
+
+#[tokio::test]
+async fn what_happened_is_said_from_any_record_on() {
+    let (_store, _service, tool, run) = waiting().await;
+    let all = tool.happened(&run, Seq::new(0)).await.unwrap();
+    assert!(all[0].text.starts_with("started at `begin`"), "{all:?}");
+    let asked = all.iter().find(|one| one.text.contains(" asks `")).unwrap();
+    assert_eq!(asked.activation.as_ref().unwrap().0.as_str(), "ask");
+    let later = tool.happened(&run, asked.header.seq).await.unwrap();
+    assert_eq!(later, all[all.len() - later.len()..]);
+    assert!(later.len() < all.len());
+}

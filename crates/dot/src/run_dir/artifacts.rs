@@ -1,0 +1,79 @@
+//! What is large: kept once under the hash of its content, and named where it was.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value as Json, json};
+
+use super::files;
+use super::fold::Attempt;
+use super::view::Artifact;
+
+/// From how many bytes on something is kept apart: the 100 kB of the specification.
+const LARGE: usize = 100_000;
+
+/// The large values and texts of a run directory.
+#[derive(Debug)]
+pub(super) struct Artifacts {
+    root: PathBuf,
+}
+
+impl Artifacts {
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// Keeps content under its hash, and returns the path from the root of the directory.
+    fn store(&self, content: &[u8]) -> io::Result<String> {
+        let path = format!("artifacts/{}", blake3::hash(content).to_hex());
+        files::write(&self.root.join(&path), content)?;
+        Ok(path)
+    }
+
+    /// Keeps a text of an attempt as a file of its directory, or apart if it is large, and lists it.
+    pub(super) fn keep(
+        &self,
+        directory: &Path,
+        name: &str,
+        content: &str,
+        attempt: &Attempt,
+        listed: &mut Vec<Artifact>,
+    ) -> io::Result<()> {
+        let own = directory.join(name);
+        let path = if content.len() > LARGE {
+            let path = self.store(content.as_bytes())?;
+            // One copy is enough, and the status says where it is.
+            match std::fs::remove_file(&own) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => path,
+            }
+        } else {
+            files::write(&own, content.as_bytes())?;
+            own.strip_prefix(&self.root).unwrap_or(&own).display().to_string()
+        };
+        listed.push(Artifact {
+            node: attempt.node.clone(),
+            visit: attempt.visit,
+            attempt: attempt.attempt,
+            name: name.to_owned(),
+            path,
+            bytes: content.len() as u64,
+        });
+        Ok(())
+    }
+
+    /// Returns what stands for a value that is large: where it is; `None` if it is not large.
+    pub(super) fn shortened(&self, value: &Json) -> io::Result<Option<Json>> {
+        let text = match value {
+            Json::Null | Json::Bool(_) | Json::Number(_) => return Ok(None),
+            Json::String(text) if text.len() <= LARGE => return Ok(None),
+            Json::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        if text.len() <= LARGE {
+            return Ok(None);
+        }
+        let path = self.store(text.as_bytes())?;
+        Ok(Some(json!({"artifact": path, "bytes": text.len()})))
+    }
+}

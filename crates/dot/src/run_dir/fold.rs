@@ -1,0 +1,328 @@
+//! A run from its log, as people want to see it: what each attempt came to, and the events of the log.
+
+use ferrata_core::record::{Record, RecordHeader, RecordKind, RunStatus};
+use ferrata_core::state::{Channels, Op};
+use ferrata_core::{Error, RunKey, Seq, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json, json};
+
+use super::log::{Body, Done};
+use crate::outcome::{StageOutcome, Status};
+
+/// What a run's log told so far.
+#[derive(Debug)]
+pub(super) struct Fold {
+    run: RunKey,
+    /// The first record that was read, and the last.
+    pub(super) first: Option<Seq>,
+    pub(super) seen: Option<RecordHeader>,
+    pub(super) channels: Channels,
+    /// The activations that ended, in order.
+    pub(super) history: Vec<Ended>,
+    /// What the last of them came to.
+    pub(super) outcome: Option<StageOutcome>,
+}
+
+/// An activation that ended.
+#[derive(Clone, Debug)]
+pub(super) struct Ended {
+    pub(super) node: String,
+    pub(super) visit: u32,
+    pub(super) attempts: u32,
+    pub(super) outcome: Status,
+}
+
+/// What came of reading further.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Lines of JSON, each with the number of its record.
+    pub(super) events: Vec<(Seq, String)>,
+    pub(super) attempts: Vec<Attempt>,
+}
+
+/// An attempt that ended.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) node: String,
+    pub(super) visit: u32,
+    pub(super) attempt: u32,
+    pub(super) outcome: StageOutcome,
+    /// What the context held after it, if it was the last of its activation.
+    pub(super) response: Option<String>,
+    pub(super) output: Option<String>,
+    pub(super) errors: Option<String>,
+}
+
+/// What a node of a pipeline sends along its edges.
+#[derive(Debug, Deserialize)]
+struct Sent {
+    outcome: Status,
+    #[serde(default)]
+    preferred_label: String,
+    #[serde(default)]
+    suggested_next_ids: Vec<String>,
+    #[serde(default)]
+    failure_reason: String,
+    #[serde(default)]
+    branch: Option<String>,
+}
+
+/// Keys that the engine sets itself after each node.
+const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
+
+impl Fold {
+    pub(super) fn new(run: RunKey) -> Self {
+        Self { run, first: None, seen: None, channels: Channels::new(), history: Vec::new(), outcome: None }
+    }
+
+    /// Takes records in that follow those before.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`](ferrata_core::ErrorKind::Corrupt) if one is damaged.
+    pub(super) fn absorb(&mut self, records: &[Record]) -> Result<News, Error> {
+        let mut news = News::default();
+        for record in records {
+            let body = Body::of(&self.run, record)?;
+            let header = &record.header;
+            let run = self.run.clone();
+            let place = |error: Error| error.with_run(&run).with_seq(header.seq);
+            match &body.base {
+                Some(base) => {
+                    self.channels = Channels::from_json(base.state.get()).map_err(place)?;
+                }
+                None => {
+                    if let Some(patch) = &body.patch {
+                        self.channels.apply(patch).map_err(place)?;
+                    }
+                }
+            }
+            self.first.get_or_insert(header.seq);
+            self.tell(header, &body, &mut news).map_err(place)?;
+            self.seen = Some(header.clone());
+        }
+        Ok(news)
+    }
+
+    /// Finds a value as a branch sees it: what it set itself goes before what those around it set.
+    fn value(&self, branch: Option<&str>, key: &str) -> Option<&Json> {
+        let mut inner = branch;
+        while let Some(name) = inner {
+            let of_branch = self.channels.get(&format!("internal.branch.{name}"));
+            if let Some(value) = of_branch.and_then(|set| set.get(key)) {
+                return Some(value);
+            }
+            inner = name.rsplit_once('/').map(|(around, _)| around);
+        }
+        self.channels.get(key)
+    }
+
+    fn text(&self, branch: Option<&str>, key: &str) -> Option<String> {
+        self.value(branch, key).and_then(Json::as_str).map(str::to_owned)
+    }
+
+    fn tell(&mut self, header: &RecordHeader, body: &Body, news: &mut News) -> Result<(), Error> {
+        let mut event = |kind: &str, more: Json| {
+            let run = self.run.run.as_str();
+            news.events.push((header.seq, line(header, run, kind, more)));
+        };
+        let (node, visit) = (&body.node, body.visit);
+        let at = |ms: i64| Timestamp::from_unix_ms(ms).to_string();
+        match header.kind {
+            RecordKind::Start => event("run.started", json!({})),
+            RecordKind::Claim => {
+                event("run.resumed", json!({"epoch": header.epoch, "executor": body.executor}))
+            }
+            RecordKind::Release => event("run.released", json!({"reason": body.reason})),
+            RecordKind::Base => event("checkpoint.saved", json!({})),
+            RecordKind::Edit => event("state.edited", json!({"by": body.by})),
+            RecordKind::Intent => event("node.intended", json!({"node": node, "visit": visit})),
+            RecordKind::Step => {
+                event("node.noted", json!({"node": node, "visit": visit, "name": body.name}));
+            }
+            RecordKind::Attempt => {
+                let why = body.failure.as_ref().map_or("", |why| &why.message);
+                let retry_at = body.retry_at.map(at);
+                event(
+                    "node.retrying",
+                    json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
+                           "retry_at": retry_at}),
+                );
+                let mut outcome = StageOutcome::new(Status::Retry);
+                outcome.failure_reason = why.to_owned();
+                news.attempts.push(Attempt {
+                    node: node.clone().unwrap_or_default(),
+                    visit: visit.unwrap_or_default(),
+                    attempt: body.failed,
+                    outcome,
+                    response: None,
+                    output: None,
+                    errors: None,
+                });
+            }
+            RecordKind::Status | RecordKind::Signal => {
+                let (word, more) = body.said();
+                let (kind, more) = said(header, word, more, at);
+                let mut more = more;
+                if let (Some(by), Some(more)) = (body.change.get("by"), more.as_object_mut()) {
+                    more.insert("by".to_owned(), by.clone());
+                }
+                event(kind, more);
+            }
+            RecordKind::Node => {
+                for done in &body.done {
+                    self.ended(header, body, done, news)?;
+                }
+            }
+            // What a newer version adds is told by its name.
+            _ => event("record", json!({})),
+        }
+        Ok(())
+    }
+
+    fn ended(
+        &mut self,
+        header: &RecordHeader,
+        body: &Body,
+        done: &Done,
+        news: &mut News,
+    ) -> Result<(), Error> {
+        let sent: Option<Sent> = done.output.as_ref().and_then(|sent| serde_json::from_str(sent.get()).ok());
+        let branch = sent.as_ref().and_then(|sent| sent.branch.clone());
+        let branch = branch.as_deref();
+        let mut outcome = match (&done.failure, &sent) {
+            (Some(why), _) => StageOutcome::fail(&*why.message),
+            (None, Some(sent)) => {
+                let mut outcome = StageOutcome::new(sent.outcome);
+                outcome.preferred_label.clone_from(&sent.preferred_label);
+                outcome.suggested_next_ids.clone_from(&sent.suggested_next_ids);
+                outcome.failure_reason.clone_from(&sent.failure_reason);
+                outcome
+            }
+            // Somebody else said that the work is done.
+            (None, None) => StageOutcome::success(),
+        };
+        outcome.notes = done.notes.clone().unwrap_or_default();
+        if let (1, Some(patch)) = (body.done.len(), &body.patch) {
+            for (key, value) in changes(patch.ops()?, branch) {
+                outcome.context_updates.insert(key, value);
+            }
+        }
+        let kind = if done.failure.is_some() { "node.failed" } else { "node.finished" };
+        let mut more = json!({"node": done.node, "visit": done.visit, "attempt": done.attempts,
+            "outcome": outcome.status.as_str(), "ms": done.took_ms, "next": done.led_to()});
+        if let (false, Some(more)) = (outcome.failure_reason.is_empty(), more.as_object_mut()) {
+            more.insert("reason".to_owned(), outcome.failure_reason.clone().into());
+        }
+        news.events.push((header.seq, line(header, self.run.run.as_str(), kind, more)));
+        if let Some(end) = &done.end {
+            let (kind, more) = match end.get("failed") {
+                Some(failure) => ("run.failed", json!({"reason": failure.get("message")})),
+                None => ("run.completed", json!({})),
+            };
+            news.events.push((header.seq, line(header, self.run.run.as_str(), kind, more)));
+        }
+        let failed = done.failure.is_some();
+        let text = |key: &str| if failed { None } else { self.text(branch, key) };
+        news.attempts.push(Attempt {
+            node: done.node.clone(),
+            visit: done.visit,
+            attempt: done.attempts,
+            response: text(&format!("response.{}", done.node)),
+            output: text("tool.output"),
+            errors: text("tool.errors"),
+            outcome: outcome.clone(),
+        });
+        self.history.push(Ended {
+            node: done.node.clone(),
+            visit: done.visit,
+            attempts: done.attempts,
+            outcome: outcome.status,
+        });
+        self.outcome = Some(outcome);
+        Ok(())
+    }
+}
+
+/// Returns what a patch sets and takes away, as a branch sees it, without what the engine keeps for itself.
+fn changes(ops: Vec<Op>, branch: Option<&str>) -> Vec<(String, Json)> {
+    let own = branch.map(|branch| format!("internal.branch.{branch}"));
+    let mut changes: Vec<(String, Json)> = Vec::new();
+    for op in ops {
+        match op {
+            Op::Merge(channel, entries) if own.as_ref() == Some(&channel) => changes.extend(entries),
+            Op::Set(channel, value) => changes.push((channel, value)),
+            Op::Merge(channel, entries) => changes.push((channel, Json::Object(entries))),
+            Op::Append(channel, items) => changes.push((channel, Json::Array(items))),
+            Op::Remove(channel, keys) if keys.is_empty() => changes.push((channel, Json::Null)),
+            Op::Remove(..) => {}
+        }
+    }
+    changes.retain(|(key, _)| {
+        !key.starts_with("internal.") && !key.starts_with("graph.") && !ENGINE.contains(&&**key)
+    });
+    changes
+}
+
+/// Names what a status or a signal says.
+fn said(header: &RecordHeader, word: &str, more: &Json, at: impl Fn(i64) -> String) -> (&'static str, Json) {
+    let text = |key: &str| more.get(key).cloned().unwrap_or_default();
+    let question = || {
+        let part = |key: &str| match more.get(key) {
+            Some(Json::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        format!("{}@{}:{}", part("node"), part("visit"), part("name"))
+    };
+    match word {
+        "asked" => {
+            let ask = more.get("ask").cloned().unwrap_or_default();
+            let deadline = ask.get("deadline").and_then(Json::as_i64).map(at);
+            let asked = ask.get("question").cloned().unwrap_or_default();
+            ("question.asked", json!({"question": question(), "text": asked, "deadline": deadline}))
+        }
+        "expired" => ("question.timed_out", json!({"question": question()})),
+        "answer" => ("question.answered", json!({"question": text("question"), "answer": text("answer")})),
+        "respond" => {
+            ("question.answered", json!({"question": text("question"), "answer": text("resolution")}))
+        }
+        "rested" | "interrupted" => ("run.waiting", json!({"status": header.status.as_str()})),
+        "failed" => ("run.failed", json!({"reason": text("message")})),
+        "cancelled" => ("run.cancelled", json!({})),
+        "cancel" if header.status == RunStatus::Cancelled => {
+            ("run.cancelled", json!({"reason": text("reason")}))
+        }
+        "cancel" => ("run.cancelling", json!({"reason": text("reason")})),
+        "retry" => ("run.retried", json!({})),
+        "pause" => ("run.paused", json!({"reason": text("reason")})),
+        "unpause" => ("run.unpaused", json!({})),
+        "message" => ("message.sent", json!({})),
+        _ => ("signal", json!({"signal": word})),
+    }
+}
+
+/// An event as a line.
+#[derive(Serialize)]
+struct Line<'a> {
+    v: u32,
+    seq: u64,
+    ts: String,
+    run: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(flatten)]
+    more: Map<String, Json>,
+}
+
+fn line(header: &RecordHeader, run: &str, kind: &str, more: Json) -> String {
+    let more = match more {
+        Json::Object(more) => more.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+        _ => Map::new(),
+    };
+    let line = Line { v: 1, seq: header.seq.get(), ts: header.at.to_string(), run, kind, more };
+    // Text and JSON always become JSON.
+    let mut line = serde_json::to_string(&line).unwrap_or_default();
+    line.push('\n');
+    line
+}

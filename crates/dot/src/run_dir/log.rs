@@ -1,0 +1,157 @@
+//! The log of a run as `docs/format.md` describes it: as much of it as the views tell.
+
+use std::sync::Arc;
+
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::state::Patch;
+use ferrata_core::store::{At, CheckpointStore, Order, Page};
+use ferrata_core::{Error, ErrorKind, RunKey, Seq};
+use serde::Deserialize;
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+/// What a record says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Body {
+    pub(super) done: Vec<Done>,
+    pub(super) patch: Option<Patch>,
+    pub(super) base: Option<Base>,
+    pub(super) node: Option<String>,
+    pub(super) visit: Option<u32>,
+    pub(super) name: Option<String>,
+    pub(super) failed: u32,
+    pub(super) failure: Option<Why>,
+    pub(super) retry_at: Option<i64>,
+    pub(super) executor: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) by: Option<String>,
+    pub(super) what: Json,
+    pub(super) change: Json,
+}
+
+/// The state after the record.
+#[derive(Debug, Deserialize)]
+pub(super) struct Base {
+    pub(super) state: Box<RawValue>,
+}
+
+/// An activation that ended.
+#[derive(Debug, Deserialize)]
+pub(super) struct Done {
+    pub(super) node: String,
+    pub(super) visit: u32,
+    #[serde(default = "one")]
+    pub(super) attempts: u32,
+    #[serde(default)]
+    pub(super) took_ms: u64,
+    #[serde(default)]
+    pub(super) failure: Option<Why>,
+    #[serde(default)]
+    pub(super) output: Option<Arc<RawValue>>,
+    #[serde(default)]
+    pub(super) notes: Option<String>,
+    #[serde(default)]
+    pub(super) fired: Vec<Json>,
+    #[serde(default)]
+    pub(super) end: Option<Json>,
+}
+
+/// Why something failed.
+#[derive(Debug, Deserialize)]
+pub(super) struct Why {
+    pub(super) message: String,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Done {
+    /// Returns the nodes it led to.
+    pub(super) fn led_to(&self) -> Vec<&str> {
+        self.fired.iter().filter_map(|to| to.as_str().or_else(|| to.get("to")?.as_str())).collect()
+    }
+}
+
+impl Body {
+    /// Reads the body of a record.
+    ///
+    /// # Errors
+    ///
+    /// As [`Record::verify`], and [`ErrorKind::Corrupt`] if it is not what the format says.
+    pub(super) fn of(run: &RunKey, record: &Record) -> Result<Self, Error> {
+        record.verify(run)?;
+        serde_json::from_slice(&record.body).map_err(|source| {
+            let RecordHeader { seq, kind, .. } = record.header;
+            let message =
+                format!("the body is not that of a record of kind {kind:?}; restore the run from a backup");
+            Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(seq).with_source(source)
+        })
+    }
+
+    /// Returns what changed or was said: a word, and what goes with it if it is an object with one key.
+    pub(super) fn said(&self) -> (&str, &Json) {
+        const NOTHING: &Json = &Json::Null;
+        match self.change.get("what").unwrap_or(&self.change) {
+            Json::String(word) => (word, NOTHING),
+            Json::Object(what) => what.iter().next().map_or(("", NOTHING), |(word, more)| (word, more)),
+            _ => ("", NOTHING),
+        }
+    }
+}
+
+/// Reads the records after a position, in order; from the oldest that is kept if there is none. The first is then a base.
+///
+/// # Errors
+///
+/// As [`CheckpointStore::load`] and [`CheckpointStore::history`]; [`ErrorKind::NotFound`] if there is no such run.
+pub(super) async fn after(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    seen: Option<Seq>,
+) -> Result<Vec<Record>, Error> {
+    let latest = store
+        .load(run, At::Latest)
+        .await?
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, "there is no such run").with_run(run))?;
+    let from = seen.map_or(0, |seen| seen.get() + 1);
+    let begins = latest.first().map_or(0, |first| first.header.seq.get());
+    let mut records = Vec::new();
+    if begins > from {
+        for end in ends(store, run, begins).await?.into_iter().filter(|end| end.get() >= from) {
+            match store.load(run, At::Seq(end)).await {
+                Ok(part) => records.extend(part.unwrap_or_default()),
+                // Pruned since it was listed.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    records.extend(latest);
+    records.retain(|record| record.header.seq.get() >= from);
+    Ok(records)
+}
+
+/// Lists the last record of each stretch from one base to before the next, up to where the last begins.
+async fn ends(store: &dyn CheckpointStore, run: &RunKey, last: u64) -> Result<Vec<Seq>, Error> {
+    let mut ends = Vec::new();
+    let mut before = None;
+    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
+    loop {
+        let found = store.history(run, page).await?;
+        for header in found.items {
+            if header.base {
+                ends.extend(before);
+            }
+            if header.seq.get() >= last {
+                return Ok(ends);
+            }
+            before = Some(header.seq);
+        }
+        match found.next {
+            Some(next) => page = Page::first(Page::MAX).with_order(Order::OldestFirst).with_cursor(next),
+            None => return Ok(ends),
+        }
+    }
+}

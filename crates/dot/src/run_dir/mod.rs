@@ -1,0 +1,264 @@
+//! The directory of a run, for people and programs that read files: views of the log, made from it and made again if they are lost.
+
+mod artifacts;
+mod files;
+mod fold;
+mod log;
+mod recorder;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ferrata_core::runtime::Runtime;
+use ferrata_core::{Error, ErrorKind, RunKey, Seq};
+
+use self::artifacts::Artifacts;
+use self::fold::{Attempt, Fold, News};
+use crate::handler::Registry;
+use crate::outcome::Status;
+use crate::pipeline::{Node, Pipeline, SHAPES};
+use crate::value::Value;
+
+pub use self::view::{Artifact, Manifest, Snapshot, Visited};
+
+/// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
+const STORE: &str = ".ferrata";
+
+/// The directory of a run.
+///
+/// ```text
+/// checkpoint.json              how the run stands, as of its last durable record: a Snapshot
+/// manifest.json                what was started, when and with what: a Manifest
+/// pipeline.dot                 the source, byte by byte
+/// events.jsonl                 what happened, a line per event
+/// artifacts/{blake3}           what is larger than 100 kB
+/// {node}/{visit}.{attempt}/    prompt.md, response.md, status.json; of tools command.txt, output.txt, errors.txt
+/// ```
+///
+/// # Guarantees
+///
+/// - The log is the truth; these are views of it. [`refresh`](Self::refresh) brings them up to the log, whatever is missing, stale
+///   or damaged, and leaves alone what is right.
+/// - A file appears whole or not at all. `events.jsonl` alone grows at its end.
+/// - Whatever a node is called, its files are inside.
+///
+/// What the log does not have cannot be made again: the output of attempts that failed, and prompts as they were given where the
+/// history of the run was part of them. Those files are written by the attempts themselves.
+#[derive(Debug)]
+pub struct RunDirectory {
+    root: PathBuf,
+    pipeline: Arc<Pipeline>,
+    artifacts: Artifacts,
+    state: Option<State>,
+}
+
+/// What is known of the run that the directory is of.
+#[derive(Debug)]
+struct State {
+    run: RunKey,
+    fold: Fold,
+    listed: Vec<Artifact>,
+    /// How much of `events.jsonl` is right.
+    events: Option<u64>,
+}
+
+impl RunDirectory {
+    /// A directory for a run of a pipeline as it was compiled, transforms applied. Nothing is written yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the path cannot be made absolute.
+    pub fn new(root: impl AsRef<Path>, pipeline: Arc<Pipeline>) -> Result<Self, Error> {
+        let root =
+            std::path::absolute(root.as_ref()).map_err(|source| failed("name", root.as_ref(), source))?;
+        let artifacts = Artifacts::new(&root);
+        Ok(Self { root, pipeline, artifacts, state: None })
+    }
+
+    /// Returns where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns where a store of files belongs whose only run this is, so that the directory holds everything.
+    pub fn store_directory(root: impl AsRef<Path>) -> PathBuf {
+        root.as_ref().join(STORE)
+    }
+
+    /// Returns where the source of the pipeline is.
+    pub fn source_path(root: impl AsRef<Path>) -> PathBuf {
+        root.as_ref().join("pipeline.dot")
+    }
+
+    /// Returns the directory of an attempt, for whoever writes files into it while it runs.
+    pub fn attempt(root: &Path, node: &str, visit: u32, attempt: u32) -> PathBuf {
+        root.join(files::component(node)).join(format!("{visit}.{attempt}"))
+    }
+
+    /// Keeps the source of the pipeline as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if it cannot be written.
+    pub fn keep_source(&self, source: &[u8]) -> Result<(), Error> {
+        let path = Self::source_path(&self.root);
+        files::write(&path, source).map_err(|error| failed("write", &path, error))
+    }
+
+    /// Has tools and tasks keep what they print here while they work, also of attempts that fail.
+    #[must_use]
+    pub fn record(&self, registry: Registry) -> Registry {
+        let root: Arc<Path> = Arc::from(&*self.root);
+        registry.wrapped(|handler| Arc::new(recorder::Recorder::new(handler, Arc::clone(&root))))
+    }
+
+    /// Brings the files up to the log. The first call reads all of it, a later one what was added.
+    ///
+    /// # Errors
+    ///
+    /// As [`Runtime::checkpoint`]; [`ErrorKind::Unavailable`] with the path if a file cannot be written. The next call does it again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: each file is the one before or the one after.
+    pub async fn refresh(&mut self, runtime: &Runtime, run: &RunKey) -> Result<(), Error> {
+        if self.state.as_ref().is_some_and(|state| state.run != *run || !self.is_untouched(state)) {
+            self.state = None;
+        }
+        let head = runtime.head(run).await?;
+        let known = self.state.as_ref().and_then(|state| state.fold.seen.as_ref());
+        if known
+            .is_some_and(|seen| head.as_ref().is_some_and(|head| (head.seq, head.id) == (seen.seq, seen.id)))
+        {
+            return Ok(());
+        }
+        // What was told is forgotten if something fails between, so that the next call tells it again.
+        let mut state = self.state.take().unwrap_or_else(|| State {
+            run: run.clone(),
+            fold: Fold::new(run.clone()),
+            listed: Vec::new(),
+            events: None,
+        });
+        let seen = state.fold.seen.as_ref().map(|seen| seen.seq);
+        let records = log::after(&**runtime.store(), run, seen).await?;
+        let News { events, attempts } = state.fold.absorb(&records)?;
+        for attempt in &attempts {
+            self.keep_attempt(attempt, &mut state.listed)?;
+        }
+        self.keep_events(&mut state, &events)?;
+        if let Some(seen) = &state.fold.seen {
+            let at = ferrata_core::store::At::Seq(seen.seq);
+            let checkpoint = runtime.checkpoint(run, at).await?;
+            self.write_json("manifest.json", &Manifest::of(&checkpoint, &self.pipeline))?;
+            let snapshot = Snapshot::of(&checkpoint, &state.fold, &self.pipeline, &state.listed, |value| {
+                self.artifacts.shortened(value)
+            });
+            let snapshot = snapshot.map_err(|(path, error)| failed("write", &path, error))?;
+            self.write_json("checkpoint.json", &snapshot)?;
+        }
+        self.state = Some(state);
+        Ok(())
+    }
+
+    fn write_json(&self, name: &str, value: &impl serde::Serialize) -> Result<(), Error> {
+        let path = self.root.join(name);
+        let mut text = serde_json::to_vec_pretty(value).map_err(|source| {
+            Error::new(ErrorKind::Invalid, format!("{name} cannot be written as JSON")).with_source(source)
+        })?;
+        text.push(b'\n');
+        files::write(&path, &text).map_err(|error| failed("write", &path, error))
+    }
+
+    /// Writes the files of an attempt.
+    fn keep_attempt(&self, attempt: &Attempt, listed: &mut Vec<Artifact>) -> Result<(), Error> {
+        let directory = Self::attempt(&self.root, &attempt.node, attempt.visit, attempt.attempt);
+        let node = self.pipeline.node(&attempt.node);
+        let kind = node.map(kind_of).unwrap_or_default();
+        let mut keep = |name: &str, content: &str| {
+            self.artifacts
+                .keep(&directory, name, content, attempt, listed)
+                .map_err(|error| failed("write", &directory.join(name), error))
+        };
+        if let (Some(node), "codergen") = (node, &*kind) {
+            let path = directory.join("prompt.md");
+            // The attempt has written the prompt that it gave, which may say more than the node.
+            if !path.exists() {
+                let prompt = node.attributes.text("prompt");
+                let prompt = if prompt.is_empty() { node.label() } else { prompt };
+                keep("prompt.md", &prompt)?;
+            } else if let Ok(prompt) = std::fs::read_to_string(&path) {
+                keep("prompt.md", &prompt)?;
+            }
+            if let (Some(response), true) = (&attempt.response, attempt.outcome.status != Status::Retry) {
+                keep("response.md", response)?;
+            }
+        }
+        if let (Some(node), "tool") = (node, &*kind) {
+            let command = node.attributes.get("tool_command").or_else(|| node.attributes.get("script"));
+            keep("command.txt", &command.map(Value::text).unwrap_or_default())?;
+            for (name, text) in [("output.txt", &attempt.output), ("errors.txt", &attempt.errors)] {
+                if let Some(text) = text {
+                    keep(name, text)?;
+                }
+            }
+        }
+        let mut outcome = attempt.outcome.clone();
+        for value in outcome.context_updates.values_mut() {
+            let short = self.artifacts.shortened(value);
+            if let Some(short) = short.map_err(|error| failed("write", &directory, error))? {
+                *value = short;
+            }
+        }
+        let path = directory.join("status.json");
+        let mut text = serde_json::to_vec_pretty(&outcome).map_err(|source| {
+            Error::new(ErrorKind::Invalid, "the outcome cannot be written as JSON").with_source(source)
+        })?;
+        text.push(b'\n');
+        files::write(&path, &text).map_err(|error| failed("write", &path, error))
+    }
+
+    /// Tells whether the file of events is as it was left; otherwise all is looked through again.
+    fn is_untouched(&self, state: &State) -> bool {
+        let found = std::fs::metadata(self.root.join("events.jsonl")).map(|about| about.len()).ok();
+        found == state.events
+    }
+
+    /// Adds events, or writes all of them again if the file is not what it is to be.
+    fn keep_events(&self, state: &mut State, events: &[(Seq, String)]) -> Result<(), Error> {
+        let path = self.root.join("events.jsonl");
+        let wrong = |error| failed("write", &path, error);
+        let lines: String = events.iter().map(|(_, line)| &**line).collect();
+        if let Some(right) = state.events {
+            files::append(&path, lines.as_bytes()).map_err(wrong)?;
+            state.events = Some(right + lines.len() as u64);
+            return Ok(());
+        }
+        let mut whole = String::new();
+        if let (Some(first), Ok(before)) =
+            (state.fold.first.filter(|first| first.get() > 0), std::fs::read_to_string(&path))
+        {
+            // The records before were pruned; what was told of them stays.
+            let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seq")?.as_u64();
+            let older = before.lines().filter(|line| of(line).is_some_and(|seq| seq < first.get()));
+            older.for_each(|line| {
+                whole.push_str(line);
+                whole.push('\n');
+            });
+        }
+        whole.push_str(&lines);
+        files::write(&path, whole.as_bytes()).map_err(wrong)?;
+        state.events = Some(whole.len() as u64);
+        Ok(())
+    }
+}
+
+/// Returns the type of a node's handler as the dialect knows it.
+fn kind_of(node: &Node) -> String {
+    node.handler_type(|name| SHAPES.iter().any(|(_, known)| *known == name)).into_owned()
+}
+
+fn failed(verb: &str, path: &Path, source: std::io::Error) -> Error {
+    let message = format!("cannot {verb} {}: {source}", path.display());
+    Error::new(ErrorKind::Unavailable, message).with_operation("dot.run_dir").with_source(source)
+}

@@ -1,0 +1,206 @@
+//! `checkpoint.json` and `manifest.json`: how a run stands, and what it is a run of.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use ferrata_core::Timestamp;
+use ferrata_core::record::{Labels, RunStatus};
+use ferrata_core::runtime::Checkpoint;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::fold::Fold;
+use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::Pipeline;
+
+/// How a run stands after a record: `checkpoint.json`.
+///
+/// The fields of the source's table have the source's names. Fields may be added; a reader passes over what it does not know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The version of the file: 1.
+    pub schema: u32,
+    /// The run.
+    pub run_id: String,
+    /// The name of the pipeline.
+    pub pipeline_name: String,
+    /// How the run stood.
+    pub status: RunStatus,
+    /// Why it failed, if it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// The number of the record in the run's log.
+    pub seq: u64,
+    /// When that record was made.
+    pub timestamp: String,
+    /// The node that ended last.
+    #[serde(default)]
+    pub current_node: Option<String>,
+    /// The nodes that are at work or wait for their turn: the edges were chosen with the record, so a resume never chooses again.
+    pub next_nodes: Vec<String>,
+    /// What the last node came to.
+    #[serde(default)]
+    pub outcome: Option<StageOutcome>,
+    /// The nodes that ended, in order.
+    pub node_history: Vec<Visited>,
+    /// By goal gate: the status it ended with last, or `pending` if it was not visited.
+    pub goal_gate_status: BTreeMap<String, String>,
+    /// By node that is at work: how many of its attempts have failed. Finished nodes begin anew.
+    pub retry_counters: BTreeMap<String, u32>,
+    /// What the fidelity of the context rests on: what the graph says, and what summaries have gathered.
+    pub fidelity_state: BTreeMap<String, Json>,
+    /// The open questions, by what to answer them by.
+    pub questions: Vec<String>,
+    /// The context. A value that is larger than 100 kB is `{"artifact": path, "bytes": n}`.
+    pub context: BTreeMap<String, Json>,
+    /// The files that nodes left.
+    pub artifacts: Vec<Artifact>,
+}
+
+/// A node that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Visited {
+    /// The node.
+    pub node: String,
+    /// Which visit.
+    pub visit: u32,
+    /// How many attempts it took.
+    pub attempts: u32,
+    /// What it came to.
+    pub outcome: Status,
+}
+
+/// A file that an attempt left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Artifact {
+    /// The node.
+    pub node: String,
+    /// Which visit.
+    pub visit: u32,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What it is.
+    pub name: String,
+    /// Where it is, from the root of the directory.
+    pub path: String,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+/// What was started: `manifest.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// The version of the file: 1.
+    pub schema: u32,
+    /// The run, and whom it belongs to.
+    pub run_id: String,
+    /// The tenant.
+    pub tenant: String,
+    /// The name of the pipeline.
+    pub pipeline_name: String,
+    /// What the pipeline is for.
+    pub goal: String,
+    /// When it was started.
+    pub start_time: String,
+    /// The fingerprint of the graph that it was started with.
+    pub graph: String,
+    /// For whom it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What runs are filtered by.
+    pub labels: Labels,
+    /// The run it was forked from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+}
+
+impl Manifest {
+    pub(super) fn of(checkpoint: &Checkpoint, pipeline: &Pipeline) -> Self {
+        Self {
+            schema: 1,
+            run_id: checkpoint.run.run.to_string(),
+            tenant: checkpoint.run.tenant.to_string(),
+            pipeline_name: checkpoint.workflow.to_string(),
+            goal: pipeline.goal().into_owned(),
+            start_time: checkpoint.created.to_string(),
+            graph: checkpoint.graph.to_string(),
+            user: checkpoint.user.clone(),
+            labels: checkpoint.labels.clone(),
+            parent: checkpoint.parent.as_ref().map(|parent| parent.run.to_string()),
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn of(
+        checkpoint: &Checkpoint,
+        fold: &Fold,
+        pipeline: &Pipeline,
+        listed: &[Artifact],
+        shortened: impl Fn(&Json) -> io::Result<Option<Json>>,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let short = |value: &Json| match shortened(value) {
+            Ok(short) => Ok(short.unwrap_or_else(|| value.clone())),
+            Err(error) => Err((PathBuf::from("artifacts"), error)),
+        };
+        let mut context = BTreeMap::new();
+        for (key, value) in fold.channels.iter() {
+            context.insert(key.clone(), short(value)?);
+        }
+        let mut outcome = fold.outcome.clone();
+        for value in outcome.iter_mut().flat_map(|outcome| outcome.context_updates.values_mut()) {
+            *value = short(value)?;
+        }
+        let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate());
+        let gate = |node: &crate::pipeline::Node| {
+            let last = fold.channels.get(&format!("internal.gate.{}", node.id())).and_then(Json::as_str);
+            (node.id().to_owned(), last.unwrap_or("pending").to_owned())
+        };
+        let failed = checkpoint.next.iter().filter(|pending| pending.failed > 0);
+        let mut fidelity: BTreeMap<String, Json> = context
+            .iter()
+            .filter(|(key, _)| key.starts_with("internal.fidelity"))
+            .map(|(key, value)| (key["internal.".len()..].to_owned(), value.clone()))
+            .collect();
+        let default = pipeline.attributes.text("default_fidelity");
+        let default = if default.is_empty() { "compact".into() } else { default };
+        fidelity.insert("default".to_owned(), Json::from(default));
+        Ok(Self {
+            schema: 1,
+            run_id: checkpoint.run.run.to_string(),
+            pipeline_name: checkpoint.workflow.to_string(),
+            status: checkpoint.status,
+            failure_reason: checkpoint.failure.as_ref().map(ToString::to_string),
+            seq: checkpoint.index.get(),
+            timestamp: timestamp(checkpoint.at),
+            current_node: fold.history.last().map(|ended| ended.node.clone()),
+            next_nodes: checkpoint.next.iter().map(|pending| pending.node.to_string()).collect(),
+            outcome,
+            node_history: fold
+                .history
+                .iter()
+                .map(|ended| Visited {
+                    node: ended.node.clone(),
+                    visit: ended.visit,
+                    attempts: ended.attempts,
+                    outcome: ended.outcome,
+                })
+                .collect(),
+            goal_gate_status: gates.map(gate).collect(),
+            retry_counters: failed.map(|pending| (pending.node.to_string(), pending.failed)).collect(),
+            fidelity_state: fidelity,
+            questions: checkpoint.questions.iter().map(|question| question.id.clone()).collect(),
+            context,
+            artifacts: listed.to_vec(),
+        })
+    }
+}
+
+fn timestamp(at: Timestamp) -> String {
+    at.to_string()
+}
