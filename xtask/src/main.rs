@@ -8,6 +8,7 @@
 mod args;
 mod bench;
 mod cargo;
+mod chaos;
 mod fix;
 mod gate;
 mod servers;
@@ -42,6 +43,7 @@ fn run() -> Result<()> {
         }
         Command::Test(options) => testing::run(root, &options),
         Command::Bench(options) => bench::run(root, &options),
+        Command::Chaos(options) => chaos::run(root, &options),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),
