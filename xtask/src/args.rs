@@ -13,6 +13,7 @@ Commands:
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/performance.md
   chaos [OPTIONS]                 The long forms of the tests of many processes on one store
+  simulate-fleet [EXECUTORS RUNS] What so many executors ask of their store (1,000 and 10,000,000); see docs/scaling.md
   tidy                            Only the checks that lints cannot hold
   fix                             Change files: format, and apply what clippy can apply by itself
   help                            Print this
@@ -49,6 +50,13 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Measure.
     Bench(BenchOptions),
+    /// Simulate a fleet.
+    SimulateFleet {
+        /// How many executors.
+        executors: u32,
+        /// How many runs.
+        runs: u32,
+    },
     /// Run the gate.
     Ci {
         /// Whether the gate runs the tests.
@@ -143,11 +151,16 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
         ["chaos", ..] => parse_chaos(&arguments[1..]).map(Command::Chaos),
+        ["simulate-fleet"] => Ok(Command::SimulateFleet { executors: 1_000, runs: 10_000_000 }),
+        ["simulate-fleet", executors, runs] => match (executors.parse(), runs.parse()) {
+            (Ok(executors @ 4..), Ok(runs @ 4..)) => Ok(Command::SimulateFleet { executors, runs }),
+            _ => bail!("`simulate-fleet` takes two numbers from 4 on: executors and runs"),
+        },
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
         ["tidy"] => Ok(Command::Tidy),
-        ["ci" | "fix" | "tidy", ..] => {
+        ["ci" | "fix" | "tidy" | "simulate-fleet", ..] => {
             bail!("`{}` does not take `{}`; see `cargo xtask help`", words[0], words[1..].join(" "))
         }
         [other, ..] => bail!("there is no command `{other}`; see `cargo xtask help`"),
@@ -255,6 +268,9 @@ mod tests {
         assert_eq!(parsed("chaos").unwrap(), Command::Chaos(ChaosOptions::default()));
         let options = ChaosOptions { seeds: 5, minutes: 1 };
         assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
+        let fleet = |executors, runs| Command::SimulateFleet { executors, runs };
+        assert_eq!(parsed("simulate-fleet").unwrap(), fleet(1_000, 10_000_000));
+        assert_eq!(parsed("simulate-fleet 10 200").unwrap(), fleet(10, 200));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
     }
@@ -268,6 +284,7 @@ mod tests {
         assert!(parsed("bench --store").unwrap_err().to_string().contains("the URL of a store"));
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
         assert!(parsed("chaos --seeds many").unwrap_err().to_string().contains("a number"));
+        assert!(parsed("simulate-fleet 0 9").unwrap_err().to_string().contains("from 4 on"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }
