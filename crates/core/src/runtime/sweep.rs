@@ -63,6 +63,8 @@ pub(super) async fn sweep(shared: Weak<Shared>) {
         let recovery = Arc::clone(&strong.recovery);
         drop(strong);
         tokio::select! {
+            // In this order, so that a simulation takes the same course each time.
+            biased;
             () = recovery.bell.notified(), if failed == 0 => wide = true,
             _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
             () = clock.sleep(wait) => {}

@@ -27,6 +27,7 @@ impl Recorder {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl Handler for Recorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let mut outcome = self.inner.run(stage).await?;
@@ -49,6 +50,10 @@ impl Handler for Recorder {
 
     fn times_itself(&self) -> bool {
         self.inner.times_itself()
+    }
+
+    fn is_task(&self) -> bool {
+        self.inner.is_task()
     }
 
     fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {

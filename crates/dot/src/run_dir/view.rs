@@ -164,7 +164,7 @@ impl Snapshot {
         let failed = checkpoint.next.iter().filter(|pending| pending.failed > 0);
         let mut fidelity: BTreeMap<String, Json> = context
             .iter()
-            .filter(|(key, _)| key.starts_with("internal.fidelity"))
+            .filter(|(key, _)| key.starts_with("internal.fidelity") || key.starts_with("internal.stage."))
             .map(|(key, value)| (key["internal.".len()..].to_owned(), value.clone()))
             .collect();
         let default = pipeline.attributes.text("default_fidelity");
