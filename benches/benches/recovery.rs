@@ -1,6 +1,11 @@
 //! How fast orphans are gone on with: many runs of a dead process on one Postgres, taken up and completed by living ones.
 //!
 //! `STORE_TEST_POSTGRES_URL=... cargo bench -p ferrata-benches --bench recovery -- [runs] [processes]`
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a benchmark measures the machine, and prints what it found"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

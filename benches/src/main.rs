@@ -49,6 +49,7 @@ async fn run() -> Result<()> {
         if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Files) {
             Box::pin(work::load::measure(&mut table, &server)).await?;
         }
+        Box::pin(work::cost::measure(&mut table, &server)).await?;
         Box::pin(work::bytes::measure(&mut table, &server)).await?;
     }
     println!("{} rows in {:.0} s", table.rows.len(), begun.elapsed().as_secs_f64());

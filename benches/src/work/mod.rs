@@ -2,6 +2,7 @@
 
 pub(crate) mod bytes;
 pub(crate) mod core;
+pub(crate) mod cost;
 pub(crate) mod fan;
 pub(crate) mod list;
 pub(crate) mod load;

@@ -14,7 +14,8 @@ use crate::measure::{Rounds, Spread, in_turn, micros, now};
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
-const NODES: usize = 20;
+/// How many nodes each has.
+pub(crate) const NODES: usize = 20;
 
 /// Measures the rows of 64 and of 256 runs.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
@@ -73,7 +74,7 @@ async fn row(table: &mut Table, space: &Space, id: String, width: usize) -> Resu
 }
 
 /// Starts all runs at once and returns how long each took, from the call that starts it to its outcome.
-async fn all(runtime: &Runtime, graph: &Graph<Small>, width: usize) -> Result<Vec<Duration>> {
+pub(crate) async fn all(runtime: &Runtime, graph: &Graph<Small>, width: usize) -> Result<Vec<Duration>> {
     let mut tasks = JoinSet::new();
     for _ in 0..width {
         let (runtime, graph) = (runtime.clone(), graph.clone());

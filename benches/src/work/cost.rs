@@ -1,0 +1,105 @@
+//! What a step takes of a server: its processor, its log, its disk, its requests. docs/scaling.md reckons with these.
+
+use anyhow::{Context as _, Result};
+use ferrata::graph::Effect;
+use sqlx::{AssertSqlSafe, Executor as _, Row as _};
+
+use super::{Table, runs};
+use crate::graphs;
+use crate::measure::Spread;
+use crate::row::{Goal, Row};
+use crate::space::{Kind, Space};
+
+/// As many steps at the same time as a busy process has.
+const WIDTH: usize = 256;
+
+/// What is counted, in the order of [`count`]: a name, words, a unit.
+const POSTGRES: [(&str, &str, &str); 3] = [
+    ("cpu", "processor time of the server", "µs/step"),
+    ("wal", "bytes of its write-ahead log", "bytes/step"),
+    ("syncs", "syncs of that log", "per step"),
+];
+const REDIS: [(&str, &str, &str); 1] = [("cpu", "processor time of the server", "µs/step")];
+const OWN: (&str, &str, &str) = ("own-cpu", "processor time of this process", "µs/step");
+
+/// Measures the rows of costs: of servers that run on this machine.
+pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
+    let kind = Kind::of(server)?;
+    let counted: &[_] = match kind {
+        Kind::Postgres => &POSTGRES,
+        Kind::Redis => &REDIS,
+        Kind::Files | Kind::S3 => return Ok(()),
+    };
+    let ids = counted.iter().chain([&OWN]);
+    let ids: Vec<String> = ids.map(|(name, ..)| format!("{}/{name}", kind.name())).collect();
+    if table.args.quick || !ids.iter().any(|id| table.wants(id)) {
+        return Ok(());
+    }
+    let space = Space::make(server).await?;
+    let runtime = super::runtime(&space).await?;
+    let graph = graphs::chain(runs::NODES, Effect::Write)?;
+    runs::all(&runtime, &graph, WIDTH).await?;
+    let mut found = vec![Vec::new(); ids.len()];
+    for _ in 0..5 {
+        let before = count(&space).await?;
+        runs::all(&runtime, &graph, WIDTH).await?;
+        let after = count(&space).await?;
+        for (figures, (after, before)) in found.iter_mut().zip(after.into_iter().zip(before)) {
+            figures.push((after - before) / (WIDTH * runs::NODES) as f64);
+        }
+    }
+    for ((id, (_, words, unit)), figures) in ids.into_iter().zip(counted.iter().chain([&OWN])).zip(found) {
+        let workload = format!("{WIDTH} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
+        table.push(Row::alone(id, workload, unit, Spread::of(figures), Goal::None));
+    }
+    space.remove().await
+}
+
+/// Counts everything since the server was started.
+async fn count(space: &Space) -> Result<Vec<f64>> {
+    let mut counts = match space.kind {
+        Kind::Postgres => {
+            let mut connection = space.postgres().await?;
+            let sql = "SELECT pg_backend_pid(), (pg_current_wal_lsn() - '0/0')::float8, (SELECT wal_sync::float8 FROM pg_stat_wal)";
+            let row = connection.fetch_one(AssertSqlSafe(sql)).await?;
+            let backend: i32 = row.get(0);
+            vec![family_cpu(backend)?, row.get(1), row.get(2)]
+        }
+        _ => {
+            let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut space.redis().await?).await?;
+            let of = |name: &str| -> Result<f64> {
+                let line = info.lines().find_map(|line| line.strip_prefix(name)).context("no such line")?;
+                Ok(line.trim_start_matches(':').trim().parse::<f64>()? * 1e6)
+            };
+            vec![of("used_cpu_user")? + of("used_cpu_sys")?]
+        }
+    };
+    counts.push(cpu("self")?.0);
+    Ok(counts)
+}
+
+/// Returns the processor time of a process in microseconds, that of children that ended included, and its parent.
+fn cpu(process: &str) -> Result<(f64, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name stands in parentheses and may hold anything.
+    let (_, rest) = stat.rsplit_once(") ").context("no name")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let ticks: u64 =
+        fields.get(11..15).context("too short")?.iter().filter_map(|text| text.parse::<u64>().ok()).sum();
+    // A tick is a hundredth of a second on Linux, whatever the kernel's own.
+    Ok((ticks as f64 * 10_000.0, fields.get(1).context("no parent")?.parse()?))
+}
+
+/// Returns the processor time of the parent of a process and of all its children.
+fn family_cpu(child: i32) -> Result<f64> {
+    let (_, parent) = cpu(&child.to_string()).context("the server of these rows must run on this machine")?;
+    let mut sum = cpu(&parent.to_string())?.0;
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        // One that ends meanwhile is counted with its parent the next time.
+        if let Some((time, of)) = name.parse::<i32>().ok().and_then(|_| cpu(&name).ok()) {
+            sum += if of == parent { time } else { 0.0 };
+        }
+    }
+    Ok(sum)
+}
