@@ -47,6 +47,10 @@ impl Handler for Recorder {
         self.inner.effect()
     }
 
+    fn is_task(&self) -> bool {
+        self.inner.is_task()
+    }
+
     fn times_itself(&self) -> bool {
         self.inner.times_itself()
     }
