@@ -110,10 +110,10 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
-        let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let out = std::thread::spawn(move || {
-            let errors = std::thread::spawn(move || text(stderr));
-            (text(stdout), errors.join().unwrap())
+            let errors = std::thread::spawn(move || stderr.map(text).unwrap_or_default());
+            (stdout.map(text).unwrap_or_default(), errors.join().unwrap())
         });
         Self { child: Some(child), out: Some(out) }
     }
