@@ -49,7 +49,8 @@ pub struct Snapshot {
     pub goal_gate_status: BTreeMap<String, String>,
     /// By node that is at work: how many of its attempts have failed. Finished nodes begin anew.
     pub retry_counters: BTreeMap<String, u32>,
-    /// What the fidelity of the context rests on: what the graph says, and what summaries have gathered.
+    /// What the fidelity of the context rests on: `default`, what the graph says; `fidelity`, how the last task was told of the run; and
+    /// `stage.` with a node, what it came to as summaries tell it.
     pub fidelity_state: BTreeMap<String, Json>,
     /// The open questions, by what to answer them by.
     pub questions: Vec<String>,
@@ -164,7 +165,7 @@ impl Snapshot {
         let failed = checkpoint.next.iter().filter(|pending| pending.failed > 0);
         let mut fidelity: BTreeMap<String, Json> = context
             .iter()
-            .filter(|(key, _)| key.starts_with("internal.fidelity"))
+            .filter(|(key, _)| key.starts_with("internal.fidelity") || key.starts_with("internal.stage."))
             .map(|(key, value)| (key["internal.".len()..].to_owned(), value.clone()))
             .collect();
         let default = pipeline.attributes.text("default_fidelity");
