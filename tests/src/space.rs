@@ -67,6 +67,23 @@ impl Space {
         }
     }
 
+    /// As [`within`](Self::within), on three folders behind one store; [`connect`](crate::connect) opens its URL.
+    ///
+    /// # Panics
+    ///
+    /// As the test does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn within_shards(test: impl AsyncFnOnce(&Self)) {
+        let folder = tempfile::tempdir().unwrap();
+        let urls =
+            ["north", "south", "east"].map(|name| format!("file:{}", folder.path().join(name).display()));
+        let url = format!("sharded:{}", urls.join("+"));
+        test(&Self { folder, place: Place::Folder, url, server: String::new() }).await;
+    }
+
     async fn make(service: Option<Service>, server: String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
@@ -144,7 +161,7 @@ impl Space {
                 let store = S3Store::with_client(client.clone(), BUCKET, prefix, S3Options::default());
                 Arc::new(store.unwrap())
             }
-            _ => ferrata::connect(&self.url).unwrap(),
+            _ => crate::connect(&self.url).unwrap(),
         }
     }
 

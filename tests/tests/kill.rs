@@ -232,6 +232,24 @@ macro_rules! on {
 }
 
 on!(files, None, KILLS, 10);
+
+/// Over three stores, two of which joined later.
+mod shards {
+    use super::*;
+
+    #[tokio::test]
+    async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+        let seed = seed();
+        Space::within_shards(async |space| kill_again_and_again(space, seed, KILLS_ON_SERVER).await).await;
+    }
+
+    #[tokio::test]
+    async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
+        let seed = seed();
+        Space::within_shards(async |space| meet_again_and_again(space, seed, 5).await).await;
+    }
+}
+
 on!(postgres, Some(Service::Postgres), KILLS_ON_SERVER, 3);
 on!(redis, Some(Service::Redis), KILLS_ON_SERVER, 3);
 on!(redis_cluster, Some(Service::RedisCluster), KILLS_ON_SERVER, 3);

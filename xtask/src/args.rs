@@ -12,6 +12,8 @@ Commands:
   test [OPTIONS] [-- FILTER...]   Build and run every test and documentation example, and build the example programs
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
   bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/performance.md
+  chaos [OPTIONS]                 The long forms of the tests of many processes on one store
+  simulate-fleet [EXECUTORS RUNS] What so many executors ask of their store (1,000 and 10,000,000); see docs/scaling.md
   tidy                            Only the checks that lints cannot hold
   fix                             Change files: format, and apply what clippy can apply by itself
   help                            Print this
@@ -32,6 +34,10 @@ Options of `bench`:
   --quick             Small, not optimised, and fails on a ratio ten times off benches/ratios.toml
   PART                Only rows whose name contains it, such as `core/` or `postgres/runs-64`
 
+Options of `chaos`:
+  --seeds N           Simulate so many fresh seeds; 20,000 unless set
+  --minutes M         Then play rounds of killed, stopped and cut off processes for so long; 10 unless set
+
 What follows `--` after `test` goes to the test programs: a part of a test's name, or an option such as `--nocapture`.
 ";
 
@@ -44,11 +50,20 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Measure.
     Bench(BenchOptions),
+    /// Simulate a fleet.
+    SimulateFleet {
+        /// How many executors.
+        executors: u32,
+        /// How many runs.
+        runs: u32,
+    },
     /// Run the gate.
     Ci {
         /// Whether the gate runs the tests.
         tests: Tests,
     },
+    /// Run the long forms of the tests of many processes.
+    Chaos(ChaosOptions),
     /// Change what can be changed without a person.
     Fix,
     /// Run only the tidy checks.
@@ -79,6 +94,21 @@ pub(crate) struct BenchOptions {
     pub(crate) quick: bool,
     /// Parts of the names of rows; all rows if there is none.
     pub(crate) parts: Vec<String>,
+}
+
+/// How long the long forms of tests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChaosOptions {
+    /// How many seeds are simulated.
+    pub(crate) seeds: u64,
+    /// For how long processes and servers are killed; a round that has begun is ended.
+    pub(crate) minutes: u64,
+}
+
+impl Default for ChaosOptions {
+    fn default() -> Self {
+        Self { seeds: 20_000, minutes: 10 }
+    }
 }
 
 /// Where the servers of the tests come from.
@@ -120,11 +150,17 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Comma
         [] | ["help" | "--help" | "-h"] => Ok(Command::Help),
         ["test", ..] => parse_test(&arguments[1..]).map(Command::Test),
         ["bench", ..] => parse_bench(&arguments[1..]).map(Command::Bench),
+        ["chaos", ..] => parse_chaos(&arguments[1..]).map(Command::Chaos),
+        ["simulate-fleet"] => Ok(Command::SimulateFleet { executors: 1_000, runs: 10_000_000 }),
+        ["simulate-fleet", executors, runs] => match (executors.parse(), runs.parse()) {
+            (Ok(executors @ 4..), Ok(runs @ 4..)) => Ok(Command::SimulateFleet { executors, runs }),
+            _ => bail!("`simulate-fleet` takes two numbers from 4 on: executors and runs"),
+        },
         ["ci"] => Ok(Command::Ci { tests: Tests::Run }),
         ["ci", "--skip-tests"] => Ok(Command::Ci { tests: Tests::Skip }),
         ["fix"] => Ok(Command::Fix),
         ["tidy"] => Ok(Command::Tidy),
-        ["ci" | "fix" | "tidy", ..] => {
+        ["ci" | "fix" | "tidy" | "simulate-fleet", ..] => {
             bail!("`{}` does not take `{}`; see `cargo xtask help`", words[0], words[1..].join(" "))
         }
         [other, ..] => bail!("there is no command `{other}`; see `cargo xtask help`"),
@@ -154,6 +190,23 @@ fn parse_test(arguments: &[String]) -> Result<TestOptions> {
             other => {
                 bail!("`test` does not take `{other}`; put what the test programs are to see after `--`")
             }
+        }
+    }
+    Ok(options)
+}
+
+fn parse_chaos(arguments: &[String]) -> Result<ChaosOptions> {
+    let mut options = ChaosOptions::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let number = match argument.as_str() {
+            "--seeds" => &mut options.seeds,
+            "--minutes" => &mut options.minutes,
+            other => bail!("`chaos` does not take `{other}`"),
+        };
+        match rest.next().map(|value| value.parse()) {
+            Some(Ok(value)) => *number = value,
+            _ => bail!("`{argument}` takes a number"),
         }
     }
     Ok(options)
@@ -212,6 +265,12 @@ mod tests {
         };
         let line = "bench --store file:a --store file:b --json out.json --markdown out.md --quick core/";
         assert_eq!(parsed(line).unwrap(), Command::Bench(options));
+        assert_eq!(parsed("chaos").unwrap(), Command::Chaos(ChaosOptions::default()));
+        let options = ChaosOptions { seeds: 5, minutes: 1 };
+        assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
+        let fleet = |executors, runs| Command::SimulateFleet { executors, runs };
+        assert_eq!(parsed("simulate-fleet").unwrap(), fleet(1_000, 10_000_000));
+        assert_eq!(parsed("simulate-fleet 10 200").unwrap(), fleet(10, 200));
         assert_eq!(parsed("fix").unwrap(), Command::Fix);
         assert_eq!(parsed("tidy").unwrap(), Command::Tidy);
     }
@@ -224,6 +283,8 @@ mod tests {
         assert!(parsed("ci --skip-clippy").unwrap_err().to_string().contains("--skip-clippy"));
         assert!(parsed("bench --store").unwrap_err().to_string().contains("the URL of a store"));
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
+        assert!(parsed("chaos --seeds many").unwrap_err().to_string().contains("a number"));
+        assert!(parsed("simulate-fleet 0 9").unwrap_err().to_string().contains("from 4 on"));
         assert!(parsed("deploy").unwrap_err().to_string().contains("cargo xtask help"));
     }
 }

@@ -1,55 +1,78 @@
 //! The benchmark: built, given its servers, and run.
 #![expect(clippy::print_stdout, reason = "which servers are measured is what a person wants to see")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use ferrata_test_servers::{Moto, Postgres, PostgresOptions, Redis, RedisOptions};
 
-use crate::args::{BenchOptions, Install, TestOptions};
+use crate::args::{BenchOptions, TestOptions};
 use crate::cargo::Cargo;
-use crate::servers;
+use crate::{servers, testing};
+
+/// The variable with the URLs of the stores. Not the command line: a URL may hold a password.
+const STORES: &str = "FERRATA_BENCH_STORES";
 
 /// What a quick run is held against.
 const RATIOS: &str = "benches/ratios.toml";
 
 /// Builds the programs, starts servers if no stores are given, and runs them.
 ///
-/// A quick run takes the profile of the tests, which is built already: it looks for orders of magnitude, for which no build of
-/// all drivers with optimisation need be waited for.
+/// A quick run takes the build of the tests, which is there already: it looks for orders of magnitude, for which no build of all
+/// drivers with optimisation need be waited for. Other features of a dependency would build it again, so the call is the same.
 pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
-    let profile = if options.quick { "" } else { "--release " };
     if options.stores.is_empty() {
-        servers::prepare(&TestOptions { install: Install::InCi, ..TestOptions::default() })?;
+        servers::prepare(&TestOptions::default())?;
     }
-    Cargo::new(&format!("build {profile}--locked -p ferrata-benches --bins")).run(root)?;
-    let mut call = Cargo::new(&format!("run {profile}--quiet --locked -p ferrata-benches --bin bench --"));
-    if options.quick {
-        call = call.args(&["--quick".to_owned()]);
-        // A part of the rows can be looked at without being judged.
-        if options.parts.is_empty() && options.stores.is_empty() {
-            call = call.args(&["--guard".to_owned(), RATIOS.to_owned()]);
-        }
-    }
-    for (option, file) in [("--json", &options.json), ("--markdown", &options.markdown)] {
-        if let Some(file) = file {
-            call = call.args(&[option.to_owned(), file.clone()]);
-        }
-    }
-    call = call.args(&options.parts);
+    let build =
+        if options.quick { testing::BUILD } else { "build --release --locked -p ferrata-benches --bins" };
+    Cargo::new(build).run(root)?;
+    let mut command = Command::new(program(options.quick)?);
+    command.current_dir(root).args(arguments(options)).stdin(Stdio::null());
     if !options.stores.is_empty() {
-        return call.hidden_env("FERRATA_BENCH_STORES", options.stores.join(" ")).run(root);
+        return finish(command.env(STORES, options.stores.join(" ")));
     }
     let servers = Servers::start()?;
     println!("servers of the benchmark: {}", servers.urls().join(" "));
-    for variable in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
-        call = call.hidden_env(variable, "bench");
-    }
+    // The local server lets everyone in, and the client wants to sign with something.
+    command.env("AWS_ACCESS_KEY_ID", "bench").env("AWS_SECRET_ACCESS_KEY", "bench");
     // The servers stop when this value ends; if this process is killed, their watchdogs see to it.
-    let outcome = call.hidden_env("FERRATA_BENCH_STORES", servers.urls().join(" ")).run(root);
+    let outcome = finish(command.env(STORES, servers.urls().join(" ")));
     drop(servers);
     outcome
+}
+
+/// Returns where cargo puts the program: beside this one, which is never built with optimisation of the whole.
+fn program(quick: bool) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this program is")?;
+    let folder = own.parent().and_then(Path::parent).context("this program lies in no target folder")?;
+    Ok(folder.join(if quick { "debug" } else { "release" }).join("bench"))
+}
+
+fn arguments(options: &BenchOptions) -> Vec<String> {
+    let mut arguments = Vec::new();
+    if options.quick {
+        arguments.push("--quick".to_owned());
+        // A part of the rows can be looked at without being judged.
+        if options.parts.is_empty() && options.stores.is_empty() {
+            arguments.extend(["--guard", RATIOS].map(str::to_owned));
+        }
+    }
+    for (option, file) in [("--json", &options.json), ("--markdown", &options.markdown)] {
+        arguments.extend(file.iter().flat_map(|file| [option.to_owned(), file.clone()]));
+    }
+    arguments.extend_from_slice(&options.parts);
+    arguments
+}
+
+fn finish(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot start the benchmark")?;
+    if !status.success() {
+        bail!("the benchmark failed ({status})");
+    }
+    Ok(())
 }
 
 /// One server of each kind, as for the tests, and a folder: all on the disk of the temporary folder.
@@ -86,5 +109,19 @@ impl Servers {
             format!("file:{}", self.folder.path().display()),
             format!("s3://ferrata-bench/runs?endpoint={endpoint}&path_style=true&region=us-east-1"),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_quick_run_is_judged() {
+        let quick = BenchOptions { quick: true, ..BenchOptions::default() };
+        assert_eq!(arguments(&quick), ["--quick", "--guard", RATIOS]);
+        let part = BenchOptions { parts: vec!["core/".to_owned()], json: Some("a".to_owned()), ..quick };
+        assert_eq!(arguments(&part), ["--quick", "--json", "a", "core/"]);
+        assert!(arguments(&BenchOptions::default()).is_empty());
     }
 }

@@ -8,7 +8,9 @@
 mod args;
 mod bench;
 mod cargo;
+mod chaos;
 mod fix;
+mod fleet;
 mod gate;
 mod servers;
 mod steps;
@@ -42,6 +44,8 @@ fn run() -> Result<()> {
         }
         Command::Test(options) => testing::run(root, &options),
         Command::Bench(options) => bench::run(root, &options),
+        Command::Chaos(options) => chaos::run(root, &options),
+        Command::SimulateFleet { executors, runs } => fleet::run(executors, runs),
         Command::Ci { tests } => gate::run(root, tests),
         Command::Fix => fix::run(root),
         Command::Tidy => tidy::run(root),

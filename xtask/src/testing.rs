@@ -8,6 +8,9 @@ use crate::args::{Services, TestOptions};
 use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 
+/// The call that builds every test and every program that a test runs.
+pub(crate) const BUILD: &str = "test --workspace --all-features --no-run --locked";
+
 /// Returns the call that builds and runs every test, with `filter` handed on to the test programs.
 ///
 /// Without a selection of targets, `cargo test` builds the example programs, too, and runs the examples in the documentation.
@@ -31,7 +34,7 @@ pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
     if options.services == Services::RealS3 {
         return run_on_real_s3(root, options);
     }
-    Cargo::new("test --workspace --all-features --no-run --locked").run(root)?;
+    Cargo::new(BUILD).run(root)?;
     let servers = Servers::start(options.services)?;
     let mut call = command(&options.filter);
     for (variable, url) in servers.variables() {

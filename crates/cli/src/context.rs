@@ -6,7 +6,7 @@ use ferrata::{CheckpointStore, Clock, Runtime, SystemClock, Timestamp};
 
 use crate::args::Global;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, completed};
 use crate::store;
 
 /// What every verb works with.
@@ -30,6 +30,11 @@ impl Context {
     /// Returns what the time is.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Tells which command one would type now.
+    pub(crate) fn next(&self, command: &str) {
+        self.out.note(&format!("next: {}", completed(command, &self.global)));
     }
 
     /// Opens the store. Nothing is read or written yet.

@@ -108,7 +108,14 @@ impl From<Error> for Failure {
             }
             cause = error.source();
         }
-        let run = error.run().map(|run| run.run.to_string());
+        let run = error.run().map(crate::find::shown);
+        let unset = kind == ErrorKind::Invalid
+            && run.is_none()
+            && error.operation().is_some_and(|operation| operation.starts_with("store."));
+        if unset {
+            let next = "ferrata store check --setup";
+            return Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next) };
+        }
         Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next(kind, run.as_deref())) }
     }
 }

@@ -4,6 +4,7 @@ mod args;
 mod changes;
 mod commands;
 mod context;
+mod directory;
 mod draw;
 mod exit;
 mod failure;
@@ -26,12 +27,17 @@ use args::Cli;
 use context::Context;
 use exit::Exit;
 use failure::Failure;
+use output::Output;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let mut cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
+    if let Err(failure) = directory::resolve(&mut cli) {
+        Output::new(&cli.global).failure(&failure, &cli.global);
+        return failure.exit().into();
+    }
     let context = Context::new(cli.global);
     let done = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {

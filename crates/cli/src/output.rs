@@ -165,7 +165,7 @@ impl Output {
 }
 
 /// Adds the store and the tenant to a command to type, if they were given on the command line of this one.
-fn completed(next: &str, global: &Global) -> String {
+pub(crate) fn completed(next: &str, global: &Global) -> String {
     let mut next = next.to_owned();
     if !next.starts_with("ferrata ") {
         return next;

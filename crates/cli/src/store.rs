@@ -1,5 +1,7 @@
 //! Which store is meant, and how it is named without its secrets.
 
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use ferrata::{CheckpointStore, ErrorKind};
@@ -12,12 +14,36 @@ pub(crate) const DEFAULT: &str = "file:.ferrata/store";
 /// Opens a store by its URL.
 pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     ferrata::connect(url).map_err(|error| {
-        let next = match error.kind() {
-            ErrorKind::Unsupported => "cargo install ferrata-cli --all-features",
-            _ => "ferrata store check --store file:.ferrata/store",
+        let scheme = url.split(':').next().unwrap_or_default();
+        // The scheme is known, so that its feature was off when this program was built.
+        let feature = match scheme.to_ascii_lowercase().as_str() {
+            "postgres" | "postgresql" => Some("postgres"),
+            "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => Some("redis"),
+            "s3" => Some("s3"),
+            _ => None,
+        };
+        let next = match feature.filter(|_| error.kind() == ErrorKind::Unsupported) {
+            Some(feature) => format!("cargo install --path crates/cli --features {feature}"),
+            None => format!("ferrata ls --store {DEFAULT}"),
         };
         Failure::from(error).or_type(next)
     })
+}
+
+/// Writes a path as a URL.
+pub(crate) fn of_folder(path: &Path) -> String {
+    use std::fmt::Write as _;
+    let mut url = String::from("file:");
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            // Writing to a string never fails.
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    // Two slashes at the beginning would name another machine.
+    if url.starts_with("file://") { url.replacen("file:/", "file:///", 1) } else { url }
 }
 
 /// Returns the URL as it may be shown: without a password, and without what follows a question mark but for names.

@@ -19,7 +19,8 @@ pub enum ErrorKind {
     AlreadyExists,
     /// Somebody else wrote first. Nothing was written: load, look who wrote, decide again.
     Conflict,
-    /// Another executor has claimed the run since. Nothing was written: stop; the run goes on there.
+    /// Another executor has claimed the run since, or may do so because this process could not say that it is alive. Nothing was
+    /// written: stop; the run goes on there, or where it is taken up.
     Fenced,
     /// The store cannot be reached or is too busy. Nothing was written: retry with a growing delay.
     Unavailable,
@@ -37,7 +38,7 @@ pub enum ErrorKind {
     GraphChanged,
     /// The run is in a status that does not allow this. Nothing was changed.
     WrongStatus,
-    /// The runtime has been shut down. Nothing was changed.
+    /// The runtime has been shut down, or nobody goes on with the run. Nothing was changed.
     Closed,
 }
 

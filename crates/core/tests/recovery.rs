@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use ferrata_core::node::{Node, NodeContext, NodeResult};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{Fault, FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use tokio::sync::Notify;
@@ -205,4 +206,37 @@ async fn a_run_that_makes_no_progress_is_parked() {
     assert!(reason.contains("3 times without any progress"), "{reason}");
     last.unpause(&key("r")).by("ann").await.unwrap();
     world.pass(watch.completed()).await.unwrap();
+}
+
+/// Has the next write done without a reply, and every try to repeat it fail.
+fn lose(store: &FaultStore<MemoryStore>) {
+    let next = store.operations();
+    store.plan(next, Fault::After);
+    (1..8).for_each(|at| store.plan(next + at, Fault::Before));
+}
+
+#[tokio::test]
+async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does_not_know() {
+    let world = World::new();
+    let ((store, first), other) = (world.mortal().await, world.process().await);
+    let graph =
+        Graph::<Context>::builder("g").node("one", async |_cx, _s| Ok(())).entry("one").build().unwrap();
+    lose(&store);
+    let started = world.pass(first.start(&graph, Context::new()).id("started").into_future()).await;
+    assert_eq!(started.unwrap_err().kind(), ErrorKind::Indeterminate);
+
+    let (dying, dead) = world.mortal().await;
+    dying.plan(dying.operations(), Fault::CrashAfter);
+    assert!(dead.start(&graph, Context::new()).id("claimed").await.is_err());
+    world.clock.advance(DAY);
+    lose(&store);
+    let claimed = world.pass(first.resume(&graph, "claimed").into_future()).await;
+    assert_eq!(claimed.unwrap_err().kind(), ErrorKind::Indeterminate);
+
+    other.serve(&graph).unwrap();
+    for run in ["started", "claimed"] {
+        let watching = other.start(&graph, Context::new()).id(run).await.unwrap();
+        world.pass(watching.completed()).await.unwrap();
+    }
+    assert_eq!(first.head(&key("claimed")).await.unwrap().unwrap().status, RunStatus::Completed);
 }

@@ -173,9 +173,32 @@ async fn a_cancelled_command_is_asked_to_end_first() {
     let run = runtime.start(&compile(&text, registry), Context::new()).id("r").await.unwrap();
     let leader = content(&directory.path().join("leader")).await;
     run.cancel("enough").await.unwrap();
-    run.wait().await.unwrap();
+    // It ended with status 1, but for no reason of its own.
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Cancelled { .. }));
     assert_eq!(content(&directory.path().join("tidied")).await, "tidy");
     gone(&leader).await;
+}
+
+#[tokio::test]
+async fn a_command_that_ends_because_its_process_is_left_runs_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = "echo $FERRATA_ATTEMPT > leader; test -e tidied && exit 0; trap 'echo tidy > tidied; exit 1' TERM; while :; do sleep 0.01; done";
+    let text = format!(
+        "digraph G {{ start exit a [shape=parallelogram, tool_command=\"{command}\"] start -> a -> exit }}"
+    );
+    let store = MemoryStore::new();
+    let graph =
+        compile(&text, Registry::default().with("tool", Tool::default().with_directory(directory.path())));
+    let first = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+    content(&directory.path().join("leader")).await;
+    first.shutdown(Duration::from_secs(20)).await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Released));
+    let second = Runtime::builder(store).build().await.unwrap();
+    let run = second.resume(&graph, "r").await.unwrap();
+    assert!(run.wait().await.unwrap().completed().is_some());
+    // Nothing was recorded of the time before, so it is the first attempt again.
+    assert_eq!(content(&directory.path().join("leader")).await, "1");
 }
 
 #[tokio::test]

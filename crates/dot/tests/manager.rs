@@ -155,7 +155,8 @@ async fn cancelling_the_run_cancels_the_child() {
     })
     .await;
     runtime.cancel(run.run(), "enough").await.unwrap();
-    assert!(matches!(within(run.wait()).await.unwrap(), Outcome::Cancelled { .. }));
+    let outcome = within(run.wait()).await.unwrap();
+    assert!(matches!(outcome, Outcome::Cancelled { .. }), "{outcome:?}");
     within(async {
         while world.status("r.m.1").await != Some(RunStatus::Cancelled) {
             tokio::task::yield_now().await;

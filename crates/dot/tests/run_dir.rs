@@ -22,7 +22,7 @@ const SOURCE: &str = r#"digraph Release {
     goal = "ship it"
     start [shape=Mdiamond]
     exit [shape=Msquare]
-    plan [prompt="Plan to $goal"]
+    plan [prompt="Plan to $goal", fidelity=full]
     flaky [shape=parallelogram, max_retries=1, tool_command="echo try $FERRATA_ATTEMPT; echo oops >&2; test $FERRATA_ATTEMPT = 2 || exit 75"]
     p [shape=component]
     a [shape=parallelogram, tool_command="echo from a"]
@@ -128,6 +128,8 @@ async fn the_views_say_what_the_log_says_and_are_made_again() {
     assert_eq!(waiting.context["who"], "ana");
     assert_eq!(waiting.context["graph.goal"], "ship it");
     assert_eq!(waiting.fidelity_state["default"], "compact");
+    assert_eq!(waiting.fidelity_state["fidelity"]["mode"], "full");
+    assert_eq!(waiting.fidelity_state["stage.plan"]["outcome"], "success");
     let history: Vec<String> =
         waiting.node_history.iter().map(|visited| format!("{}:{}", visited.node, visited.outcome)).collect();
     let [begin @ .., a, b, f, big] = history.as_slice() else { panic!("{history:?}") };

@@ -127,4 +127,7 @@ mod pages {
 
     #[doc = include_str!("../../../docs/history.md")]
     struct History;
+
+    #[doc = include_str!("../../../docs/sharding.md")]
+    struct Sharding;
 }

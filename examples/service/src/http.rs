@@ -15,6 +15,9 @@ use serde_json::{Value, json};
 
 use crate::orders::Order;
 
+/// What an order asks, by its id, so that a second answer is told from one to nothing: the gate's first visit.
+const QUESTION: &str = "approve@1:gate";
+
 /// What the routes share.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -83,7 +86,7 @@ async fn approve(
 ) -> Reply<View> {
     let Json(Decision { by, approved }) = body?;
     let run = key(&id)?;
-    app.runtime.respond(&run, "approve", Answer::accept(approved)?).by(&by).await?;
+    app.runtime.respond(&run, QUESTION, Answer::accept(approved)?).by(&by).await?;
     Ok((StatusCode::ACCEPTED, Json(view(&app, &run).await?)))
 }
 

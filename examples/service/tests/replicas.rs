@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use ferrata::{Clock, SystemClock};
@@ -23,6 +23,7 @@ const LONG: &str = "600000";
 struct Replica {
     child: Child,
     address: String,
+    said: BufReader<ChildStdout>,
 }
 
 impl Replica {
@@ -34,9 +35,10 @@ impl Replica {
         command.arg("--payments").arg(space.folder().join("payments"));
         let mut child = command.envs(space.environment()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
         let address = line.trim().split("http://").nth(1).unwrap_or_else(|| panic!("{name} says {line:?}"));
-        Self { child, address: address.to_owned() }
+        Self { child, address: address.to_owned(), said }
     }
 
     /// Sends a request and returns the status and what came back.
@@ -196,6 +198,9 @@ async fn one_is_told_to_end(service: Option<Service>) {
         })
         .await;
         assert!(ended.unwrap().success(), "{ended:?}");
+        let mut said = String::new();
+        ann.said.read_to_string(&mut said).unwrap();
+        assert_eq!(said, "ann has let go of its orders\n");
         all_are(&bob, &orders, "completed").await;
         let done: Vec<String> = orders.iter().map(|id| bob.read(id)["order"]["done"].to_string()).collect();
         assert!(

@@ -6,30 +6,26 @@ use ferrata_core::record::RecordKind;
 use ferrata_core::{Clock, SystemClock};
 use ferrata_tests::Space;
 
-use super::crew::{Crew, Dice, until};
-
-const TTL: Duration = Duration::from_secs(2);
+use super::crew::{Crew, Dice, Size, until};
 
 /// What a look for orphans may take beyond its interval, and a busy machine beyond that.
-const SLACK: Duration = Duration::from_secs(15);
-
-/// How many runs each process starts.
-const RUNS: u32 = 4;
+const SLACK: Duration = Duration::from_secs(20);
 
 pub(crate) async fn killed(space: &Space, dice: &mut Dice) {
-    let crew = Crew::new(space, TTL).await;
-    let victim = crew.spawn(&crew.url, dice.skew(), "victim", RUNS);
-    let others = ["b", "c"].map(|name| crew.spawn(&crew.url, dice.skew(), name, RUNS));
+    let Size { ttl, runs } = Size::of(space);
+    let crew = Crew::new(space, ttl).await;
+    let victim = crew.spawn(&crew.url, dice.skew(), "victim", runs);
+    let others = ["b", "c"].map(|name| crew.spawn(&crew.url, dice.skew(), name, runs));
     let clock = SystemClock::new();
     // Somewhere in its work, by what it has done.
-    let lines = 1 + usize::try_from(dice.below(u64::from(RUNS) * 12)).unwrap();
+    let lines = 1 + usize::try_from(dice.below(u64::from(runs) * 12)).unwrap();
     until("work of the victim", async || (ours(&crew) >= lines).then_some(())).await;
     victim.kill();
     let killed = clock.monotonic();
     let moment = crew.moment().await;
     let orphans: Vec<_> =
         crew.heads().await.into_iter().filter(|head| head.run.run.as_str().starts_with("victim")).collect();
-    let again = crew.spawn(&crew.url, dice.skew(), "victim", RUNS);
+    let again = crew.spawn(&crew.url, dice.skew(), "victim", runs);
     until("claims of the orphans", async || {
         for head in orphans.iter().filter(|head| head.status == ferrata_core::record::RunStatus::InProgress) {
             let headers = crew.headers(&head.run).await;
@@ -40,11 +36,11 @@ pub(crate) async fn killed(space: &Space, dice: &mut Dice) {
     .await;
     let took = clock.monotonic() - killed;
     println!(
-        "{} orphans were claimed {took:?} after the kill, the life of a heartbeat is {TTL:?}",
+        "{} orphans were claimed {took:?} after the kill, the life of a heartbeat is {ttl:?}",
         orphans.len()
     );
-    assert!(took < TTL + SLACK, "the orphans waited for {took:?}");
-    crew.complete(3 * RUNS as usize, |_| true).await;
+    assert!(took < ttl + SLACK, "the orphans waited for {took:?}");
+    crew.complete(3 * runs as usize).await;
     crew.check(&[moment]).await;
     for member in others.into_iter().chain([again]) {
         member.leave().await;

@@ -27,6 +27,9 @@ async fn play(service: Option<Service>, test: impl AsyncFn(&Space, &mut Dice)) {
 
 /// The same, on a server of its own.
 async fn play_at(service: Option<Service>, server: &str, test: impl AsyncFn(&Space, &mut Dice)) {
+    // The server that stands for S3 works for one at a time.
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _alone = if service == Some(Service::S3) { Some(ALONE.lock().await) } else { None };
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
     let rounds = number("FERRATA_FLEET_ROUNDS").unwrap_or(1);
     let seed = number("FERRATA_FLEET_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());

@@ -11,11 +11,8 @@ use ferrata_test_servers::{
 use ferrata_tests::Space;
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::crew::{Crew, Dice, until};
+use super::crew::{Crew, Dice, Size, until};
 use super::play_at;
-
-const TTL: Duration = Duration::from_secs(3);
-const RUNS: u32 = 4;
 
 /// How often a server is killed.
 const KILLS: u32 = 3;
@@ -49,20 +46,21 @@ pub(crate) async fn redis() {
 
 /// Kills the server again and again while three processes work.
 async fn outlive(space: &Space, dice: &mut Dice, fell: &Fell) {
-    let crew = Crew::new(space, TTL).await;
+    let Size { ttl, runs } = Size::of(space);
+    let crew = Crew::new(space, ttl).await;
     let names = ["a", "b", "c"];
-    let members = names.map(|name| crew.spawn(&crew.url, dice.skew(), name, RUNS));
+    let members = names.map(|name| crew.spawn(&crew.url, dice.skew(), name, runs));
     let mut moments = Vec::new();
     for _ in 0..KILLS {
         let lines = crew.done().len() + 3 + usize::try_from(dice.below(40)).unwrap();
-        let most = names.len() * RUNS as usize * 33;
+        let most = names.len() * runs as usize * 33;
         until("work", async || (crew.done().len() >= lines.min(most)).then_some(())).await;
         std::thread::park_timeout(Duration::from_micros(dice.below(15_000)));
         let fell = Arc::clone(fell);
         spawn_blocking(move || fell()).await.unwrap();
         moments.push(crew.moment().await);
     }
-    crew.complete(names.len() * RUNS as usize, |_| true).await;
+    crew.complete(names.len() * runs as usize).await;
     crew.check(&moments).await;
     for member in members {
         member.leave().await;
@@ -71,11 +69,13 @@ async fn outlive(space: &Space, dice: &mut Dice, fell: &Fell) {
 
 /// Cuts, resets and delays requests of two processes, and of one of them for longer than it may be silent.
 pub(crate) async fn network(space: &Space, dice: &mut Dice) {
-    let crew = Crew::new(space, TTL).await;
+    let Size { ttl, runs } = Size::of(space);
+    let crew = Crew::new(space, ttl).await;
     let proxy = Arc::new(Proxy::start(space.address().unwrap()).unwrap());
     let url = proxy.url(&crew.url);
-    let members = ["a", "b"].map(|name| crew.spawn(&url, dice.skew(), name, RUNS));
-    let well = crew.spawn(&crew.url, dice.skew(), "c", RUNS);
+    let members = ["a", "b"].map(|name| crew.spawn(&url, dice.skew(), name, runs));
+    let well = crew.spawn(&crew.url, dice.skew(), "c", runs);
+    until("both", async || members.iter().all(|member| !member.said().is_empty()).then_some(())).await;
     let is_over = Arc::new(AtomicBool::new(false));
     let (seed, over, bad) = (dice.below(u64::MAX), Arc::clone(&is_over), Arc::clone(&proxy));
     let mut weather = JoinSet::new();
@@ -83,26 +83,29 @@ pub(crate) async fn network(space: &Space, dice: &mut Dice) {
         let (mut dice, clock) = (Dice(seed), SystemClock::new());
         let mut armed = 0;
         while !over.load(Ordering::Relaxed) {
-            let place = Place::ALL[usize::try_from(dice.below(4)).unwrap()];
-            let act = match dice.below(8) {
-                0..3 => Act::Close,
-                3..6 => Act::Reset,
-                6 => Act::Delay(Duration::from_millis(300)),
-                _ => Act::Delay(TTL + TTL / 2),
-            };
-            bad.arm(Trigger::Request(1 + dice.below(20)), Fault { place, act });
-            armed += 1;
-            clock.sleep(Duration::from_millis(40)).await;
+            // The next one comes some requests after the last: a network that is as bad for those who ask rarely.
+            if bad.done().len() == armed {
+                let place = Place::ALL[usize::try_from(dice.below(4)).unwrap()];
+                let act = match dice.below(8) {
+                    0..3 => Act::Close,
+                    3..6 => Act::Reset,
+                    6 => Act::Delay(Duration::from_millis(300)),
+                    _ => Act::Delay(ttl + ttl / 2),
+                };
+                bad.arm(Trigger::Request(2 + dice.below(25)), Fault { place, act });
+                armed += 1;
+            }
+            clock.sleep(Duration::from_millis(10)).await;
         }
         armed
     });
-    crew.complete(3 * RUNS as usize, |_| true).await;
+    crew.complete(3 * runs as usize).await;
     is_over.store(true, Ordering::Relaxed);
     let armed = weather.join_next().await.unwrap().unwrap();
     proxy.disarm();
     let happened = proxy.done().len();
     println!("{happened} of {armed} faults happened");
-    assert!(happened > 5, "the network was too good");
+    assert!(happened > 2, "the network was too good");
     crew.check(&[]).await;
     for member in members.into_iter().chain([well]) {
         member.leave().await;

@@ -16,6 +16,16 @@ pub(crate) struct Runs {
     pub(crate) by: Option<String>,
 }
 
+impl Runs {
+    /// Returns the run, if only one is meant.
+    pub(crate) fn only(&mut self) -> Option<&mut String> {
+        match self.runs.as_mut_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+}
+
 /// Answer a question of a run.
 ///
 /// VALUE is JSON, or plain text where the question takes text or one of several choices.

@@ -113,10 +113,10 @@ fn accepted(
         Some(value) => input::value(value)?,
         None if plain => "true".into(),
         None => {
-            let asked = question.and_then(|question| question.text.as_deref()).unwrap_or(id);
+            let asked = question.map_or_else(|| id.to_owned(), super::show::asked);
             let takes = question.and_then(|question| question.expects.as_ref());
             let takes = takes.map(|shape| format!(" [{}]", clean(&shape.to_string()))).unwrap_or_default();
-            match context.ask(&format!("? {}{takes} ", clean(asked)))? {
+            match context.ask(&format!("? {}{takes} ", clean(&asked)))? {
                 Some(line) => line,
                 None => return Err(Failure::usage("there is no answer to give", next)),
             }
@@ -173,6 +173,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_became_of_work_is_told_in_a_word() {
+        for (how, expected) in [
+            ("retry", Some(Resolution::Retry)),
+            ("skip", Some(Resolution::Skip)),
+            ("fail: lost", Some(Resolution::Fail("lost".into()))),
+            ("perhaps", None),
+        ] {
+            assert_eq!(resolution(how, "r").ok(), expected, "{how}");
+        }
+    }
 
     #[test]
     fn what_is_typed_is_read_as_the_question_takes_it() {

@@ -22,7 +22,7 @@ pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Fail
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,
     }
-    context.out.note(&format!("next: ferrata diff {name} {}", head.seq));
+    context.next(&format!("ferrata diff {name} {}", head.seq));
     context.print_done(&[Done::new(head.run, "edited")])?;
     Ok(Exit::Done)
 }

@@ -14,6 +14,9 @@ use crate::find::shown;
 use crate::say::Done;
 use crate::table::Table;
 
+/// How many places are listed, the last ones: the state at each is read.
+const PLACES: usize = 200;
+
 /// How many changed places one line names.
 const NAMED: usize = 4;
 
@@ -41,7 +44,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     let forked =
         request.await.map_err(|error| Failure::from(error).or_type(format!("ferrata fork {name} --list")))?;
     context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
-    context.out.note(&format!("next: ferrata wait {}", shown(&forked)));
+    context.next(&format!("ferrata wait {}", shown(&forked)));
     context.print_done(&[Done::new(forked, "forked")])?;
     Ok(Exit::Done)
 }
@@ -60,7 +63,8 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
     let now: Checkpoint = runtime.checkpoint(&head.run, Position::Latest).await?;
     let mut places = Vec::new();
     let mut before: Option<Value> = None;
-    for past in &now.history {
+    let older = now.history.len().saturating_sub(PLACES);
+    for past in now.history.iter().skip(older) {
         // What was pruned is no place any more.
         let Some(index) = past.index else { continue };
         let state = Value::from(runtime.channels_at(&head.run, index).await?);
@@ -98,6 +102,9 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
             table
         },
     )?;
+    if older > 0 {
+        context.out.note(&format!("and {older} earlier ones; `ferrata history` has their records"));
+    }
     if places.is_empty() {
         context.out.note("no activation has ended in a record that is kept; fork from `latest` or a number");
     }

@@ -26,7 +26,7 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
         let failure = Failure::from(error);
         if taken { failure.or_type(format!("ferrata import {} --id another", args.file)) } else { failure }
     })?;
-    context.out.note(&format!("next: ferrata show {}", shown(&run)));
+    context.next(&format!("ferrata show {}", shown(&run)));
     context.print_done(&[Done::new(run, "imported")])?;
     Ok(Exit::Done)
 }

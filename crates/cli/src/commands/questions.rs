@@ -5,12 +5,13 @@ use ferrata::store::{Page, RunQuery};
 use ferrata::{ErrorKind, RunKey, RunStatus, Runtime};
 use serde::Serialize;
 
+use super::show::asked;
 use crate::args::QuestionsArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::table::{Table, word};
+use crate::table::Table;
 
 /// A question and the run that asks it.
 #[derive(Debug, Serialize)]
@@ -39,8 +40,8 @@ pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit,
                 table.row([
                     shown(run).into(),
                     question.id.clone().into(),
-                    question.text.clone().unwrap_or_else(|| word(&question.kind)).into(),
-                    question.expects.as_ref().map(ToString::to_string).unwrap_or_default().into(),
+                    asked(question).into(),
+                    question.expects.as_ref().map(|takes| cut(&takes.to_string())).unwrap_or_default().into(),
                     question.deadline.map(|at| context.out.time.write(at, now)).unwrap_or_default().into(),
                     question.default.clone().unwrap_or_default().into(),
                 ]);
@@ -52,6 +53,16 @@ pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit,
         context.out.note("no question is open");
     }
     Ok(Exit::Done)
+}
+
+/// Keeps a column from pushing the next off the screen; `show` and JSON have all of it.
+fn cut(text: &str) -> String {
+    const WIDTH: usize = 40;
+    if text.chars().count() <= WIDTH {
+        text.to_owned()
+    } else {
+        text.chars().take(WIDTH - 1).chain(['…']).collect()
+    }
 }
 
 async fn of(runtime: &Runtime, run: &RunKey) -> Result<Vec<Open>, Failure> {

@@ -4,16 +4,18 @@ use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
 use ferrata::RunStatus;
+use ferrata::ask::Question;
 use ferrata::runtime::{Ancestor, Checkpoint};
 use ferrata::store::RunHead;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::ShowArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
+use crate::output::completed;
 use crate::table::{Cell, Table, clean, of_status, paint, word};
 
 /// What `show` prints as JSON.
@@ -21,7 +23,7 @@ use crate::table::{Cell, Table, clean, of_status, paint, word};
 struct Shown {
     head: RunHead,
     checkpoint: Checkpoint,
-    lineage: Vec<serde_json::Value>,
+    lineage: Vec<Value>,
 }
 
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
@@ -42,7 +44,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-fn ancestor(one: &Ancestor) -> serde_json::Value {
+fn ancestor(one: &Ancestor) -> Value {
     json!({ "run": one.run, "forked_at": one.forked_at, "status": one.status })
 }
 
@@ -83,14 +85,14 @@ fn people(context: &Context, all: &Shown) -> String {
         text.push_str(&table(&nodes).render(out.color));
     }
     for question in &now.questions {
-        let asked = question.text.as_deref().map(clean).unwrap_or_default();
+        let asked = clean(&asked(question));
         let _ = writeln!(text, "\n? {}  {asked}", question.id);
         if let Some(expects) = &question.expects {
             let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
         }
     }
     if let Some(next) = next(head, now) {
-        let _ = writeln!(text, "\nnext: {next}");
+        let _ = writeln!(text, "\nnext: {}", completed(&next, &context.global));
     }
     text
 }
@@ -181,6 +183,22 @@ fn table(lines: &[Line]) -> Table {
     table
 }
 
+/// Returns what is asked, as people read it: the text itself, where what is asked is or has one.
+pub(super) fn asked(question: &Question) -> String {
+    let Some(text) = &question.text else { return word(&question.kind) };
+    match serde_json::from_str(text) {
+        Ok(Value::String(text)) => text,
+        Ok(Value::Object(fields)) => match fields.get("text") {
+            Some(Value::String(text)) => text.clone(),
+            _ => text.clone(),
+        },
+        _ => text.clone(),
+    }
+}
+
+/// The label under which a pipeline keeps where its file is: such a run is resumed by this command.
+const PIPELINE: &str = "ferrata.file";
+
 /// Says what somebody would do about the run now.
 fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
     let name = shown(&head.run);
@@ -195,6 +213,9 @@ fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
             Some(format!("ferrata answer {name} {} VALUE", question.id))
         }
         RunStatus::AwaitingInput => Some(format!("ferrata send {name} VALUE")),
+        RunStatus::InProgress if !head.owner_alive && now.labels.get(PIPELINE).is_some() => {
+            Some(format!("ferrata resume {name}"))
+        }
         RunStatus::InProgress => Some(format!("ferrata logs {name} -f")),
         _ => None,
     }

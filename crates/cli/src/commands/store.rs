@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::store::{Page, RunQuery};
-use ferrata::{CheckpointStore, Clock, PostgresOptions, PostgresStore};
+use ferrata::{CheckpointStore, Clock};
 use serde::Serialize;
 
 use crate::args::{CheckArgs, StoreArgs, StoreCommand};
@@ -181,7 +181,18 @@ fn print_migrations(context: &Context) -> Result<Exit, Failure> {
         let next = "ferrata store check --print-migrations --store postgres://localhost/app";
         return Err(Failure::usage(message, next));
     }
-    let store = PostgresStore::from_url(url, PostgresOptions::default())?;
-    context.out.text(&store.print_migrations())?;
+    context.out.text(&migrations(url)?)?;
     Ok(Exit::Done)
+}
+
+#[cfg(feature = "postgres")]
+fn migrations(url: &str) -> Result<String, Failure> {
+    let options = ferrata::PostgresOptions::default();
+    Ok(ferrata::PostgresStore::from_url(url, options)?.print_migrations())
+}
+
+#[cfg(not(feature = "postgres"))]
+fn migrations(url: &str) -> Result<String, Failure> {
+    // Says which feature is off.
+    store::open(url).map(|_| String::new())
 }

@@ -31,9 +31,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A run that only time moves stays here: a command that was told to run a pipeline does not leave it to others.
 const STAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How often it is looked whether commands that were told to end have ended.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// How often the run is looked at for what others said to it.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -220,7 +217,7 @@ impl Going<'_> {
             return Err(take::held(self.job));
         }
         loop {
-            match self.once(&handle, events, signals, time.as_mut(), context).await? {
+            match self.once(&handle, events, signals, time.as_mut()).await? {
                 // A run that waits is not taken up, so whoever answers here is asked by this command.
                 Stopped::Rests(Outcome::Interrupted(questions)) => {
                     let answered = tokio::select! {
@@ -276,7 +273,6 @@ impl Going<'_> {
         events: &mut Events,
         signals: &mut Signals,
         mut time: std::pin::Pin<&mut impl Future<Output = ()>>,
-        context: &Context,
     ) -> Result<Stopped, Failure> {
         let mut end = pin!(handle.wait());
         let mut asked = None;
@@ -290,18 +286,12 @@ impl Going<'_> {
                     }
                     asked = Some(Stopped::Asked);
                     voice(self.shared).say("stopping: what is at work may finish for 5 seconds; once more to leave now");
-                    self.begin_to_stop(GRACE).await;
+                    self.begin_to_stop().await;
                 }
-                // What was told to end has ended: there is nothing left to wait for.
-                () = context.clock.sleep(LOOK), if asked.is_some() && ferrata_dot::handler::commands_at_work() == 0 => {
-                    self.begin_to_stop(Duration::ZERO).await;
-                }
-                // Looked at again.
-                () = context.clock.sleep(LOOK), if asked.is_some() => {}
                 () = time.as_mut(), if asked.is_none() => {
                     asked = Some(Stopped::Late);
                     voice(self.shared).say("the time of --timeout is over: stopping");
-                    self.begin_to_stop(GRACE).await;
+                    self.begin_to_stop().await;
                 }
             }
         };
@@ -320,10 +310,10 @@ impl Going<'_> {
     }
 
     /// Has the runtime let the run go, without waiting for it.
-    async fn begin_to_stop(&self, grace: Duration) {
+    async fn begin_to_stop(&self) {
         tokio::select! {
             biased;
-            _ = self.runtime.shutdown(grace) => {}
+            _ = self.runtime.shutdown(GRACE) => {}
             () = ready(()) => {}
         }
     }

@@ -1,6 +1,5 @@
 //! Where a run is kept: its log, and its directory for people.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +40,7 @@ impl Place {
         if context.global.store != implied {
             return Ok(Self { store: context.store()?, given, inside: None });
         }
-        let url = url(&RunDirectory::store_directory(directory));
+        let url = store::of_folder(&RunDirectory::store_directory(directory));
         Ok(Self { store: store::open(&url)?, given, inside: Some(url) })
     }
 
@@ -151,20 +150,4 @@ pub(super) fn new_id(pipeline: &str) -> Result<RunId, Failure> {
     let random = RandomIds::new().next(clock.now()).simple().to_string();
     let name: String = pipeline.chars().take(60).collect();
     Ok(RunId::new(format!("{name}-{}", &random[random.len() - 8..]))?)
-}
-
-/// Writes a path as a URL.
-fn url(path: &Path) -> String {
-    use std::fmt::Write as _;
-    let mut url = String::from("file:");
-    for &byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {
-            url.push(char::from(byte));
-        } else {
-            // Writing to a string never fails.
-            let _ = write!(url, "%{byte:02X}");
-        }
-    }
-    // Two slashes at the beginning would name another machine.
-    if url.starts_with("file://") { url.replacen("file:/", "file:///", 1) } else { url }
 }

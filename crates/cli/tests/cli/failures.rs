@@ -52,7 +52,7 @@ async fn a_failure_is_an_object_where_json_is_asked_for() {
 fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
     let place = Place::new();
     for (code, url) in [
-        (70, "postgres://me:s3cret@127.0.0.1:1/app"),
+        (70, "postgres://me:s3cret@127.0.0.1:1/app?acquire_timeout_ms=250"),
         (70, "redis://:s3cret@127.0.0.1:1"),
         (70, "pigeon://me:s3cret@loft"),
         (2, "s3://key:s3cret@bucket"),

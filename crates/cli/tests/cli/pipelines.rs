@@ -74,3 +74,31 @@ async fn a_run_is_drawn_in_the_colours_of_how_it_stands() {
     }
     expect("graph-runs.txt", &told);
 }
+
+#[test]
+fn a_run_is_named_by_its_directory() {
+    let place = Place::new();
+    let asking = GOOD.replace("fix   [shape=parallelogram, tool_command=\"true\"", "fix   [shape=hexagon");
+    let asking = asking.replace("tool_command=\"true\"", "tool_command=\"test -e mended\"");
+    place.write("asks.dot", &asking);
+    // No store is named: the log is in the directory.
+    let call = |line: &[&str]| place.call_with(line, "", &[]);
+    let run = call(&["run", "asks.dot", "--run-dir", "runs/42", "--progress", "none"]);
+    assert_eq!(run.code, 5, "{run:?}");
+    let shown = call(&["show", "runs/42"]);
+    assert!(shown.out.contains("? fix@1:"), "{shown:?}");
+    assert!(shown.out.contains("--store file:runs/42"), "the next command finds the store: {shown:?}");
+    let answered = call(&["answer", "runs/42", "test"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    place.write("mended", "");
+    let resumed = call(&["resume", "runs/42", "--progress", "none"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let verified = call(&["verify", "runs/42", "asks.dot"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    // A pipeline that would go elsewhere today is told from a log that is damaged.
+    place.write("other.dot", &asking.replace("fix -> test", "fix -> exit"));
+    let other = call(&["verify", "runs/42", "other.dot"]);
+    assert_eq!(other.code, 1, "{other:?}");
+    assert!(other.err.contains("another way today"), "{other:?}");
+    assert_eq!(call(&["ls"]).out, "", "nothing is in the default store");
+}

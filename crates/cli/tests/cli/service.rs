@@ -75,8 +75,7 @@ pub(crate) fn busy() -> Graph<Context> {
 impl Service {
     /// Starts a service that takes up whatever is to go on.
     pub(crate) async fn start(place: &Place) -> Self {
-        let store = ferrata::connect(&place.url()).unwrap();
-        let runtime = Runtime::builder_with(store)
+        let runtime = Runtime::builder_with(place.open())
             .sweep_interval(Duration::from_millis(20))
             .poll_interval(Duration::from_millis(20))
             .cancel_grace(Duration::from_millis(200))

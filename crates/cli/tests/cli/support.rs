@@ -3,13 +3,22 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use ferrata::CheckpointStore;
+use ferrata_tests::Space;
 use tempfile::TempDir;
 
 /// A folder with a store in it.
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
+    /// A store elsewhere, and what the command has to find in its environment for it.
+    elsewhere: Option<Elsewhere>,
+    url: String,
 }
+
+/// A store, and the environment of programs that are given its URL.
+type Elsewhere = (Arc<dyn CheckpointStore>, Vec<(&'static str, String)>);
 
 /// What one call came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,11 +30,27 @@ pub(crate) struct Said {
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file:{}", folder.path().join("runs").display());
+        Self { folder, elsewhere: None, url }
+    }
+
+    /// A folder, and the store of a space.
+    pub(crate) fn on(space: &Space) -> Self {
+        let elsewhere = Some((space.open(), space.environment()));
+        Self { folder: tempfile::tempdir().unwrap(), elsewhere, url: space.url().to_owned() }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("file:{}", self.folder.path().join("runs").display())
+        self.url.clone()
+    }
+
+    /// Opens the store in this process.
+    pub(crate) fn open(&self) -> Arc<dyn CheckpointStore> {
+        match &self.elsewhere {
+            Some((store, _)) => Arc::clone(store),
+            None => ferrata::connect(&self.url).unwrap(),
+        }
     }
 
     /// Runs the command in the folder, on its store.
@@ -38,7 +63,8 @@ impl Place {
         for name in ["FERRATA_STORE", "FERRATA_TENANT", "FERRATA_BY", "NO_COLOR"] {
             command.env_remove(name);
         }
-        command.args(line).current_dir(self.folder.path()).envs(env.iter().copied());
+        let elsewhere = self.elsewhere.iter().flat_map(|(_, environment)| environment.clone());
+        command.args(line).current_dir(self.folder.path()).envs(elsewhere).envs(env.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // A command that does not read its input may have ended before it is written.

@@ -10,6 +10,7 @@ pub(crate) mod frontier;
 pub(crate) mod history;
 pub(crate) mod machine;
 pub(crate) mod memo;
+mod naming;
 pub(crate) mod questions;
 pub(crate) mod replan;
 pub(crate) mod snapshot;

@@ -23,12 +23,13 @@ pub struct NodeError {
     source: Box<dyn StdError + Send + Sync>,
     fatal: bool,
     retry_after: Option<Duration>,
+    unfinished: bool,
 }
 
 impl NodeError {
     /// Wraps an error or a text.
     pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { source: source.into(), fatal: false, retry_after: None }
+        Self { source: source.into(), fatal: false, retry_after: None, unfinished: false }
     }
 
     /// Says that no further attempt makes sense.
@@ -43,6 +44,35 @@ impl NodeError {
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
+    }
+
+    /// Says that the node stopped in the middle of its work because [the run is cancelled or left](super::NodeContext::cancelled).
+    ///
+    /// Then it has not failed: nothing of this attempt is recorded, and whoever goes on with a run that was left runs the node
+    /// again. What must not be repeated is asked about. If the run is neither cancelled nor left, it is a failure like any other.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::node::{NodeContext, NodeError};
+    ///
+    /// async fn poll(cx: NodeContext) -> Result<(), NodeError> {
+    ///     tokio::select! {
+    ///         () = cx.cancelled() => Err(NodeError::new("stopped between two pages").unfinished()),
+    ///         () = std::future::ready(()) => Ok(()),
+    ///     }
+    /// }
+    /// # let _ = poll;
+    /// ```
+    #[must_use]
+    pub fn unfinished(mut self) -> Self {
+        self.unfinished = true;
+        self
+    }
+
+    /// Tells whether the node stopped because the run is cancelled or left.
+    pub fn is_unfinished(&self) -> bool {
+        self.unfinished
     }
 
     /// Tells whether no further attempt makes sense.

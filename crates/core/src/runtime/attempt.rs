@@ -16,7 +16,13 @@ use crate::state::{State, Update};
 /// How an attempt ended.
 pub(crate) enum AttemptEnd<S: State> {
     Done(Update<S>),
-    Failed { failure: Failure, fatal: bool, retry_after: Option<Duration> },
+    /// `unfinished` if it stopped because the run is cancelled or left: a failure only if neither is so.
+    Failed {
+        failure: Failure,
+        fatal: bool,
+        retry_after: Option<Duration>,
+        unfinished: bool,
+    },
 }
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -62,11 +68,11 @@ impl<S: State> Future for Attempt<S> {
                 }
                 let message = format!("the attempt took longer than its timeout of {after:?}");
                 let failure = Failure::new(FailureKind::Timeout, message);
-                AttemptEnd::Failed { failure, fatal: false, retry_after: None }
+                AttemptEnd::Failed { failure, fatal: false, retry_after: None, unfinished: false }
             }
             Err(panic) => {
                 let failure = Failure::new(FailureKind::Panic, format!("panicked: {}", panic_text(&*panic)));
-                AttemptEnd::Failed { failure, fatal: false, retry_after: None }
+                AttemptEnd::Failed { failure, fatal: false, retry_after: None, unfinished: false }
             }
         };
         // A node's destructors are its own code as well.
@@ -89,5 +95,6 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
         // What was answered is on record: asking again would bring the same.
         fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),
+        unfinished: error.is_unfinished(),
     }
 }

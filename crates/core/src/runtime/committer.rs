@@ -1,7 +1,7 @@
 //! The committer: gathers the appends of all runs of a process and sends them to the store as batches.
 //!
 //! No delay is ever added: where nothing is under way, a submission leaves at once, with whatever else is there. Beside batches
-//! that are under way, up to [`LANES`] of them, a further one leaves as soon as it is half as large as they are on the average:
+//! that are under way, up to [`LANES`] of them, a further one leaves as soon as it is as large as they are on the average:
 //! so batches become as large as the load and no larger, and no crowd waits for a commit of one. A batch that is slow is no
 //! measure: nobody waits for it longer than [`STALL`]. The driver of a run has at most one submission under way, so the order of
 //! its records is kept.
@@ -9,7 +9,6 @@
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -59,12 +58,14 @@ struct Queue {
     taking: bool,
     /// How many submissions are under way.
     sent: usize,
+    /// How large the last batch was.
+    last: usize,
 }
 
 impl Queue {
     /// Whether what waits is to leave beside what is under way; if so, a lane must come and take it.
     fn opens(&mut self) -> bool {
-        let enough = self.waiting.len() * self.lanes * 2 >= self.sent;
+        let enough = self.waiting.len() * self.lanes >= self.sent;
         let opens = enough && !self.taking && self.lanes < LANES;
         if opens {
             self.lanes += 1;
@@ -121,8 +122,10 @@ impl Committer {
     /// Sends batches until nothing waits.
     async fn run_lane(self) {
         loop {
-            // Those who were told by the last batch, and others who are ready, come along; alone, nothing is waited for.
-            tokio::task::yield_now().await;
+            // In a crowd, those who were told by the last batch come along with the next.
+            if self.lock().last > 1 {
+                tokio::task::yield_now().await;
+            }
             let Some(batch) = self.next_batch() else { return };
             let batch = self.hold_back(batch);
             if batch.is_empty() {
@@ -177,20 +180,20 @@ impl Committer {
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let count = batch.len();
         let mut append = self.store.append(batch);
-        let first = poll_fn(|cx| Poll::Ready(append.as_mut().poll(cx))).await;
-        let mut in_time = true;
-        let results = match first {
-            Poll::Ready(results) => results,
-            Poll::Pending => tokio::select! {
-                biased;
-                results = &mut append => results,
-                () = self.clock.sleep(STALL) => {
+        let (mut in_time, mut stall) = (true, None);
+        let results = poll_fn(|cx| {
+            let polled = append.as_mut().poll(cx);
+            if polled.is_pending() && in_time {
+                // Most stores in memory never come here, and need no timer.
+                let stall = stall.get_or_insert_with(|| self.clock.sleep(STALL));
+                if stall.as_mut().poll(cx).is_ready() {
                     in_time = false;
                     self.count_out(count);
-                    append.await
                 }
-            },
-        };
+            }
+            polled
+        })
+        .await;
         let mut queue = self.lock();
         queue.sent -= if in_time { count } else { 0 };
         queue.taking = true;
@@ -235,6 +238,7 @@ impl Committer {
         later.into_iter().rev().for_each(|submission| queue.waiting.push_front(submission));
         queue.taking = false;
         queue.sent += batch.len();
+        queue.last = batch.len();
         if batch.is_empty() {
             queue.lanes -= 1;
             return None;

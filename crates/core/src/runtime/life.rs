@@ -32,7 +32,7 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         let before = last;
         last = shared.pulse.try_once(&*shared.store, &shared.executor).await;
         match (before, last) {
-            (_, Tried::Lost) => shared.stop.send_modify(|stop| stop.term += 1),
+            (_, Tried::Lost) => shared.change_stop(|stop| stop.term += 1),
             (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),
             _ => {}
         }
@@ -62,6 +62,8 @@ pub(crate) async fn admit(shared: Weak<Shared>) {
         let admission = Arc::clone(&strong.admission);
         drop(strong);
         tokio::select! {
+            // In this order, so that a simulation takes the same course each time.
+            biased;
             () = admission.rung() => {}
             _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
                 admission.close();
@@ -147,7 +149,7 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Er
 
 /// Ends a runtime, and comes back when no run goes on here any more.
 pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
-    shared.stop.send_modify(|stop| {
+    shared.change_stop(|stop| {
         stop.phase = match (stop.phase, phase) {
             (Phase::Ending(before), Phase::Ending(now)) => Phase::Ending(before.min(now)),
             (Phase::Ending(before), _) => Phase::Ending(before),

@@ -10,10 +10,11 @@
 //! it too late there waits until one more heartbeat has succeeded, and asks the log who owns the run; if that heartbeat fails, too, the
 //! process has lost its runs.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -41,7 +42,10 @@ struct Beat {
 pub(crate) struct Pulse {
     clock: Arc<dyn Clock>,
     ttl: Duration,
-    beat: watch::Sender<Beat>,
+    // Held for the time of a few assignments.
+    beat: Mutex<Beat>,
+    /// Tells those who wait, in the order in which they began to.
+    changed: Notify,
 }
 
 /// What one try came to.
@@ -61,7 +65,17 @@ impl Pulse {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
         let beat = Beat { sent, term: 0, gaps: 0, failed: None, lost: None };
-        Self { clock, ttl, beat: watch::channel(beat).0 }
+        Self { clock, ttl, beat: Mutex::new(beat), changed: Notify::new() }
+    }
+
+    fn beat(&self) -> MutexGuard<'_, Beat> {
+        // Nothing panics while it is held.
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Beat)) {
+        change(&mut self.beat());
+        self.changed.notify_waiters();
     }
 
     /// How long a heartbeat is relied on: three quarters of its life. The last quarter is for what was sent before to arrive or
@@ -78,9 +92,9 @@ impl Pulse {
     /// Returns how long to wait before the next heartbeat: a third of its life after the last, sooner if that failed.
     pub(crate) fn pause(&self, last: Tried) -> Duration {
         match last {
-            Tried::Alive => (self.beat.borrow().sent + self.ttl / 3).saturating_sub(self.clock.monotonic()),
+            Tried::Alive => (self.beat().sent + self.ttl / 3).saturating_sub(self.clock.monotonic()),
             Tried::Failed => {
-                let deadline = self.beat.borrow().sent + self.trust();
+                let deadline = self.beat().sent + self.trust();
                 (self.ttl / 16).min(deadline.saturating_sub(self.clock.monotonic()))
             }
             Tried::Lost | Tried::StillLost => self.ttl / 8,
@@ -91,7 +105,7 @@ impl Pulse {
     pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Tried {
         let sent = self.clock.monotonic();
         let (deadline, was_lost, failed) = {
-            let beat = self.beat.borrow();
+            let beat = self.beat();
             (beat.sent + self.trust(), beat.lost.is_some(), beat.failed.clone())
         };
         if let Some(error) = failed.filter(|_| sent >= deadline) {
@@ -110,7 +124,7 @@ impl Pulse {
         };
         match result {
             Ok(()) => {
-                self.beat.send_modify(|beat| {
+                self.change(|beat| {
                     beat.gaps += u64::from(late || self.clock.monotonic() >= deadline);
                     beat.sent = sent;
                     (beat.failed, beat.lost) = (None, None);
@@ -122,12 +136,12 @@ impl Pulse {
             }
             Err(error) if was_lost => {
                 tracing::debug!(%executor, %error, "heartbeat failed again");
-                self.beat.send_modify(|beat| beat.lost = Some(error));
+                self.change(|beat| beat.lost = Some(error));
                 Tried::StillLost
             }
             Err(error) if self.clock.monotonic() < deadline => {
                 tracing::warn!(%executor, %error, "heartbeat failed; trying again");
-                self.beat.send_modify(|beat| beat.failed = Some(error));
+                self.change(|beat| beat.failed = Some(error));
                 Tried::Failed
             }
             Err(error) => self.lose(executor, error),
@@ -136,7 +150,7 @@ impl Pulse {
 
     fn lose(&self, executor: &ExecutorId, error: Error) -> Tried {
         tracing::error!(%executor, %error, "heartbeats are lost; this process stops its runs before others take them");
-        self.beat.send_modify(|beat| {
+        self.change(|beat| {
             beat.term += 1;
             beat.failed = None;
             beat.lost = Some(error);
@@ -150,7 +164,7 @@ impl Pulse {
     ///
     /// [`ErrorKind::Unavailable`] while heartbeats are lost.
     pub(crate) fn present(&self) -> Result<(u64, u64)> {
-        let beat = self.beat.borrow();
+        let beat = self.beat();
         match &beat.lost {
             None => Ok((beat.term, beat.gaps)),
             Some(error) => {
@@ -163,7 +177,7 @@ impl Pulse {
 
     /// Returns how often heartbeats came late, if there is no doubt now; what was taken in another term is lost.
     pub(crate) fn certain(&self, term: u64) -> Option<u64> {
-        let beat = self.beat.borrow();
+        let beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none();
         (certain && self.clock.monotonic() < beat.sent + self.trust()).then_some(beat.gaps)
     }
@@ -178,16 +192,17 @@ impl Pulse {
     ///
     /// Cancel safe: nothing is changed.
     pub(crate) async fn sure(&self, term: u64) -> Result<u64> {
-        let mut beats = self.beat.subscribe();
         // The task that sends them is gone if its tokio runtime is.
         let mut longest = self.clock.sleep(self.ttl);
         loop {
-            beats.borrow_and_update();
+            // Whatever changes from here on is heard of.
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
             if let Some(gaps) = self.certain(term) {
                 return Ok(gaps);
             }
             let is_lost = {
-                let beat = self.beat.borrow();
+                let beat = self.beat();
                 beat.term != term || beat.lost.is_some()
             };
             if is_lost {
@@ -195,8 +210,7 @@ impl Pulse {
             }
             tokio::select! {
                 biased;
-                // The sender lives as long as `self`.
-                _ = beats.changed() => {}
+                () = changed => {}
                 () = &mut longest => return Err(self.fenced()),
             }
         }
@@ -204,7 +218,7 @@ impl Pulse {
 
     /// Says that what was taken before the heartbeats were lost is to be let go of.
     pub(crate) fn fenced(&self) -> Error {
-        let beat = self.beat.borrow();
+        let beat = self.beat();
         let message = format!(
             "this process could not say that it is alive for {:?} of the {:?} that a heartbeat lasts, so it stops its runs before \
              others take them; what is recorded stays, and whoever takes the run up goes on from there",

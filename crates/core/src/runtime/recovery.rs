@@ -1,6 +1,6 @@
 //! What this process serves, and the runs that nobody goes on with though somebody should.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,8 @@ struct Listed {
 
 /// The workflows that this process serves, and the runs that it could not take up.
 pub(crate) struct Recovery {
-    served: Mutex<HashMap<WorkflowName, Take>>,
+    /// In order of their names, so that a look goes the same way each time.
+    served: Mutex<BTreeMap<WorkflowName, Take>>,
     listed: Mutex<HashMap<RunKey, Listed>>,
     /// Rings when there may be something to do.
     pub(super) bell: Notify,

@@ -107,7 +107,8 @@ mod tests {
         let light: Vec<_> = std::iter::from_fn(|| poll(scales.put())).take(2_000).collect();
         assert!(light.len() > 100 && light.len() <= 1_000, "{} light ones at once", light.len());
         drop(light);
-        assert_eq!((scales.lock().bytes, scales.lock().logs), (0, 0));
+        let pan = scales.lock();
+        assert_eq!((pan.bytes, pan.logs), (0, 0));
     }
 
     #[tokio::test]

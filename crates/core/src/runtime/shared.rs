@@ -1,6 +1,6 @@
 //! What all runs of a runtime share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,6 +54,8 @@ pub(crate) enum Control {
     Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
     /// The run may have changed in the store.
     Look,
+    /// The runtime ends, or has lost its runs.
+    Stop,
 }
 
 /// Whether a runtime goes on.
@@ -102,7 +104,7 @@ pub(crate) struct Shared {
     /// How many subscribers there are.
     ears: Arc<AtomicUsize>,
     pub(crate) stop: watch::Sender<Stop>,
-    active: Mutex<HashMap<RunKey, mpsc::UnboundedSender<Control>>>,
+    active: Mutex<BTreeMap<RunKey, mpsc::UnboundedSender<Control>>>,
     /// Closed when the last driver is gone.
     pub(crate) drivers: watch::Sender<usize>,
 }
@@ -212,6 +214,15 @@ impl Shared {
     /// Returns how many runs are driven here.
     pub(crate) fn driven(&self) -> usize {
         *self.drivers.borrow()
+    }
+
+    /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
+    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
+        self.stop.send_modify(change);
+        for driver in self.active.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            // A driver that has ended need not be told.
+            let _ = driver.send(Control::Stop);
+        }
     }
 
     /// Returns the way to the driver of a run, if it is driven here.

@@ -2,7 +2,8 @@
 //!
 //! An idle process asks one question each time, for orphans and for due runs in turn. One that finds something, or is told that there
 //! may be something, asks both, and goes on page by page. Of each page the runs are tried in an order of this process's own, and a page
-//! that others empty first is asked for anew: so several processes share the work without speaking to each other.
+//! that others empty first is asked for anew: so several processes share the work without speaking to each other. How much of a page a
+//! process tries follows from how much of the last one it got: a fleet of a thousand would otherwise try each run a thousand times.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -25,6 +26,9 @@ const PAGES: u32 = 40;
 
 /// How many runs of a page others may take first before it is asked for anew.
 const LATE: u32 = 16;
+
+/// The least part of a page that a process tries, one run at least: a fleet of so many times its size tries each run about once.
+const LEAST_SHARE: f64 = 1.0 / 512.0;
 
 /// How many runs may stand in line here that recovery found: others may have room for the rest.
 const LINE: usize = 2_000;
@@ -59,6 +63,8 @@ pub(super) async fn sweep(shared: Weak<Shared>) {
         let recovery = Arc::clone(&strong.recovery);
         drop(strong);
         tokio::select! {
+            // In this order, so that a simulation takes the same course each time.
+            biased;
             () = recovery.bell.notified(), if failed == 0 => wide = true,
             _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
             () = clock.sleep(wait) => {}
@@ -72,12 +78,15 @@ struct Sweeper {
     round: u64,
     /// For each filter: where a look that went on for too long ended, and since which round the list of all is gone through.
     left_off: [(Option<Cursor>, u64); 2],
+    /// Which part of a page it tries: all while it is alone, half as much each time when others got more of the last than it.
+    share: f64,
 }
 
 /// What one page came to.
 struct Read {
     found: bool,
     unserved: usize,
+    is_full: bool,
     end: End,
 }
 
@@ -94,7 +103,12 @@ enum End {
 impl Sweeper {
     fn new(shared: &Shared) -> Self {
         let (high, low) = shared.executor.as_uuid().as_u64_pair();
-        Self { dice: (high ^ low.rotate_left(32)) | 1, round: 0, left_off: [(None, 0), (None, 0)] }
+        Self {
+            dice: (high ^ low.rotate_left(32)) | 1,
+            round: 0,
+            left_off: [(None, 0), (None, 0)],
+            share: 1.0,
+        }
     }
 
     /// The next number of a sequence that differs from process to process (xorshift64*, Vigna 2014).
@@ -157,7 +171,7 @@ impl Sweeper {
                     return Ok((found, true, End::More(next)));
                 }
                 End::More(next) => cursor = Some(next),
-                End::Contended => cursor = None,
+                End::Contended if read.is_full => cursor = None,
                 end => return Ok((found, false, end)),
             }
         }
@@ -169,10 +183,13 @@ impl Sweeper {
         let listed = shared.store.runs(query, page).await?;
         let at_once = shared.limits.recovered_at_once;
         let room = Arc::new(Semaphore::new(at_once as usize));
-        let late = Arc::new(AtomicU32::new(0));
+        let (late, won) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (round, filter) = (self.round, query.filter);
-        let mut read = Read { found: false, unserved: 0, end: listed.next.map_or(End::Last, End::More) };
+        let is_full = listed.next.is_some();
+        let mut read =
+            Read { found: false, unserved: 0, is_full, end: listed.next.map_or(End::Last, End::More) };
         let mut heads = listed.items;
+        let mut tries = self.part_of(heads.len());
         if !shared.admission.is_capped() {
             self.shuffle(&mut heads);
         }
@@ -202,22 +219,45 @@ impl Sweeper {
                 continue;
             }
             read.found = true;
+            if tries == 0 {
+                // Others try it.
+                continue;
+            }
+            tries -= 1;
             // Never closed.
             let Ok(turn) = Arc::clone(&room).acquire_owned().await else { break };
             let Some(permit) = shared.admission.try_take(&head.run, &head.facts) else {
                 line_up(shared, take, head, filter, round);
                 continue;
             };
-            let (shared, late) = (Arc::clone(shared), Arc::clone(&late));
+            let (shared, late, won) = (Arc::clone(shared), Arc::clone(&late), Arc::clone(&won));
             spawn(async move {
-                if go(shared, take, head, permit, filter, round).await == Some(Took::Late) {
-                    late.fetch_add(1, Ordering::Relaxed);
+                match go(shared, take, head, permit, filter, round).await {
+                    Some(Took::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
+                    Some(Took::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
+                    None => {}
                 }
                 drop(turn);
             });
         }
         let _ = room.acquire_many(at_once).await;
+        self.learn(won.load(Ordering::Relaxed), late.load(Ordering::Relaxed));
         Ok(read)
+    }
+
+    /// Returns how many runs of a page to try.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a page")]
+    fn part_of(&self, runs: usize) -> usize {
+        (runs as f64 * self.share).ceil() as usize
+    }
+
+    /// Takes in how a page went: who gets less than half of what it tries has many beside it, and tries less.
+    fn learn(&mut self, won: u32, late: u32) {
+        if late > won {
+            self.share = (self.share / 2.0).max(LEAST_SHARE);
+        } else if won > 0 {
+            self.share = (self.share * 2.0).min(1.0);
+        }
     }
 
     fn shuffle(&mut self, heads: &mut [RunHead]) {

@@ -180,10 +180,10 @@ impl PatchWriter {
         if self.recording {
             let (len, change) = encode(channel.name())?;
             bytes = len;
-            self.parts.push(Part { channel: channel.shared_name(), change });
+            push(&mut self.parts, Part { channel: channel.shared_name(), change });
         }
         if self.noting {
-            self.touched.push(Touch { channel: channel.clone(), write, bytes });
+            push(&mut self.touched, Touch { channel: channel.clone(), write, bytes });
         }
         Ok(())
     }
@@ -230,4 +230,12 @@ impl<K: Serialize, V: Serialize> Serialize for Entries<'_, K, V> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
+}
+
+/// Most updates write one channel, and a list that grows by itself begins with room for four.
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+    list.push(item);
 }

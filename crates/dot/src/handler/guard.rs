@@ -90,11 +90,6 @@ pub fn guard_commands() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns how many commands are at work in this process.
-pub fn commands_at_work() -> usize {
-    live().groups.as_ref().map_or(0, HashSet::len)
-}
-
 /// Kills every command that is at work in this process, for one that is about to end without waiting for anything.
 pub fn kill_commands() {
     let mut live = live();

@@ -28,7 +28,7 @@ use ferrata_core::{Error, ErrorKind};
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
 #[cfg(unix)]
-pub use guard::{commands_at_work, guard_commands, kill_commands};
+pub use guard::{guard_commands, kill_commands};
 pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;

@@ -151,8 +151,7 @@ impl Drop for Group {
 
 /// Runs a command until it ends, and with it whatever it has started.
 ///
-/// Once `cancelled` resolves, the group is asked to end; if it does not succeed then, the future stays pending. Dropping the future
-/// kills the group.
+/// Once `cancelled` resolves, the group is asked to end. Dropping the future kills it.
 pub(super) async fn run(
     shell: Shell,
     clock: &dyn Clock,
@@ -194,11 +193,6 @@ pub(super) async fn run(
             }
         };
         group.kill();
-        if asked && !status.success() {
-            // It came to nothing because it was told to end, and that is no failure of its own: whoever told it lets go of it,
-            // and it runs again when the run goes on.
-            return std::future::pending().await;
-        }
         if !drained {
             tokio::select! {
                 _ = &mut pipes => {}

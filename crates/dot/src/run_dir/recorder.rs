@@ -27,6 +27,7 @@ impl Recorder {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl Handler for Recorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let mut outcome = self.inner.run(stage).await?;

@@ -253,10 +253,10 @@ pub(crate) const CASES: &[Case] = &[
         &[("parallel.fan_in.best_id", "a"), ("parallel.fan_in.best_outcome", "fail")],
     ),
     case(
-        "1.6 a quorum of three",
-        "p [type=parallel, join_policy=quorum] a [does=fail] b c f [type=\"parallel.fan_in\"] ok start -> p p -> a -> f p -> b -> f p -> c -> f \
+        "1.6 a quorum that needs both",
+        "p [type=parallel, join_policy=quorum] a b [does=partial] f [type=\"parallel.fan_in\"] ok start -> p p -> a -> f p -> b -> f \
          f -> ok [condition=\"outcome=success\"] f -> exit ok -> exit",
-        "start p a b c f ok exit",
+        "start p a b f ok exit",
         &[],
     ),
     case(

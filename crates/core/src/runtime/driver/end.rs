@@ -51,8 +51,10 @@ impl<S: State> Driver<S> {
         };
         let failed = activation.failed + 1;
         match end {
+            // It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again.
+            AttemptEnd::Failed { unfinished: true, .. } if *self.cancelled.borrow() => return Ok(()),
             AttemptEnd::Done(update) => self.take_in_end(key, Ok(update), took)?,
-            AttemptEnd::Failed { failure, fatal, retry_after } => {
+            AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
                 let what = if fatal || failed >= node.retry.attempts() {

@@ -29,7 +29,7 @@ use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
 use super::log::LogWriter;
 use super::retention;
-use super::shared::{Control, Driven, Phase, Shared, Stop};
+use super::shared::{Control, Driven, Phase, Shared};
 use super::tasks::spawn;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
@@ -263,9 +263,8 @@ impl<S: State> Driver<S> {
     }
 
     async fn drive(&mut self) -> Result<Stopped> {
-        let mut stop = self.shared.stop.subscribe();
         loop {
-            let told = *stop.borrow_and_update();
+            let told = *self.shared.stop.borrow();
             if told.term != self.driven.term {
                 return Err(self.shared.pulse.fenced().with_run(&self.log.run));
             }
@@ -277,7 +276,7 @@ impl<S: State> Driver<S> {
             if let Some(stopped) = self.settle().await? {
                 return Ok(stopped);
             }
-            self.wait(&mut stop).await?;
+            self.wait().await?;
         }
     }
 
@@ -309,7 +308,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Waits for the next thing to happen and takes it in.
-    async fn wait(&mut self, stop: &mut watch::Receiver<Stop>) -> Result<()> {
+    async fn wait(&mut self) -> Result<()> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();
         let wake = self.next_wake(now).min(now + self.shared.limits.poll);
@@ -331,8 +330,6 @@ impl<S: State> Driver<S> {
             },
             Some(command) = self.commands.recv() => self.command(command),
             Some(control) = self.driven.control.recv() => self.control(control).await,
-            // The sender lives as long as the driver; what changed is taken in at the next turn.
-            Ok(()) = stop.changed() => Ok(()),
             () = sleep => self.on_timer().await,
         }
     }
@@ -362,6 +359,8 @@ impl<S: State> Driver<S> {
     async fn control(&mut self, control: Control) -> Result<()> {
         match control {
             Control::Look => self.look().await,
+            // Looked at in the next turn.
+            Control::Stop => Ok(()),
             Control::Signal { signal, reply } => tell(self.signal(signal).await, reply),
             Control::Edit { patch, by, reply } => tell(self.edit(patch, by).await, reply),
         }

@@ -27,6 +27,10 @@ impl<S: State> Driver<S> {
         self.held.any = true;
         if self.encodes_patches() {
             self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
+            if self.held.done.is_empty() {
+                // Mostly it is the only one; a list that grows by itself begins with room for four.
+                self.held.done.reserve_exact(1);
+            }
             self.held.done.push(done);
         }
         let frequency = match self.policy.frequency {

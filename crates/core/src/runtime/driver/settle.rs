@@ -13,10 +13,9 @@ use crate::state::State;
 impl<S: State> Driver<S> {
     /// Has what runs end within this time, and sooner if it had to before.
     pub(super) fn end_within(&mut self, grace: Duration) {
-        // Told again, it may end sooner and never later.
-        let end = self.shared.clock.monotonic() + grace;
-        self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
         if !std::mem::replace(&mut self.ending, true) {
+            let end = self.shared.clock.monotonic() + grace;
+            self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
             self.cancelled.send_replace(true);
         }
     }

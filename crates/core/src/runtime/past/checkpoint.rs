@@ -1,6 +1,7 @@
 //! A run as of one record, with everything that its log says about it, as JSON for people and other programs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -253,7 +254,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
     }
     let visited = machine.names().zip(&machine.nodes).filter(|(_, node)| node.visits > 0);
     let skipped = machine.names().zip(&machine.nodes).filter(|(_, node)| node.skipped);
-    let gates = told.started.as_ref().map(|started| started.gates.clone()).unwrap_or_default();
+    let gates = told.started.as_ref().map(|started| Arc::clone(&started.gates)).unwrap_or_default();
     let gate = |node: NodeName| {
         let ok = machine.find(node.as_str()).and_then(|local| machine.nodes[local as usize].succeeded)?;
         Some((node, ok))

@@ -141,3 +141,64 @@ fn weight(shard: &str, run: &RunKey) -> u64 {
 fn refuse<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::Invalid, message).with_operation("store.sharded"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::RunId;
+
+    fn map(generations: &[&str]) -> ShardMap {
+        let generations: Vec<Vec<String>> =
+            generations.iter().map(|shards| shards.chars().map(String::from).collect()).collect();
+        let mut names = generations.concat();
+        names.sort();
+        names.dedup();
+        ShardMap::new(names, &generations).unwrap()
+    }
+
+    fn runs() -> impl Iterator<Item = RunKey> {
+        (0..3_000).map(|n| RunKey::from(RunId::new(format!("run-{n}")).unwrap()))
+    }
+
+    #[test]
+    fn a_shard_that_joins_takes_its_share_and_no_run_moves_between_the_others() {
+        let map = map(&["abc", "abcd"]);
+        let mut taken = 0;
+        for run in runs() {
+            let places = map.places(&run);
+            let now = places.shards[places.home];
+            assert!(now == 3 || places.only() == Some(now), "{run}: {places:?}");
+            taken += usize::from(now == 3);
+        }
+        // Four standard deviations around a quarter.
+        assert!((655..=845).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn the_places_of_an_older_map_are_the_first_of_a_newer_one() {
+        let generations = ["ab", "abc", "c", "ab", "abcd"];
+        for run in runs() {
+            let longest = map(&generations).places(&run).shards;
+            for known in 1..generations.len() {
+                // Shards have other numbers where the map has fewer of them.
+                let older = map(&generations[..known]);
+                let names = older
+                    .places(&run)
+                    .shards
+                    .iter()
+                    .map(|shard| older.names[*shard].clone())
+                    .collect::<Vec<_>>();
+                let first = longest.iter().map(|shard| ["a", "b", "c", "d"][*shard]).collect::<Vec<_>>();
+                assert_eq!(names, first[..names.len()], "{run} with {known} generations");
+            }
+        }
+    }
+
+    #[test]
+    fn homes_stay_where_they_are_from_version_to_version() {
+        // What is stored rests on this: another value would lose every run.
+        let map = map(&["abc"]);
+        let home: Vec<usize> = runs().take(12).map(|run| map.places(&run).shards[0]).collect();
+        assert_eq!(home, [0, 1, 1, 2, 1, 2, 1, 1, 2, 1, 2, 2]);
+    }
+}

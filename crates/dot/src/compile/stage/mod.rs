@@ -103,7 +103,7 @@ impl CoreNode<Context> for StageNode {
             Some(joins) => tokio::select! {
                 biased;
                 () = settled(joins) => (left_alone(), true),
-                outcome = self.work(&stage, branch.as_deref()) => (outcome?, false),
+                outcome = self.work(&stage, branch.as_deref()) => (finished(&cx, outcome)?, false),
             },
         };
         if self.ways.decides && outcome.status == Status::Success {
@@ -251,6 +251,19 @@ impl StageNode {
 fn life(cx: &NodeContext) -> String {
     let key = cx.idempotency_key();
     key.split_once(':').map_or(key.clone(), |(life, _)| life.to_owned())
+}
+
+/// Tells apart what work came to and what it broke off with because the run is cancelled, or left to whoever goes on with it: a
+/// command that was ended for that has not failed, and is not to be taken for it.
+fn finished(cx: &NodeContext, outcome: Result<StageOutcome, NodeError>) -> Result<StageOutcome, NodeError> {
+    let done = matches!(&outcome, Ok(outcome) if outcome.status.is_success());
+    if done || !cx.is_cancelled() {
+        return outcome;
+    }
+    Err(match outcome {
+        Ok(outcome) => NodeError::new(format!("broken off: {}", outcome.failure_reason)).unfinished(),
+        Err(error) => error.unfinished(),
+    })
 }
 
 /// What a node comes to whose branch does not count any more.

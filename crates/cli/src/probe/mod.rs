@@ -1,7 +1,9 @@
 //! What a store is tried with: records of a run of our own, and the suite of the contract on a place beside it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+mod noted;
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
@@ -15,6 +17,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use noted::{Executors, Noted};
 
 /// The tenant of runs that are made to try a store with.
 const TENANT: &str = "ferrata-check";
@@ -131,11 +134,11 @@ fn try_all(
         .enable_all()
         .build()
         .map_err(|error| Failure::internal("threads cannot be started", &error))?;
-    let factory = Beside { url: url.to_owned(), opened: AtomicU32::new(0) };
+    let factory = Beside { url: url.to_owned() };
     let (mut held, mut failed) = (0, Vec::new());
     // What a property says when it does not hold is told in the report, not where panics go.
     let hook = std::panic::take_hook();
-    std::panic::set_hook(std::boxed::Box::new(|_| {}));
+    std::panic::set_hook(Box::new(|_| {}));
     for (at, property) in properties.iter().enumerate() {
         note(&format!("{}/{} {}: {}", at + 1, properties.len(), property.topic(), property.name()));
         let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -184,29 +187,33 @@ fn beside(url: &str, id: &str) -> Result<String, Failure> {
 /// One place beside the store, emptied after each property.
 struct Beside {
     url: String,
-    opened: AtomicU32,
 }
 
 #[async_trait]
 impl StoreFactory for Beside {
-    async fn fresh(&self) -> std::boxed::Box<dyn Space> {
-        self.opened.fetch_add(1, Ordering::Relaxed);
-        std::boxed::Box::new(Here { url: self.url.clone() })
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Here { url: self.url.clone(), executors: Executors::default() })
     }
 }
 
 struct Here {
     url: String,
+    executors: Executors,
 }
 
 #[async_trait]
 impl Space for Here {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
-        ferrata::connect(&self.url).expect("the URL was opened before the suite began")
+        let store = ferrata::connect(&self.url).expect("the URL was opened before the suite began");
+        Arc::new(Noted { store, executors: Arc::clone(&self.executors) })
     }
 
     async fn remove(&self) {
         let store = self.open().await;
+        let executors = self.executors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for executor in &executors {
+            store.heartbeat(executor, Duration::ZERO).await.expect("a heartbeat can be ended");
+        }
         loop {
             let found = store.runs(&RunQuery::default(), Page::first(Page::MAX)).await;
             let found = found.expect("what the suite wrote can be listed");

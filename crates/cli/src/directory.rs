@@ -1,0 +1,63 @@
+//! A run named by its directory: `ferrata show runs/42` is about the run that `ferrata run --run-dir runs/42` keeps there.
+
+use std::path::Path;
+
+use ferrata_dot::run_dir::{Manifest, RunDirectory};
+
+use crate::args::{Cli, Command};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::store;
+
+/// Puts the run's id, and its store if that is in the directory and no other was named, in the place of a directory.
+pub(crate) fn resolve(cli: &mut Cli) -> Result<(), Failure> {
+    let Some(word) = named(&mut cli.command) else { return Ok(()) };
+    let directory = Path::new(word.as_str());
+    let manifest = directory.join("manifest.json");
+    if !manifest.is_file() {
+        return Ok(());
+    }
+    let unread = |why: String| {
+        let message = format!("{} cannot be read: {why}", manifest.display());
+        Failure::new(Exit::Internal, message, format!("ferrata resume {}", directory.display()))
+    };
+    let text = std::fs::read(&manifest).map_err(|error| unread(error.to_string()))?;
+    let found: Manifest = serde_json::from_slice(&text).map_err(|error| unread(error.to_string()))?;
+    let inside = RunDirectory::store_directory(directory);
+    let implied = std::env::var("FERRATA_STORE").unwrap_or_else(|_| store::DEFAULT.to_owned());
+    if cli.global.store == implied && inside.is_dir() {
+        cli.global.store = store::of_folder(&inside);
+    }
+    *word = found.run_id;
+    Ok(())
+}
+
+/// Returns the run that a command line names, if it names one.
+fn named(command: &mut Command) -> Option<&mut String> {
+    match command {
+        Command::Show(args) => Some(&mut args.run),
+        Command::History(args) => Some(&mut args.run),
+        Command::State(args) => Some(&mut args.run),
+        Command::Diff(args) => Some(&mut args.run),
+        Command::Logs(args) => Some(&mut args.run),
+        Command::Wait(args) => Some(&mut args.run),
+        Command::Answer(args) => Some(&mut args.run),
+        Command::Send(args) => Some(&mut args.run),
+        Command::Edit(args) => Some(&mut args.run),
+        Command::Fork(args) => Some(&mut args.run),
+        Command::Verify(args) => Some(&mut args.run),
+        Command::Export(args) => Some(&mut args.run),
+        Command::Prune(args) => Some(&mut args.run),
+        Command::Graph(args) => Some(&mut args.what),
+        Command::Questions(args) => args.run.as_mut(),
+        Command::Retry(args) => args.target.only(),
+        Command::Cancel(args) => args.target.only(),
+        Command::Pause(args) => args.target.only(),
+        Command::Unpause(args) => args.target.only(),
+        Command::Purge(args) => match args.runs.as_mut_slice() {
+            [only] => Some(only),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,67 @@
+//! The same on every store: what a service does is read, what is said to it reaches it, and a run moves.
+
+use ferrata::RunKey;
+use ferrata::record::RunStatus;
+use ferrata_test_servers::Service as Server;
+use ferrata_tests::Space;
+
+use crate::service::some_runs;
+use crate::support::Place;
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+async fn reads_steers_and_moves(server: Option<Server>) {
+    Space::within(server, async |space| {
+        let place = Place::on(space);
+        let service = some_runs(&place).await;
+        place.ok(&["store", "check", "--writes", "2"]);
+        let mut listed: Vec<String> = place.ok(&["ls", "-o", "ids"]).lines().map(str::to_owned).collect();
+        listed.sort();
+        assert_eq!(listed, ["chat-1", "pay-1", "pay-2", "pay-3"]);
+        assert_eq!(place.ok(&["ls", "--status", "waiting", "--workflow", "pay", "-o", "ids"]), "pay-1\n");
+        place.ok(&["answer", "pay-1", "no", "--by", "ann"]);
+        service.until(&key("pay-1"), RunStatus::Completed).await;
+        assert_eq!(place.json(&["state", "pay-1", "/answer"]), "no");
+        place.ok(&["send", "chat", "bye"]);
+        service.until(&key("chat-1"), RunStatus::Completed).await;
+        place.ok(&["edit", "pay-3", "--set", "broken=false"]);
+        place.ok(&["retry", "pay-3"]);
+        service.until(&key("pay-3"), RunStatus::Completed).await;
+        place.ok(&["fork", "pay-3", "begin@1", "--id", "forked"]);
+        service.until(&key("forked"), RunStatus::Interrupted).await;
+        place.ok(&["cancel", "forked", "--yes"]);
+        service.until(&key("forked"), RunStatus::Cancelled).await;
+        place.ok(&["verify", "pay-3"]);
+        place.ok(&["export", "pay-3", "--to", "run.jsonl"]);
+        place.ok(&["import", "run.jsonl", "--id", "copy"]);
+        assert_eq!(place.json(&["state", "copy"]), place.json(&["state", "pay-3"]));
+        place.ok(&["prune", "copy", "--keep-last", "1", "--yes"]);
+        assert_eq!(place.json(&["history", "copy"]).as_array().unwrap().len(), 1);
+        place.ok(&["purge", "copy", "forked", "--yes"]);
+        assert_eq!(place.call(&["show", "copy"]).code, 4);
+        service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres() {
+    reads_steers_and_moves(Some(Server::Postgres)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_redis() {
+    reads_steers_and_moves(Some(Server::Redis)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_redis_cluster() {
+    reads_steers_and_moves(Some(Server::RedisCluster)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_s3() {
+    reads_steers_and_moves(Some(Server::S3)).await;
+}

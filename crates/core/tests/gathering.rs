@@ -1,0 +1,154 @@
+//! When the appends of many runs leave together, and when nobody waits for anybody.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Timestamp};
+use tokio::sync::Semaphore;
+
+/// A store that appends when it is let, a batch for each permit, and counts the entries of each batch.
+#[derive(Clone, Debug)]
+struct Gate {
+    inner: MemoryStore,
+    permits: Arc<Semaphore>,
+    batches: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let permits = Arc::new(Semaphore::new(0));
+        Self { inner: MemoryStore::new(), permits, batches: Arc::default() }
+    }
+
+    fn batches(&self) -> Vec<usize> {
+        self.batches.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for Gate {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.batches.lock().unwrap().push(batch.len());
+        self.permits.acquire().await.unwrap().forget();
+        self.inner.append(batch).await
+    }
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.inner.load(run, at).await
+    }
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.inner.history(run, page).await
+    }
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.inner.head(run).await
+    }
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, page).await
+    }
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.inner.prune(run, cut).await
+    }
+    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+        self.inner.purge(run).await
+    }
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
+
+fn chain() -> Graph<Context> {
+    let names = ["a", "b", "c", "d"];
+    let mut builder = Graph::<Context>::builder("chain").entry("a");
+    for name in names {
+        builder = builder.node(name, async |_cx, s| Ok(s)).effect(Effect::Write);
+    }
+    for pair in names.windows(2) {
+        builder = builder.edge(pair[0], pair[1]);
+    }
+    builder.build().unwrap()
+}
+
+async fn turns() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Starts that many runs, which stand before the gate.
+fn start(runtime: &Runtime, runs: usize) -> Vec<tokio::task::JoinHandle<()>> {
+    let start = |_| {
+        let (runtime, graph) = (runtime.clone(), chain());
+        #[expect(clippy::disallowed_methods, reason = "a test has no tasks of its own")]
+        tokio::spawn(async move {
+            runtime.start(&graph, Context::new()).await.unwrap().wait().await.unwrap().completed().unwrap();
+        })
+    };
+    (0..runs).map(start).collect()
+}
+
+/// The first leaves alone and at once; of a crowd behind it, no three go out as commits of one. Once batches are as large as the
+/// crowd, its runs stay together.
+#[tokio::test]
+async fn a_crowd_shares_its_batches() {
+    let gate = Gate::new();
+    let runtime = Runtime::builder(gate.clone()).build().await.unwrap();
+    let first = start(&runtime, 1);
+    turns().await;
+    assert_eq!(gate.batches(), [1], "nobody is waited for where nothing is under way");
+    let others = start(&runtime, 39);
+    turns().await;
+    let batches = gate.batches();
+    assert!(batches.len() <= 4, "{batches:?}");
+    gate.permits.add_permits(1_000);
+    for run in first.into_iter().chain(others) {
+        run.await.unwrap();
+    }
+    // 40 runs of a start and four nodes, which wait for each record: 200 appends.
+    let batches = gate.batches();
+    assert_eq!(batches.iter().sum::<usize>(), 200);
+    assert!(batches.len() <= 30, "{} batches: {batches:?}", batches.len());
+}
+
+/// A batch that hangs is nobody's measure: after a while the next one leaves beside it, however small.
+#[tokio::test]
+async fn nobody_waits_for_a_batch_that_hangs() {
+    let gate = Gate::new();
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000)));
+    let runtime = Runtime::builder(gate.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let crowd = start(&runtime, 20);
+    turns().await;
+    let before = gate.batches();
+    let (sent, lanes): (usize, usize) = (before.iter().sum(), before.len());
+    assert!(sent == 20 && lanes < 4, "there is a lane left: {before:?}");
+    let late = start(&runtime, 1);
+    turns().await;
+    assert_eq!(gate.batches(), before, "it gathers beside a crowd that is under way");
+    clock.advance(Duration::from_millis(20));
+    turns().await;
+    assert_eq!(gate.batches(), [&before[..], &[1]].concat());
+    gate.permits.add_permits(1_000);
+    for run in crowd.into_iter().chain(late) {
+        run.await.unwrap();
+    }
+}

@@ -1,0 +1,105 @@
+//! Two executors on three shards: one dies, the other finishes its runs, and no recorded activation runs again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, Page, RunQuery, ShardedStore};
+use ferrata_core::{Clock, RunKey, SystemClock};
+
+use crate::world::{World, every};
+
+const RUNS: usize = 24;
+
+/// Which activations began, by which executor: an effect outside of the stores.
+#[derive(Clone, Debug, Default)]
+struct Ledger(Arc<Mutex<Began>>);
+
+/// By run and node: the executors.
+type Began = BTreeMap<(RunKey, String), Vec<&'static str>>;
+
+/// What a process is to its nodes.
+struct Hand {
+    executor: &'static str,
+    ledger: Ledger,
+}
+
+async fn work(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    let Hand { executor, ledger } = cx.resource::<Hand>();
+    let activation = (cx.run().clone(), cx.node().to_string());
+    ledger.0.lock().unwrap().entry(activation).or_default().push(executor);
+    // Here the first executor's process stops.
+    if *executor == "first" && cx.node().as_str() == "two" {
+        std::future::pending::<()>().await;
+    }
+    Ok(s.into())
+}
+
+fn graph() -> Graph<Context> {
+    let builder = Graph::<Context>::builder("three").node("one", work).node("two", work).node("three", work);
+    builder.entry("one").edge("one", "two").edge("two", "three").build().unwrap()
+}
+
+async fn executor(executor: &'static str, ledger: &Ledger, store: Arc<dyn CheckpointStore>) -> Runtime {
+    let hand = Hand { executor, ledger: ledger.clone() };
+    let builder = Runtime::builder_with(store).heartbeat_ttl(Duration::from_secs(1)).resource(hand);
+    builder.build().await.unwrap()
+}
+
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let clock = SystemClock::new();
+    let deadline = clock.monotonic() + Duration::from_secs(60);
+    while !is_so().await {
+        assert!(clock.monotonic() < deadline, "{what} did not happen");
+        clock.sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_an_executor_that_dies_leaves_in_all_shards_another_finishes() {
+    let (world, ledger) = (World::default(), Ledger::default());
+    // The one that dies knows one generation less.
+    let dying: Arc<FaultStore<ShardedStore>> =
+        Arc::new(FaultStore::new(world.open(&["ab"]), FaultPlan::new()));
+    let first = executor("first", &ledger, Arc::clone(&dying) as _).await;
+    for n in 0..RUNS {
+        first.start(&graph(), Context::new()).id(format!("run-{n}")).await.unwrap();
+    }
+    // Whatever is recorded of `one` is recorded when `two` has begun, whose record never comes.
+    until("the second node of every run", async || {
+        let ledger = ledger.0.lock().unwrap();
+        ledger.keys().filter(|(_, node)| node == "two").count() == RUNS
+    })
+    .await;
+    dying.crash();
+
+    let store = Arc::new(world.open(&["ab", "abc"]));
+    let second = executor("second", &ledger, Arc::clone(&store) as _).await;
+    second.serve(&graph()).unwrap();
+    second.start(&graph(), Context::new()).id("own").await.unwrap().wait().await.unwrap();
+    let mut finished = RunQuery::default();
+    finished.statuses = vec![ferrata_core::record::RunStatus::Completed];
+    until("the end of every run", async || {
+        every(&*store, &finished, Page::first(100)).await.unwrap().len() == RUNS + 1
+    })
+    .await;
+
+    for ((run, node), by) in ledger.0.lock().unwrap().iter().filter(|((run, _), _)| run.run.as_str() != "own")
+    {
+        let expected: &[&str] = match node.as_str() {
+            "one" => &["first"],
+            "two" => &["first", "second"],
+            _ => &["second"],
+        };
+        assert_eq!(by, expected, "{run} {node}");
+    }
+    let content = world.content().await;
+    let logs = content.concat().into_iter().filter(|row| row.1 == "three").count();
+    assert_eq!(logs, RUNS + 1, "each has one log: {content:?}");
+    assert!(content[..2].iter().all(|shard| shard.len() > 3), "in both shards: {content:?}");
+    drop((first, second));
+}

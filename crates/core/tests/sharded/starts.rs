@@ -1,0 +1,160 @@
+//! One run has one log, whatever generations the processes know that start it; and maps that contradict each other are refused.
+
+use std::sync::{Arc, Mutex};
+
+use ferrata_core::ErrorKind;
+use ferrata_core::store::{At, CheckpointStore, Page, ShardedStore};
+
+use crate::world::{World, append, every, key, next, start};
+
+/// Processes that know more generations and fewer, one of which takes the newest shard away again.
+const MAPS: [&[&str]; 4] = [&["a"], &["a", "b"], &["a", "b", "bc"], &["a", "b", "bc", "a"]];
+
+const SEEDS: u64 = 300;
+
+/// Four processes start the same run at the same time, with every call giving way to the others by chance.
+#[tokio::test]
+async fn a_run_that_all_start_at_once_has_one_log() {
+    let seed = std::env::var("SHARD_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = seed.map_or(1..=SEEDS, |seed| seed..=seed);
+    let mut winners = std::collections::BTreeSet::new();
+    for seed in seeds {
+        let dice = Arc::new(Mutex::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let mut world = World::default();
+        world.stores.iter_mut().for_each(|store| store.dice = Some(Arc::clone(&dice)));
+        let stores = MAPS.map(|map| Arc::new(world.open(map)));
+        let starts = stores.iter().map(|store| {
+            let store = Arc::clone(store);
+            async move { append(&*store, next("run", None, 0, None)).await }
+        });
+        let mut tasks = tokio::task::JoinSet::new();
+        for (process, start) in starts.enumerate() {
+            tasks.spawn(async move { (process, start.await) });
+        }
+        let mut started = Vec::new();
+        while let Some(ended) = tasks.join_next().await {
+            match ended.unwrap() {
+                (process, Ok(_)) => started.push(process),
+                (_, Err(error)) => assert!(
+                    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unsupported),
+                    "SHARD_SEED={seed}: {error:?}"
+                ),
+            }
+        }
+        let logs = world.content().await.concat().into_iter().filter(|row| row.1 == "w").count();
+        assert_eq!((started.len(), logs), (1, 1), "SHARD_SEED={seed}: started by {started:?}");
+        winners.extend(started);
+        // Whoever knows the generation finds it, and the others know that they do not.
+        assert!(stores[3].head(&key("run")).await.unwrap().is_some(), "SHARD_SEED={seed}");
+        for store in &stores {
+            match store.head(&key("run")).await {
+                Ok(head) => assert!(head.is_some(), "SHARD_SEED={seed}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Unsupported, "SHARD_SEED={seed}: {error:?}")
+                }
+            }
+        }
+    }
+    if seed.is_none() {
+        assert!(winners.len() > 1, "chance lets others win, too: {winners:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_is_repeated_is_the_same_start() {
+    let world = World::default();
+    for map in MAPS {
+        let store = world.open(map);
+        let run = format!("run-{}", map.len());
+        let start = next(&run, None, 0, None);
+        let head = append(&store, start.clone()).await.unwrap();
+        for store in [&store, &world.open(map)] {
+            assert_eq!(append(store, start.clone()).await.unwrap(), head, "{map:?}");
+            let error = append(store, next(&run, None, 0, None)).await.unwrap_err();
+            assert_eq!(
+                (error.kind(), error.actual_head()),
+                (ErrorKind::Conflict, Some(Some(head))),
+                "{map:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_would_be_refused_leaves_no_signposts() {
+    let world = World::default();
+    let mut start = next("run", None, 0, None);
+    start.records[0].header.base = false;
+    let error = append(&world.open(&["a", "b"]), start).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(world.content().await.iter().all(Vec::is_empty));
+}
+
+#[tokio::test]
+async fn a_process_that_lacks_the_generation_is_refused_and_harms_nothing() {
+    let world = World::default();
+    let (old, new) = (world.open(&["a"]), world.open(&["a", "b"]));
+    start(&new, "run", 1).await;
+    let run = key("run-0");
+    let before = world.content().await;
+    assert_eq!(old.head(&run).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(old.load(&run, At::Latest).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(old.history(&run, Page::first(5)).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(old.purge(&run).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    let error = append(&old, next("run-0", None, 0, None)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("newest generations"), "{error}");
+    assert!(every(&old, &<_>::default(), Page::first(5)).await.unwrap().is_empty());
+    assert_eq!(world.content().await, before);
+}
+
+fn refusal(store: ferrata_core::Result<ShardedStore>) -> String {
+    let error = store.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    error.to_string()
+}
+
+#[tokio::test]
+async fn setup_refuses_maps_that_contradict_what_is_stored() {
+    let world = World::default();
+    let [a, b, _] = &world.stores;
+    world.open(&["ab"]).setup().await.unwrap();
+    // The same, a longer one, and then the shorter one again.
+    for map in [&["ab"][..], &["ab", "abc"], &["ab"]] {
+        world.open(map).setup().await.unwrap();
+    }
+    for map in [&["ba", "abc"][..], &["a", "ab"], &["ab", "b"]] {
+        let error = world.open(map).setup().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{map:?}");
+        assert!(error.to_string().contains("never change one"), "{error}");
+    }
+    let exchanged = ShardedStore::builder().shard("a", b.clone()).shard("b", a.clone()).build().unwrap();
+    let error = exchanged.setup().await.unwrap_err();
+    assert!(error.to_string().contains("shard `a`: its store was set up as the shard `b`"), "{error}");
+    // The map is nobody's run.
+    let store = world.open(&["ab", "abc"]);
+    assert!(every(&store, &<_>::default(), Page::first(5)).await.unwrap().is_empty());
+    assert!(store.head(&key("ferrata:shards")).await.unwrap().is_none());
+    assert_eq!(
+        append(&store, next("ferrata:shards", None, 0, None)).await.unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
+    store.purge(&key("ferrata:shards")).await.unwrap();
+    store.setup().await.unwrap();
+}
+
+#[test]
+fn mistakes_of_a_map_are_named() {
+    let world = World::default();
+    let [a, b, _] = &world.stores;
+    let one = || ShardedStore::builder().shard("a", a.clone());
+    assert!(refusal(ShardedStore::builder().build()).contains("there is no generation"));
+    assert!(refusal(one().shard("a", b.clone()).build()).contains("two shards are named `a`"));
+    assert!(refusal(one().shard("b c", b.clone()).build()).contains("\"b c\""));
+    assert!(
+        refusal(one().shard("b", b.clone()).generation(["a"]).build()).contains("`b` is in no generation")
+    );
+    assert!(refusal(one().generation(["a", "x"]).build()).contains("`x`, which has no store"));
+    assert!(refusal(one().generation(["a", "a"]).build()).contains("twice"));
+    assert!(refusal(one().generation(Vec::<String>::new()).build()).contains("has no shard"));
+}

@@ -1,0 +1,55 @@
+//! The long forms of the tests of many processes: fresh seeds of the simulation, then round after round of killed, stopped and
+//! cut off processes and servers.
+#![expect(clippy::print_stdout, reason = "how far it has come is what a person watches")]
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::args::{ChaosOptions, TestOptions};
+use crate::cargo::Cargo;
+use crate::servers::{self, Servers};
+
+/// The simulation, in this process's memory.
+const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
+
+/// Real processes on real servers.
+const PROCESSES: &str = "test --package ferrata-tests --test fleet --test kill --no-fail-fast --locked";
+
+/// Tries as many seeds as asked for, then plays rounds until the time is over; the first failure ends it, with its seed.
+pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
+    if options.seeds > 0 {
+        // Far from those that every run of the tests tries.
+        let first = RandomState::new().build_hasher().finish() >> 8;
+        let call = Cargo::new(SIMULATION).env("FERRATA_SIM_FIRST", first.to_string());
+        call.env("FERRATA_SIMS", options.seeds.to_string()).args(&nocapture()).run(root)?;
+    }
+    if options.minutes == 0 {
+        return Ok(());
+    }
+    let native = TestOptions::default();
+    servers::prepare(&native)?;
+    Cargo::new(PROCESSES).args(&["--no-run".to_owned()]).run(root)?;
+    let servers = Servers::start(native.services)?;
+    let mut call = Cargo::new(PROCESSES).args(&nocapture());
+    for (variable, url) in servers.variables() {
+        call = call.hidden_env(variable, url);
+    }
+    #[expect(clippy::disallowed_methods, reason = "a person's minutes are those of this machine")]
+    let begun = Instant::now();
+    for round in 1_u64.. {
+        call.run(root)?;
+        println!("==> chaos: round {round}, {:.0} s", begun.elapsed().as_secs_f64());
+        if begun.elapsed() >= Duration::from_secs(60 * options.minutes) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Seeds and figures are printed by the tests.
+fn nocapture() -> [String; 2] {
+    ["--".to_owned(), "--nocapture".to_owned()]
+}
