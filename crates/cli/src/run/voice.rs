@@ -34,6 +34,8 @@ pub(super) struct Voice {
 #[derive(Debug)]
 enum Face {
     Bar(ProgressBar),
+    /// A bar that is not shown for the time being.
+    Away,
     Lines,
     None,
 }
@@ -59,34 +61,38 @@ impl Voice {
         match &self.face {
             // A bar that is not drawn, as without a terminal, would swallow it.
             Face::Bar(bar) if !bar.is_hidden() => bar.println(line),
-            Face::Bar(_) | Face::Lines => write(&format!("{line}\n")),
+            Face::Bar(_) | Face::Away | Face::Lines => write(&format!("{line}\n")),
             Face::None => {}
         }
     }
 
     /// Takes the bar away while somebody is asked; what is said meanwhile are lines.
-    pub(super) fn pause(&self) {
+    pub(super) fn pause(&mut self) {
         if let Face::Bar(bar) = &self.face {
-            bar.disable_steady_tick();
-            bar.suspend(|| bar.set_draw_target(ProgressDrawTarget::hidden()));
+            bar.finish_and_clear();
+            self.face = Face::Away;
         }
     }
 
     /// Brings it back.
-    pub(super) fn unpause(&self) {
-        if let Face::Bar(bar) = &self.face
-            && !bar.is_finished()
-        {
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.enable_steady_tick(TICK);
+    pub(super) fn unpause(&mut self) {
+        if matches!(self.face, Face::Away) {
+            let took = self.clock.monotonic().saturating_sub(self.began);
+            self.face = Face::Bar(bar(self.nodes).with_elapsed(took));
+            self.draw();
         }
     }
 
     /// Takes the bar away for good.
-    pub(super) fn finish(&self) {
+    pub(super) fn finish(&mut self) {
         if let Face::Bar(bar) = &self.face {
             bar.finish_and_clear();
         }
+        self.face = match self.face {
+            Face::Bar(_) | Face::Away => Face::Lines,
+            Face::Lines => Face::Lines,
+            Face::None => Face::None,
+        };
     }
 
     /// Counts what was recorded before.
@@ -163,7 +169,7 @@ impl Voice {
                 let time = time.get(11..19).unwrap_or_default();
                 format!("{time} {painted}  {node:<NAMES$}  {more}")
             }
-            Face::Bar(_) => format!("  {painted}  {node:<NAMES$}  {more}"),
+            Face::Bar(_) | Face::Away => format!("  {painted}  {node:<NAMES$}  {more}"),
             Face::None => return,
         };
         self.say(text.trim_end());

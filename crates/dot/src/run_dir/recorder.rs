@@ -48,12 +48,12 @@ impl Handler for Recorder {
         self.inner.effect()
     }
 
-    fn times_itself(&self) -> bool {
-        self.inner.times_itself()
-    }
-
     fn is_task(&self) -> bool {
         self.inner.is_task()
+    }
+
+    fn times_itself(&self) -> bool {
+        self.inner.times_itself()
     }
 
     fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {

@@ -49,7 +49,8 @@ pub struct Snapshot {
     pub goal_gate_status: BTreeMap<String, String>,
     /// By node that is at work: how many of its attempts have failed. Finished nodes begin anew.
     pub retry_counters: BTreeMap<String, u32>,
-    /// What the fidelity of the context rests on: what the graph says, and what summaries have gathered.
+    /// What the fidelity of the context rests on: `default`, what the graph says; `fidelity`, how the last task was told of the run; and
+    /// `stage.` with a node, what it came to as summaries tell it.
     pub fidelity_state: BTreeMap<String, Json>,
     /// The open questions, by what to answer them by.
     pub questions: Vec<String>,

@@ -1,0 +1,154 @@
+//! Runs that are killed, interrupted and resumed.
+
+use rustix::process::Signal;
+
+use crate::support::{Place, gone, history, until};
+
+/// `b` writes its process and that of a child, and goes on only once there is a file `go`.
+const SLOW: &str = r#"
+    a [tool_command="echo a >> log"]
+    b [tool_command="echo b >> log; if [ ! -e go ]; then sleep 1000 & echo $! >> pids; echo $$ >> pids; wait; fi"]
+    c [tool_command="echo c >> log"]
+    start -> a -> b -> c -> exit"#;
+
+#[test]
+fn a_run_that_is_killed_goes_on_and_leaves_no_process_behind() {
+    let place = Place::new();
+    place.pipeline("K", SLOW);
+    let run = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
+    let pids = place.pids("pids", 2);
+    run.kill();
+    gone(&pids);
+    place.write("go", "");
+    let said = place.call(&["resume", "d"]).ends(0);
+    assert_eq!(said.json()["status"], "completed");
+    assert_eq!(place.read("log"), "a\nb\nb\nc\n", "what was recorded is not done again");
+    assert_eq!(history(&place.path("d")), ["start", "a", "b", "c", "exit"]);
+    // As in the third source document: the file, and the directory to resume.
+    let said = place.call(&["run", "K.dot", "--resume", "d"]).ends(0);
+    assert!(said.err.contains("had completed already"), "{}", said.err);
+    assert_eq!(said.json()["status"], "completed");
+}
+
+#[test]
+fn the_first_ctrl_c_keeps_what_is_recorded_and_says_how_to_go_on() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let place = Place::new();
+        place.pipeline("K", SLOW);
+        let run = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
+        let pids = place.pids("pids", 2);
+        run.tell(signal);
+        let said = run.end().ends(130);
+        gone(&pids);
+        assert_eq!(said.json()["status"], "in_progress");
+        assert_eq!(said.next(), ["resume", "d"]);
+        place.write("go", "");
+        let next = said.next();
+        let line: Vec<&str> = next.iter().map(String::as_str).collect();
+        place.call(&line).ends(0);
+        assert_eq!(place.read("log"), "a\nb\nb\nc\n");
+    }
+}
+
+#[test]
+fn the_second_ctrl_c_leaves_at_once_and_kills_what_does_not_listen() {
+    let place = Place::new();
+    place.pipeline(
+        "K",
+        r#"b [tool_command="trap '' TERM; echo $$ >> pids; while [ ! -e go ]; do sleep 0.05; done"] start -> b -> exit"#,
+    );
+    let mut run = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
+    let pids = place.pids("pids", 1);
+    // Two of the same signal before the first was taken count as one, so it is told until it leaves.
+    until("it leaves", || {
+        let ended = run.has_ended();
+        if !ended {
+            run.tell(Signal::INT);
+        }
+        ended
+    });
+    let said = run.end().ends(130);
+    assert!(said.out.is_empty(), "nothing was waited for: {}", said.out);
+    gone(&pids);
+    assert_eq!(said.next(), ["resume", "d"]);
+    place.write("go", "");
+    place.call(&["resume", "d"]).ends(0);
+}
+
+#[test]
+fn a_run_that_another_process_has_is_refused_and_can_be_taken_over() {
+    let place = Place::new();
+    place.pipeline("K", SLOW);
+    let first = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
+    let pids = place.pids("pids", 2);
+    let said = place.call(&["resume", "d"]).ends(8);
+    assert!(said.err.contains("another process is at work on the run"), "{}", said.err);
+    let said = place.call(&["run", "K.dot", "--run-dir", "d"]).ends(8);
+    assert!(said.err.contains("holds the run"), "{}", said.err);
+    place.write("go", "");
+    place.call(&["resume", "d", "--take-over"]).ends(0);
+    let said = first.end();
+    assert_eq!(said.code, 8, "{}", said.err);
+    gone(&pids);
+    assert_eq!(history(&place.path("d")), ["start", "a", "b", "c", "exit"]);
+}
+
+#[test]
+fn a_run_in_the_usual_store_is_found_by_its_pipeline_and_by_its_id() {
+    let place = Place::new();
+    place.pipeline("K", SLOW);
+    let run = place.spawn(&["run", "K.dot", "--id", "k-1"]);
+    place.pids("pids", 2);
+    run.kill();
+    place.write("go", "");
+    place.call(&["run", "K.dot", "--resume"]).ends(0);
+    assert_eq!(place.read("log"), "a\nb\nb\nc\n");
+    place.call(&["run", "K.dot", "--resume"]).ends(4);
+    assert_eq!(place.call(&["resume", "k-1"]).ends(0).json()["status"], "completed");
+    assert_eq!(history(&place.path(".ferrata/runs/k-1")), ["start", "a", "b", "c", "exit"]);
+    // A start that is made again is the same run.
+    assert_eq!(place.call(&["run", "K.dot", "--id", "k-1"]).ends(0).json()["status"], "completed");
+    place.call(&["run", "K.dot", "--id", "k-1", "--input", "a=b"]).ends(8);
+    assert_eq!(place.read("log"), "a\nb\nb\nc\n");
+}
+
+#[test]
+fn a_failed_run_names_the_files_that_tell_why_and_is_tried_again() {
+    let place = Place::new();
+    place.pipeline("F", r#"t [tool_command="echo out; echo why >&2; test -e go"] start -> t -> exit"#);
+    let said = place.call(&["run", "F.dot", "--run-dir", "d"]).ends(1);
+    assert!(said.err.contains("why") && said.err.contains("see d/t/1.1/errors.txt"), "{}", said.err);
+    assert_eq!(place.read("d/t/1.1/output.txt"), "out\n");
+    assert_eq!(said.json()["status"], "failed");
+    let refused = place.call(&["resume", "d"]).ends(8);
+    assert!(refused.err.contains("ferrata retry"), "{}", refused.err);
+    let id = said.json()["run"].as_str().unwrap().to_owned();
+    place.write("go", "");
+    place.call(&["retry", &id, "--store", "file:d/.ferrata"]).ends(0);
+    place.call(&["resume", "d"]).ends(0);
+}
+
+#[test]
+fn views_that_are_lost_are_made_again_by_a_resume() {
+    let place = Place::new();
+    place.pipeline(
+        "V",
+        r#"a [tool_command="echo a"] ask [shape=hexagon] start -> a -> ask ask -> exit [label="Yes"]"#,
+    );
+    place.call(&["run", "V.dot", "--run-dir", "d"]).ends(5);
+    let names = [
+        "checkpoint.json",
+        "manifest.json",
+        "events.jsonl",
+        "pipeline.dot",
+        "a/1.1/output.txt",
+        "a/1.1/status.json",
+    ];
+    let before = names.map(|name| place.read(&format!("d/{name}")));
+    assert!(before.iter().all(|text| !text.is_empty()));
+    for name in names {
+        std::fs::remove_file(place.path(&format!("d/{name}"))).unwrap();
+    }
+    place.call(&["resume", "d", "--file", "V.dot"]).ends(5);
+    assert_eq!(names.map(|name| place.read(&format!("d/{name}"))), before);
+}

@@ -1,0 +1,9 @@
+//! Running pipelines as a shell does it: killed, interrupted, answered, and given things that are wrong.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad;
+mod examples;
+mod life;
+mod options;
+mod support;
+mod terminal;

@@ -1,0 +1,160 @@
+//! What the options of `run` do.
+
+use serde_json::json;
+
+use crate::support::{Place, history};
+
+const GATE: &str = r#"
+    work [tool_command="echo $FERRATA_CONTEXT_who"]
+    ask [shape=hexagon, label="Ship?"]
+    redo [tool_command="echo redo >> log"]
+    start -> work -> ask
+    ask -> exit [label="[Y] Yes"]
+    ask -> redo [label="[N] No"]
+    redo -> ask"#;
+
+fn gate() -> Place {
+    let place = Place::new();
+    place.pipeline("G", GATE);
+    place
+}
+
+#[test]
+fn without_a_terminal_a_question_ends_the_command_and_tells_what_to_type() {
+    let place = gate();
+    let said = place.call(&["run", "G.dot", "--run-dir", "d", "--input", "who=ana"]).ends(5);
+    let told = said.json();
+    assert_eq!((&told["status"], &told["context"]["tool.output"]), (&json!("interrupted"), &json!("ana\n")));
+    assert_eq!(told["questions"], json!([{"id": "ask@1:choice", "choices": ["[Y] Yes", "[N] No"]}]));
+    let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap();
+    let (answer, resume) = line.split_once(" && ").unwrap();
+    let words = |line: &str| -> Vec<String> {
+        // The one word with a blank is quoted.
+        line.replace("'[Y] Yes'", "[Y]\u{1}Yes")
+            .split(' ')
+            .skip(1)
+            .map(|word| word.replace('\u{1}', " "))
+            .collect()
+    };
+    for line in [answer, resume] {
+        let words = words(line);
+        place.call(&words.iter().map(String::as_str).collect::<Vec<_>>()).ends(0);
+    }
+    assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
+}
+
+#[test]
+fn answers_come_from_a_file_for_each_visit() {
+    let place = gate();
+    place.write("answers.json", r#"{"ask": ["No", "n", "Yes"]}"#);
+    place.call(&["run", "G.dot", "--run-dir", "d", "--answers", "answers.json"]).ends(0);
+    assert_eq!(history(&place.path("d")), ["start", "work", "ask", "redo", "ask", "redo", "ask", "exit"]);
+    // What the file does not answer stays open.
+    place.write("answers.json", r#"{"ask": ["No", "never heard of"]}"#);
+    place.call(&["run", "G.dot", "--run-dir", "e", "--answers", "answers.json"]).ends(5);
+    // And a run that waits is answered by the file of whoever resumes it.
+    place.write("answers.json", r#"{"ask@2": "Yes"}"#);
+    place.call(&["resume", "e", "--answers", "answers.json"]).ends(0);
+    place.call(&["run", "G.dot", "--run-dir", "f", "--answers", "nowhere.json"]).ends(4);
+}
+
+#[test]
+fn questions_answer_themselves_with_the_default_or_the_first_choice() {
+    let place = gate();
+    place.call(&["run", "G.dot", "--run-dir", "d", "--auto-answer"]).ends(0);
+    assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
+    place.write(
+        "D.dot",
+        &place
+            .read("G.dot")
+            .replace("label=\"Ship?\"", "label=\"Ship?\", timeout=1h, human.default_choice=redo"),
+    );
+    place.call(&["run", "D.dot", "--run-dir", "e", "--until", "redo", "--auto-answer"]).ends(0);
+    assert_eq!(history(&place.path("e")), ["start", "work", "ask", "redo"]);
+}
+
+#[test]
+fn a_run_stops_behind_a_node_and_goes_on_there() {
+    let place = gate();
+    let said = place.call(&["run", "G.dot", "--run-dir", "d", "--until", "work"]).ends(0);
+    assert_eq!(history(&place.path("d")), ["start", "work"]);
+    assert_eq!(said.next(), ["resume", "d"]);
+    place.call(&["resume", "d", "--auto-answer"]).ends(0);
+    assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
+    let said = place.call(&["run", "G.dot", "--run-dir", "e", "--until", "nowhere"]).ends(2);
+    assert!(said.err.contains("no node `nowhere`"), "{}", said.err);
+}
+
+#[test]
+fn a_dry_run_executes_and_keeps_nothing() {
+    let place = Place::new();
+    place.pipeline(
+        "D",
+        r#"a [tool_command="touch touched"] w [shape=insulator, duration=1h] q [shape=hexagon] t [shape=box]
+           start -> a -> w -> t -> q  q -> exit [label="Go"] q -> a [label="Again"]"#,
+    );
+    let said = place.call(&["run", "D.dot", "--dry-run"]).ends(0);
+    assert_eq!(said.json()["path"], json!(["start", "a", "w", "t", "q", "exit"]));
+    let names: Vec<_> =
+        std::fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["D.dot"]);
+    // A loop that nothing ends is ended.
+    place.pipeline("L", "a [tool_command=x] b [tool_command=x] start -> a -> b -> a  b -> exit [weight=-1]");
+    let said = place.call(&["run", "L.dot", "--dry-run"]).ends(1);
+    assert_eq!(said.json()["path"].as_array().unwrap().iter().filter(|node| **node == "a").count(), 10);
+}
+
+#[test]
+fn the_time_of_a_command_is_bounded_and_the_run_goes_on_later() {
+    let place = Place::new();
+    place.pipeline("T", r#"a [tool_command="echo a >> log; test -e go || sleep 1000"] start -> a -> exit"#);
+    let said = place.call(&["run", "T.dot", "--run-dir", "d", "--timeout", "1s"]).ends(7);
+    assert_eq!(said.next(), ["resume", "d"]);
+    place.write("go", "");
+    place.call(&["resume", "d", "--timeout", "10m"]).ends(0);
+}
+
+#[test]
+fn tasks_go_to_the_backend_with_their_prompt_and_leave_files() {
+    let place = Place::new();
+    place.pipeline("B", r#"goal="ship" t [shape=box, prompt="Plan to $goal"] start -> t -> exit"#);
+    let backend = "cat > seen; echo planned; echo $FERRATA_STAGE_DIR > stage";
+    let said = place.call(&["run", "B.dot", "--run-dir", "d", "--backend", backend]).ends(0);
+    assert_eq!(said.json()["context"]["response.t"], "planned\n");
+    assert!(place.read("seen").ends_with("Plan to ship"), "{}", place.read("seen"));
+    assert_eq!(place.read("d/t/1.1/prompt.md"), place.read("seen"));
+    assert_eq!(place.read("d/t/1.1/response.md"), "planned\n");
+    assert!(place.read("stage").trim_end().ends_with("d/t/1.1"), "{}", place.read("stage"));
+    // The graph names one itself, and without any the tasks are simulated.
+    place.write("C.dot", &place.read("B.dot").replace("goal=", "backend=\"echo of the graph\" goal="));
+    let said = place.call(&["run", "C.dot", "--run-dir", "e"]).ends(0);
+    assert_eq!(said.json()["context"]["response.t"], "of the graph\n");
+    let said = place.call(&["run", "B.dot", "--run-dir", "f"]).ends(0);
+    assert!(said.err.contains("tasks are simulated"), "{}", said.err);
+}
+
+#[test]
+fn a_run_with_a_backend_does_not_go_on_simulated() {
+    let place = Place::new();
+    place.pipeline("B", r#"t [shape=box] q [shape=hexagon] u [shape=box] start -> t -> q -> u -> exit"#);
+    place.call(&["run", "B.dot", "--run-dir", "d", "--backend", "echo real"]).ends(5);
+    let said = place.call(&["resume", "d", "--auto-answer"]).ends(2);
+    assert!(said.err.contains("--backend"), "{}", said.err);
+    let said = place.call(&["resume", "d", "--auto-answer", "--backend", "echo real"]).ends(0);
+    assert_eq!(said.json()["context"]["response.u"], "real\n");
+}
+
+#[test]
+fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
+    let place = gate();
+    let said =
+        place.call(&["run", "G.dot", "--run-dir", "d", "--auto-answer", "--label", "team=press"]).ends(0);
+    let words: Vec<Vec<&str>> = said.err.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(words.iter().any(|line| line.get(1..3) == Some(&["done", "work"])), "{}", said.err);
+    said.json();
+    let said = place.call(&["run", "G.dot", "--run-dir", "e", "--auto-answer", "--progress", "none"]).ends(0);
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    let said = place.call(&["run", "G.dot", "--run-dir", "f", "--auto-answer", "-q", "-o", "ids"]).ends(0);
+    assert_eq!((said.err.as_str(), said.out.lines().count()), ("", 1));
+    assert!(place.read("d/manifest.json").contains("press"));
+}

@@ -1,0 +1,116 @@
+//! On a real terminal: a bar, and questions that are asked.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::support::{Place, Running, history, type_in, until};
+
+/// A terminal, and what was shown on it so far.
+struct Terminal {
+    keys: File,
+    name: String,
+    shown: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+        let mut screen = File::from(master);
+        let keys = screen.try_clone().unwrap();
+        let shown = Arc::new(Mutex::new(String::new()));
+        let into = Arc::clone(&shown);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The end of a terminal is an error.
+            while let Ok(length @ 1..) = screen.read(&mut buffer) {
+                into.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        });
+        Self { keys, name, shown }
+    }
+
+    fn run(&self, place: &Place, line: &[&str]) -> Running {
+        let side = || OpenOptions::new().read(true).write(true).open(&self.name).unwrap();
+        let mut command = place.command(line);
+        command.env("TERM", "xterm").stdin(Stdio::from(side())).stderr(Stdio::from(side()));
+        Running::of(command)
+    }
+
+    fn shows(&self, text: &str) -> bool {
+        self.shown.lock().unwrap().contains(text)
+    }
+
+    #[track_caller]
+    fn wait(&self, text: &str) {
+        until(&format!("the terminal shows {text:?}: {:?}", self.shown), || self.shows(text));
+    }
+}
+
+const GATE: &str = r#"
+    work [tool_command="while [ ! -e go ]; do sleep 0.05; done; echo done"]
+    ask [shape=hexagon, label="Ship it?"]
+    start -> work -> ask
+    ask -> exit [label="[Y] Yes"]
+    ask -> work [label="[N] No"]"#;
+
+#[test]
+fn a_bar_moves_and_a_question_is_asked_until_an_answer_fits() {
+    let place = Place::new();
+    place.pipeline("G", GATE);
+    let terminal = Terminal::new();
+    let run = terminal.run(&place, &["run", "G.dot", "--run-dir", "d"]);
+    // The bar names what is at work and counts what has ended.
+    terminal.wait("1/4 nodes");
+    terminal.wait("work");
+    assert!(!terminal.shows("? ask"));
+    place.write("go", "");
+    terminal.wait("? ask  Ship it?");
+    terminal.wait("[Y] Yes");
+    type_in(&terminal.keys, "maybe\n");
+    terminal.wait("`maybe` is none of the choices");
+    type_in(&terminal.keys, "n\n");
+    until("it is asked again", || terminal.shown.lock().unwrap().matches("? ask").count() >= 3);
+    type_in(&terminal.keys, "Y\n");
+    let said = run.end().ends(0);
+    assert_eq!(said.json()["status"], "completed", "the result alone is on stdout");
+    terminal.wait("completed: 4 of 4 nodes");
+    assert_eq!(history(&place.path("d")), ["start", "work", "ask", "work", "ask", "exit"]);
+}
+
+#[test]
+fn a_question_can_be_left_with_ctrl_c_and_is_asked_by_the_next_resume() {
+    let place = Place::new();
+    place.pipeline("G", GATE);
+    place.write("go", "");
+    let terminal = Terminal::new();
+    let run = terminal.run(&place, &["run", "G.dot", "--run-dir", "d"]);
+    terminal.wait("? ask");
+    run.tell(Signal::INT);
+    run.end().ends(130);
+    let terminal = Terminal::new();
+    let run = terminal.run(&place, &["resume", "d"]);
+    terminal.wait("? ask");
+    type_in(&terminal.keys, "yes\n");
+    terminal.wait("none of the choices");
+    type_in(&terminal.keys, "y\n");
+    run.end().ends(0);
+    assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
+}
+
+#[test]
+fn nothing_is_asked_where_no_input_is_wanted() {
+    let place = Place::new();
+    place.pipeline("G", GATE);
+    place.write("go", "");
+    let terminal = Terminal::new();
+    terminal.run(&place, &["run", "G.dot", "--run-dir", "d", "--no-input"]).end().ends(5);
+    assert!(!terminal.shows("? ask"));
+}
