@@ -11,8 +11,8 @@ use ferrata_core::record::{Record, RecordHeader};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend,
-    RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
+    RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Timestamp};
