@@ -227,7 +227,8 @@ async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does
 
     let (dying, dead) = world.mortal().await;
     dying.plan(dying.operations(), Fault::CrashAfter);
-    assert!(dead.start(&graph, Context::new()).id("claimed").await.is_err());
+    let begun = world.pass(dead.start(&graph, Context::new()).id("claimed").into_future()).await;
+    assert!(begun.is_err());
     world.clock.advance(DAY);
     lose(&store);
     let claimed = world.pass(first.resume(&graph, "claimed").into_future()).await;

@@ -12,7 +12,7 @@ use ferrata::{CheckpointStore, RunKey, Seq};
 pub(crate) fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(program.exists(), "build it first: cargo build -p ferrata-examples --examples");
+    assert!(program.exists(), "build it first: cargo build -p ferrata-examples --all-features --examples");
     program
 }
 

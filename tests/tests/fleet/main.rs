@@ -101,3 +101,8 @@ async fn a_bad_network_to_redis_loses_and_repeats_nothing() {
 async fn a_bad_network_to_s3_loses_and_repeats_nothing() {
     play(Some(Service::S3), outages::network).await;
 }
+
+#[tokio::test]
+async fn deadlocks_and_serialization_failures_of_any_statement_lose_and_repeat_nothing() {
+    play(Some(Service::Postgres), outages::refusals).await;
+}

@@ -9,6 +9,7 @@ use ferrata_test_servers::{
     Act, AppendFsync, Fault, Place, Postgres, PostgresOptions, Proxy, Redis, RedisOptions, Service, Trigger,
 };
 use ferrata_tests::Space;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::crew::{Crew, Dice, Size, until};
@@ -110,4 +111,45 @@ pub(crate) async fn network(space: &Space, dice: &mut Dice) {
     for member in members.into_iter().chain([well]) {
         member.leave().await;
     }
+}
+
+/// Every tenth statement that writes fails as if it had met another transaction, in turn as a deadlock and as a serialization failure.
+pub(crate) async fn refusals(space: &Space, dice: &mut Dice) {
+    let Size { ttl, runs } = Size::of(space);
+    let crew = Crew::new(space, ttl).await;
+    let (server, options) = crew.url.split_once("&schema=").or(crew.url.split_once("?schema=")).unwrap();
+    let schema = options.split('&').next().unwrap();
+    let mut sql = format!(
+        "CREATE SEQUENCE {schema}.refused;
+         CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF random() < 0.1 THEN
+             IF nextval('{schema}.refused') % 2 = 0 THEN
+               RAISE EXCEPTION 'injected' USING ERRCODE = 'deadlock_detected';
+             END IF;
+             RAISE EXCEPTION 'injected' USING ERRCODE = 'serialization_failure';
+           END IF;
+           RETURN NULL;
+         END $$;"
+    );
+    for table in ["runs", "records", "heartbeats"] {
+        sql += &format!(
+            "CREATE TRIGGER refuse AFTER INSERT OR UPDATE OR DELETE ON {schema}.{table}
+             FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();"
+        );
+    }
+    let mut connection = PgConnection::connect(server).await.unwrap();
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    let names = ["a", "b", "c"];
+    let mut members = Vec::from(names.map(|name| crew.spawn(&crew.url, dice.skew(), name, runs)));
+    until("work", async || (crew.done().len() >= 20).then_some(())).await;
+    members.remove(0).kill();
+    let moment = crew.moment().await;
+    members.push(crew.spawn(&crew.url, dice.skew(), "a", runs));
+    crew.complete(names.len() * runs as usize).await;
+    let refused =
+        sqlx::query_scalar::<_, i64>(AssertSqlSafe(format!("SELECT last_value FROM {schema}.refused")));
+    let refused = refused.fetch_one(&mut connection).await.unwrap();
+    println!("{refused} statements were refused");
+    assert!(refused > 20, "nearly nothing was refused");
+    crew.check(&[moment]).await;
 }

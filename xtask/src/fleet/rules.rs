@@ -42,7 +42,7 @@ impl Rules {
             (SWEEP, "const LEAST_SHARE: f64 = 1.0 / 512.0;"),
             (SWEEP, "self.share = (self.share / 2.0).max(LEAST_SHARE);"),
             (SWEEP, "self.share = (self.share * 2.0).min(1.0);"),
-            (PULSE, "self.beat.borrow().sent + self.ttl / 3"),
+            (PULSE, "sent + self.ttl / 3"),
         ] {
             text.contains(said)
                 .then_some(())
