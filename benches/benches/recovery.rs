@@ -6,8 +6,11 @@
     clippy::print_stdout,
     reason = "a benchmark measures the machine, and prints what it found"
 )]
-
-#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures the machine's own time, and prints what it measured")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "it measures the machine's own time, and prints what it measured"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

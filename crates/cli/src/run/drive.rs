@@ -147,7 +147,7 @@ async fn prepare(
     // Commands go on where they began, if that is on this machine.
     let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
     let work = Work { backend: backend.as_deref(), directory: &working, until: job.how.until.as_deref() };
-    let graph = loaded.compile(&work, &directory)?;
+    let (graph, manager) = loaded.compile(&work, &directory)?;
     // The store of the directory is made in it.
     std::fs::create_dir_all(&root).map_err(|error| {
         let message = format!("the directory {} cannot be made: {error}", root.display());
@@ -163,6 +163,7 @@ async fn prepare(
         builder = builder.answerer(Shared(Arc::clone(here)));
     }
     let runtime = builder.build().await?;
+    manager.attach(&runtime)?;
     let events = runtime.events();
     if before.is_some() {
         let checkpoint = runtime.checkpoint(&job.run, ferrata::store::At::Latest).await?;

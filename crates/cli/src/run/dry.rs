@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use ferrata::ask::Automatic;
 use ferrata::store::{Order, Page};
 use ferrata::{Effect, MemoryStore, Outcome, Runtime};
-use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
+use ferrata_dot::handler::{Handler, HandlerError, Manager, Registry, Stage};
 use ferrata_dot::outcome::StageOutcome;
+use ferrata_dot::transform::Transforms;
 use ferrata_dot::value::Value;
 use serde_json::json;
 
@@ -43,7 +44,8 @@ pub(super) async fn run(
     input: ferrata::Context,
 ) -> Result<Exit, Failure> {
     // What the handlers ask of their nodes is looked at first, as for a run.
-    loaded.with(Registry::default(), None)?;
+    let manager = Manager::with(Registry::default(), Transforms::default(), loaded.folder());
+    loaded.with(Registry::default().with("stack.manager_loop", manager), None)?;
     let pipeline = Arc::make_mut(&mut loaded.pipeline);
     if pipeline.attributes.get("max_node_visits").is_none() {
         pipeline.attributes.set("max_node_visits", Value::Integer(VISITS));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferrata::Graph;
 use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
-use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Simulate, Tool};
+use ferrata_dot::handler::{Codergen, CommandBackend, Manager, Registry, Simulate, Tool};
 use ferrata_dot::run_dir::RunDirectory;
 use ferrata_dot::transform::Transforms;
 
@@ -31,6 +31,20 @@ pub(super) struct Work<'a> {
     pub(super) directory: &'a Path,
     /// Behind which node the run stops.
     pub(super) until: Option<&'a str>,
+}
+
+impl Work<'_> {
+    /// Returns the handlers; `stages` is where attempts keep what they print.
+    fn registry(&self, stages: Option<&Path>) -> Registry {
+        let registry = Registry::default().with("tool", Tool::default().with_directory(self.directory));
+        let Some(command) = self.backend else { return registry.with("codergen", Codergen::new(Simulate)) };
+        let backend = CommandBackend::new(command).with_directory(self.directory);
+        let backend = match stages {
+            Some(root) => backend.with_run_directory(root),
+            None => backend,
+        };
+        registry.with("codergen", Codergen::new(backend))
+    }
 }
 
 impl Loaded {
@@ -61,24 +75,22 @@ impl Loaded {
         given.or_else(|| (!of_graph.is_empty()).then(|| of_graph.into_owned()))
     }
 
-    /// Makes a graph whose attempts keep what they print in a run's directory.
+    /// Makes a graph whose attempts keep what they print in a run's directory, and the manager of the pipelines that it supervises:
+    /// it wants the runtime.
     pub(super) fn compile(
         &self,
         work: &Work<'_>,
         directory: &RunDirectory,
-    ) -> Result<Graph<ferrata::Context>, Failure> {
-        let tool = Tool::default().with_directory(work.directory);
-        let registry = Registry::default().with("tool", tool);
-        let registry = match work.backend {
-            Some(command) => {
-                let backend = CommandBackend::new(command)
-                    .with_directory(work.directory)
-                    .with_run_directory(directory.root());
-                registry.with("codergen", Codergen::new(backend))
-            }
-            None => registry.with("codergen", Codergen::new(Simulate)),
-        };
-        self.with(directory.record(registry), work.until)
+    ) -> Result<(Graph<ferrata::Context>, Manager), Failure> {
+        // What children print is in their logs: the directory is that of one run.
+        let manager = Manager::with(work.registry(None), Transforms::default(), self.folder());
+        let registry = work.registry(Some(directory.root())).with("stack.manager_loop", manager.clone());
+        Ok((self.with(directory.record(registry), work.until)?, manager))
+    }
+
+    /// Returns the folder of the file, where the files of children are looked for.
+    pub(super) fn folder(&self) -> Option<PathBuf> {
+        self.path.parent().map(Path::to_owned)
     }
 
     /// Makes a graph of these handlers.

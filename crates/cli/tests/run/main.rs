@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad;
+mod children;
 mod examples;
 mod life;
 mod options;

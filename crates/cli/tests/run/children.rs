@@ -1,0 +1,46 @@
+//! Pipelines that supervise others.
+
+use serde_json::json;
+
+use crate::support::{Place, history};
+
+const PARENT: &str = r#"
+    watch [shape=house, stack.child_dotfile="parts/Child.dot", manager.poll_interval=10s]
+    start -> watch -> exit"#;
+
+#[test]
+fn a_child_beside_the_pipeline_is_run_to_its_end() {
+    let place = Place::new();
+    place.pipeline("Parent", PARENT);
+    place.pipeline("Child", r#"work [tool_command="echo done >> log"] start -> work -> exit"#);
+    std::fs::create_dir(place.path("parts")).unwrap();
+    std::fs::rename(place.path("Child.dot"), place.path("parts/Child.dot")).unwrap();
+    let dry = place.call(&["run", "Parent.dot", "--dry-run"]).ends(0).json();
+    assert_eq!(dry["path"], json!(["start", "watch", "exit"]));
+    assert_eq!(place.read("log"), "");
+
+    let told = place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(0).json();
+    assert_eq!(told["context"]["stack.child.status"], json!("completed"));
+    assert_eq!(place.read("log"), "done\n");
+    assert_eq!(history(&place.path("d")), ["start", "watch", "exit"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_child_is_said_before_anything_runs() {
+    let place = Place::new();
+    place.pipeline("Parent", PARENT);
+    let said = place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(3);
+    assert!(said.err.contains("parts/Child.dot"), "{}", said.err);
+    assert!(!place.path("d").exists());
+}
+
+#[test]
+fn a_child_that_fails_fails_the_run() {
+    let place = Place::new();
+    place.pipeline("Parent", PARENT);
+    place.write(
+        "parts/Child.dot",
+        r#"digraph C { start [shape=Mdiamond] exit [shape=Msquare] bad [shape=parallelogram, tool_command="false"] start -> bad -> exit }"#,
+    );
+    place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(1);
+}
