@@ -1,5 +1,7 @@
 //! What a step takes of a server: its processor, its log, its disk, its requests. docs/scaling.md reckons with these.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use ferrata::graph::Effect;
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
@@ -10,15 +12,21 @@ use crate::measure::Spread;
 use crate::row::{Goal, Row};
 use crate::space::{Kind, Space};
 
+/// After how long without work a process of Postgres has told its counts to those who ask (`PGSTAT_IDLE_INTERVAL`, and a second).
+const TOLD: Duration = Duration::from_secs(11);
+
+/// How often the work is done.
+const ROUNDS: usize = 5;
+
 /// As many steps at the same time as a busy process has.
 const WIDTH: usize = 256;
 
 /// What is counted, in the order of [`count`]: a name, words, a unit.
-const POSTGRES: [(&str, &str, &str); 3] = [
+const POSTGRES: [(&str, &str, &str); 2] = [
     ("cpu", "processor time of the server", "µs/step"),
     ("wal", "bytes of its write-ahead log", "bytes/step"),
-    ("syncs", "syncs of that log", "per step"),
 ];
+const SYNCS: (&str, &str) = ("syncs", "syncs of that log");
 const REDIS: [(&str, &str, &str); 1] = [("cpu", "processor time of the server", "µs/step")];
 const OWN: (&str, &str, &str) = ("own-cpu", "processor time of this process", "µs/step");
 
@@ -40,7 +48,8 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let graph = graphs::chain(runs::NODES, Effect::Write)?;
     runs::all(&runtime, &graph, WIDTH).await?;
     let mut found = vec![Vec::new(); ids.len()];
-    for _ in 0..5 {
+    let syncs_before = syncs(&space).await?;
+    for _ in 0..ROUNDS {
         let before = count(&space).await?;
         runs::all(&runtime, &graph, WIDTH).await?;
         let after = count(&space).await?;
@@ -52,7 +61,25 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         let workload = format!("{WIDTH} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
         table.push(Row::alone(id, workload, unit, Spread::of(figures), Goal::None));
     }
+    if let (Some(before), Some(after)) = (syncs_before, syncs(&space).await?) {
+        let (id, words) = SYNCS;
+        let workload = format!("{WIDTH} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
+        let each = (after - before) / (WIDTH * runs::NODES * ROUNDS) as f64;
+        let id = format!("{}/{id}", kind.name());
+        table.push(Row::alone(id, workload, "per step", Spread::of(vec![each]), Goal::None));
+    }
     space.remove().await
+}
+
+/// Returns how often Postgres has synced its log, once all its processes have told.
+async fn syncs(space: &Space) -> Result<Option<f64>> {
+    if space.kind != Kind::Postgres {
+        return Ok(None);
+    }
+    tokio::time::sleep(TOLD).await;
+    let mut connection = space.postgres().await?;
+    let row = connection.fetch_one("SELECT wal_sync::float8 FROM pg_stat_wal").await?;
+    Ok(Some(row.get(0)))
 }
 
 /// Counts everything since the server was started.
@@ -60,10 +87,10 @@ async fn count(space: &Space) -> Result<Vec<f64>> {
     let mut counts = match space.kind {
         Kind::Postgres => {
             let mut connection = space.postgres().await?;
-            let sql = "SELECT pg_backend_pid(), (pg_current_wal_lsn() - '0/0')::float8, (SELECT wal_sync::float8 FROM pg_stat_wal)";
+            let sql = "SELECT pg_backend_pid(), (pg_current_wal_lsn() - '0/0')::float8";
             let row = connection.fetch_one(AssertSqlSafe(sql)).await?;
             let backend: i32 = row.get(0);
-            vec![family_cpu(backend)?, row.get(1), row.get(2)]
+            vec![family_cpu(backend)?, row.get(1)]
         }
         _ => {
             let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut space.redis().await?).await?;
