@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ferrata::graph::Effect;
+use ferrata::{Clock as _, SystemClock};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::{Table, runs};
@@ -76,7 +77,7 @@ async fn syncs(space: &Space) -> Result<Option<f64>> {
     if space.kind != Kind::Postgres {
         return Ok(None);
     }
-    tokio::time::sleep(TOLD).await;
+    SystemClock::new().sleep(TOLD).await;
     let mut connection = space.postgres().await?;
     let row = connection.fetch_one("SELECT wal_sync::float8 FROM pg_stat_wal").await?;
     Ok(Some(row.get(0)))
