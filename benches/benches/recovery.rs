@@ -4,11 +4,6 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
-    reason = "a benchmark measures the machine, and prints what it found"
-)]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::print_stdout,
     reason = "it measures the machine's own time, and prints what it measured"
 )]
 
