@@ -67,7 +67,7 @@ impl Space {
         }
     }
 
-    /// As [`within`](Self::within), on three folders behind one store; [`connect`](crate::connect) opens its URL.
+    /// As [`within`](Self::within), on three folders behind one store; [`connect`](crate::connect()) opens its URL.
     ///
     /// # Panics
     ///

@@ -222,7 +222,7 @@ impl RuntimeBuilder {
     /// none. It prepares nothing, and does not count as alive: looking at a store changes nothing in it.
     ///
     /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`fork`](Runtime::fork) and [`serve`](Runtime::serve) are refused
-    /// with [`ErrorKind::Invalid`]. What is said to a run is carried out by the process that drives it, or the next that does.
+    /// with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). What is said to a run is carried out by the process that drives it, or the next that does.
     /// Without the application's code, [`edit_untyped`](Runtime::edit_untyped) and [`fork_untyped`](Runtime::fork_untyped) stand
     /// in for those that want a graph.
     ///
