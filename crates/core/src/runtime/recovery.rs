@@ -138,7 +138,7 @@ impl Recovery {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Tells whether a run that was found in this round is to be left alone for now.
+    /// Tells whether a run that was found in this round is to be left alone until its next try.
     pub(super) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp, round: u64) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
             (one.filter, one.found) = (filter, round);
