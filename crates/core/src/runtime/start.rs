@@ -17,7 +17,7 @@ use super::log::{About, LogWriter};
 use super::outcome::Outcome;
 use super::resume::{not_taken, resume};
 use super::shared::{Driven, Shared};
-use super::tasks::spawn;
+use super::tasks::{caught, spawn};
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -244,16 +244,23 @@ pub(crate) fn drive<S: State>(
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
-    let task = async move {
+    let epoch = driver.log.epoch;
+    // Boxed before the task is made, which would hold room for it twice otherwise.
+    let driving = Box::pin(async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
             Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
             Stopped::Released => Outcome::Released,
         });
-        let epoch = driver.log.epoch;
         let begun = driver.log.head.is_some();
         // Whoever waits must be able to start or resume the run anew.
         drop(driver);
+        (outcome, begun)
+    });
+    let task = async move {
+        // What had panicked may have begun: its log is looked at.
+        let (outcome, begun) =
+            caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, epoch, error);
         }
