@@ -330,13 +330,15 @@ fn go<S: State>(
     facts: RunFacts,
     policy: CheckpointPolicy,
     pause: Duration,
-    taken: watch::Sender<Option<RunHandle<S>>>,
+    taken: watch::Sender<Option<Result<RunHandle<S>>>>,
 ) -> Go {
+    use ErrorKind::{Conflict, WrongStatus};
     Box::new(move |shared, permit| {
         Box::pin(async move {
             let terms = super::resume::Terms::default();
-            match resume(&shared, &graph, &run, policy, &terms, None, Some(permit)).await {
-                Ok(handle) => drop(taken.send_replace(Some(handle))),
+            let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
+            match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
+                Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
                 Err(error) if error.is_retryable() && !shared.is_closing() => {
                     tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
                     shared.clock.sleep(pause).await;
@@ -344,11 +346,15 @@ fn go<S: State>(
                     let next = go(graph, run.clone(), facts.clone(), policy, pause, taken);
                     shared.admission.line_up(&run, &facts, next);
                 }
-                // Somebody else took it, or it has ended: it is followed from where it is.
-                Err(error) => {
+                // Somebody else took it, or it has ended, or is left to others: it is followed from where it is.
+                Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
                     let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);
-                    drop(taken.send_replace(Some(handle)));
+                    drop(taken.send_replace(Some(Ok(handle))));
+                }
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a run that waited for room cannot be taken up");
+                    drop(taken.send_replace(Some(Err(error))));
                 }
             }
         })
