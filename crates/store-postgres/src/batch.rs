@@ -1,6 +1,4 @@
-//! A batch as arrays, one for each column, and the one statement that takes them.
-
-use std::fmt::Write as _;
+//! A batch as arrays, one for each column.
 
 use ferrata_core::record::{Record, RecordHeader, RunFacts};
 use ferrata_core::store::RunAppend;
@@ -11,168 +9,10 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::codes;
-use crate::db::{Sql, query};
+use crate::db::query;
 use crate::error::Fault;
-use crate::names::Names;
 use crate::row::fingerprint_to_uuid;
-
-/// The columns of a head after an append, and their types.
-const HEADS: &[(&str, &str)] = &[
-    ("n", "int4"),
-    ("tenant", "text"),
-    ("run", "text"),
-    ("seq", "int8"),
-    ("id", "uuid"),
-    ("format", "int2"),
-    ("kind", "\"char\""),
-    ("status", "\"char\""),
-    ("epoch", "int4"),
-    ("owner", "uuid"),
-    ("wake_at", "int8"),
-    ("updated", "int8"),
-];
-
-/// The head that a run must have.
-const EXPECTED: &[(&str, &str)] = &[("expected_seq", "int8"), ("expected_id", "uuid")];
-
-/// What is said of a new run.
-const FACTS: &[(&str, &str)] = &[
-    ("workflow", "text"),
-    ("version", "text"),
-    ("graph", "uuid"),
-    ("input", "uuid"),
-    ("created", "int8"),
-    ("parent_tenant", "text"),
-    ("parent_run", "text"),
-    ("parent_seq", "int8"),
-    ("parent_id", "uuid"),
-    ("user_name", "text"),
-    ("labels", "text"),
-];
-
-/// The columns of a record, after the number of its entry.
-const RECORDS: &[(&str, &str)] = &[
-    ("n", "int4"),
-    ("seq", "int8"),
-    ("at", "int8"),
-    ("wake_at", "int8"),
-    ("id", "uuid"),
-    ("prev", "uuid"),
-    ("owner", "uuid"),
-    ("epoch", "int4"),
-    ("visit", "int4"),
-    ("crc", "int4"),
-    ("format", "int2"),
-    ("kind", "\"char\""),
-    ("status", "\"char\""),
-    ("base", "bool"),
-    ("node", "text"),
-    ("body", "bytea"),
-];
-
-/// The statements that append: by whether runs grow and whether runs start.
-#[derive(Clone, Debug)]
-pub(crate) struct Statements {
-    grow: Sql,
-    start: Sql,
-    both: Sql,
-}
-
-impl Statements {
-    pub(crate) fn new(names: &Names) -> Self {
-        let sql = |grows, starts| names.fill(&statement(grows, starts)).into();
-        Self { grow: sql(true, false), start: sql(false, true), both: sql(true, true) }
-    }
-}
-
-/// Writes the statement.
-///
-/// Each part waits for the one before, and waits for other transactions only in one order that all share: first the rows of
-/// the runs that grow are locked, by key; then new runs are inserted, by name; what follows waits for nobody. So no two batches
-/// ever wait for each other, whatever runs they share and in whatever order. That the second part comes after the first, and the
-/// third after the second, is forced by counting the rows of the part before.
-///
-/// A row that was locked is compared as it is then, not as it was when the statement began; so the comparison is right under
-/// READ COMMITTED. `gate` keeps the count out of what PostgreSQL evaluates again for a row that changed meanwhile.
-fn statement(grows: bool, starts: bool) -> String {
-    let mut sql = String::from("WITH ");
-    let mut parameter = 0;
-    if grows {
-        let given = unnest(&mut parameter, "g", &[HEADS, EXPECTED]);
-        // Writing into a string cannot fail.
-        let _ = write!(
-            sql,
-            "locked AS MATERIALIZED (\
-             SELECT g.*, r.key, r.seq AS actual_seq, r.id AS actual_id, \
-             r.seq = g.expected_seq AND r.id = g.expected_id AS fits \
-             FROM {given} JOIN {{runs}} r ON r.tenant = g.tenant AND r.run = g.run \
-             ORDER BY r.key FOR NO KEY UPDATE OF r), "
-        );
-    }
-    if starts {
-        let given = unnest(&mut parameter, "s", &[HEADS, FACTS]);
-        let after = if grows { "WHERE (SELECT count(*) FROM locked) >= 0 " } else { "" };
-        let columns = names(&[&HEADS[1..], FACTS], "");
-        let values = names(&[&HEADS[1..], &FACTS[..FACTS.len() - 1]], "s.");
-        let _ = write!(
-            sql,
-            "start AS (SELECT * FROM {given}), \
-             started AS (INSERT INTO {{runs}} ({columns}) SELECT {values}, s.labels::jsonb FROM start s {after}\
-             ORDER BY s.tenant, s.run ON CONFLICT (tenant, run) DO NOTHING RETURNING key, tenant, run), "
-        );
-    }
-    if grows {
-        let gate = if starts { "gate" } else { "locked" };
-        if starts {
-            sql.push_str(
-                "gate AS MATERIALIZED (SELECT l.* FROM locked l WHERE (SELECT count(*) FROM started) >= 0), ",
-            );
-        }
-        let set: Vec<_> = HEADS[3..].iter().map(|(name, _)| format!("{name} = l.{name}")).collect();
-        let _ = write!(
-            sql,
-            "moved AS (UPDATE {{runs}} r SET {} FROM {gate} l WHERE r.key = l.key AND l.fits RETURNING l.n, r.key), ",
-            set.join(", ")
-        );
-    }
-    let moved = "SELECT n, key FROM moved";
-    let started = "SELECT s.n, t.key FROM started t JOIN start s ON s.tenant = t.tenant AND s.run = t.run";
-    let changed = match (grows, starts) {
-        (true, true) => format!("{moved} UNION ALL {started}"),
-        (true, false) => moved.to_owned(),
-        (false, _) => started.to_owned(),
-    };
-    let given = unnest(&mut parameter, "c", &[RECORDS]);
-    let _ = write!(
-        sql,
-        "changed AS MATERIALIZED ({changed}), \
-         written AS (INSERT INTO {{records}} (run, {}) SELECT w.key, {} FROM {given} JOIN changed w ON w.n = c.n) \
-         SELECT n, true, NULL::int8, NULL::uuid FROM changed",
-        names(&[&RECORDS[1..]], ""),
-        names(&[&RECORDS[1..]], "c."),
-    );
-    if grows {
-        sql.push_str(" UNION ALL SELECT n, false, actual_seq, actual_id FROM locked WHERE NOT fits");
-    }
-    sql
-}
-
-fn names(columns: &[&[(&str, &str)]], of: &str) -> String {
-    let names: Vec<_> = columns.concat().iter().map(|(name, _)| format!("{of}{name}")).collect();
-    names.join(", ")
-}
-
-fn unnest(parameter: &mut usize, alias: &str, columns: &[&[(&str, &str)]]) -> String {
-    let arrays: Vec<_> = columns
-        .concat()
-        .iter()
-        .map(|(_, kind)| {
-            *parameter += 1;
-            format!("${parameter}::{kind}[]")
-        })
-        .collect();
-    format!("unnest({}) AS {alias}({})", arrays.join(", "), names(columns, ""))
-}
+use crate::statement::{Statements, Waits};
 
 /// Entries that stand in one statement, by column.
 #[derive(Debug, Default)]
@@ -219,21 +59,69 @@ struct Facts<'a> {
 #[derive(Debug, Default)]
 struct Records<'a> {
     n: Vec<i32>,
-    seq: Vec<i64>,
-    at: Vec<i64>,
-    wake_at: Vec<Option<i64>>,
-    id: Vec<Uuid>,
+    seq: Column<i64>,
+    at: Column<i64>,
+    wake_at: Column<Option<i64>>,
+    id: Column<Uuid>,
     prev: Vec<Option<Uuid>>,
-    owner: Vec<Option<Uuid>>,
-    epoch: Vec<i32>,
+    owner: Column<Option<Uuid>>,
+    epoch: Column<i32>,
     visit: Vec<Option<i32>>,
     crc: Vec<i32>,
-    format: Vec<i16>,
-    kind: Vec<i8>,
-    status: Vec<i8>,
-    base: Vec<bool>,
+    format: Column<i16>,
+    kind: Column<i8>,
+    status: Column<i8>,
+    base: Column<bool>,
     node: Vec<Option<&'a str>>,
     body: Vec<&'a [u8]>,
+}
+
+/// A column that need not be sent if each value is what the server takes for an absent one.
+#[derive(Debug, Default)]
+struct Column<T> {
+    values: Vec<T>,
+    is_needed: bool,
+}
+
+impl<T: PartialEq> Column<T> {
+    fn push(&mut self, value: T, otherwise: &T) {
+        self.is_needed |= value != *otherwise;
+        self.values.push(value);
+    }
+
+    fn sent(self) -> Vec<T> {
+        if self.is_needed { self.values } else { Vec::new() }
+    }
+}
+
+/// A head, as the columns hold it.
+#[derive(Debug)]
+struct Head {
+    seq: i64,
+    id: Uuid,
+    format: i16,
+    kind: i8,
+    status: i8,
+    epoch: i32,
+    owner: Option<Uuid>,
+    wake_at: Option<i64>,
+    at: i64,
+}
+
+impl Head {
+    fn of(header: &RecordHeader) -> Self {
+        Self {
+            seq: number(header.seq),
+            id: *header.id.as_uuid(),
+            format: header.format.cast_signed(),
+            kind: codes::of_kind(header.kind).unwrap_or_default(),
+            status: codes::of_status(header.status).unwrap_or_default(),
+            epoch: header.epoch.get().cast_signed(),
+            owner: header.owner.map(|owner| *owner.as_uuid()),
+            wake_at: header.wake_at.map(|wake| wake.unix_ms()),
+            at: header.at.unix_ms(),
+        }
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -241,31 +129,32 @@ impl<'a> Batch<'a> {
     pub(crate) fn push(&mut self, append: &'a RunAppend, last: &RecordHeader) -> Result<()> {
         let n = self.entries;
         self.entries += 1;
+        let head = Head::of(last);
         match (&append.expected, &append.facts) {
             (None, Some(facts)) => {
                 self.facts.push(facts)?;
-                self.starts.push(n, append, last);
+                self.starts.push(n, append, &head);
             }
             (expected, _) => {
                 let expected =
                     expected.map(|head| (number(head.seq), *head.id.as_uuid())).unwrap_or_default();
                 self.expected.0.push(expected.0);
                 self.expected.1.push(expected.1);
-                self.grows.push(n, append, last);
+                self.grows.push(n, append, &head);
             }
         }
-        append.records.iter().for_each(|record| self.records.push(n, record));
+        append.records.iter().for_each(|record| self.records.push(n, record, &head));
         Ok(())
     }
 
     /// Binds the arrays to the statement that fits.
-    pub(crate) fn query(self, statements: &Statements) -> Query<'static, Postgres, PgArguments> {
+    pub(crate) fn query(
+        self,
+        statements: &Statements,
+        waits: Waits,
+    ) -> Query<'static, Postgres, PgArguments> {
         let (grows, starts) = (!self.grows.n.is_empty(), !self.starts.n.is_empty());
-        let mut query = query(match (grows, starts) {
-            (true, true) => &statements.both,
-            (true, false) => &statements.grow,
-            (false, _) => &statements.start,
-        });
+        let mut query = query(statements.of(grows, starts, waits));
         if grows {
             query = self.grows.bind(query).bind(self.expected.0).bind(self.expected.1);
         }
@@ -277,19 +166,19 @@ impl<'a> Batch<'a> {
 }
 
 impl<'a> Heads<'a> {
-    fn push(&mut self, n: i32, append: &'a RunAppend, last: &RecordHeader) {
+    fn push(&mut self, n: i32, append: &'a RunAppend, head: &Head) {
         self.n.push(n);
         self.tenant.push(append.run.tenant.as_str());
         self.run.push(append.run.run.as_str());
-        self.seq.push(number(last.seq));
-        self.id.push(*last.id.as_uuid());
-        self.format.push(last.format.cast_signed());
-        self.kind.push(codes::of_kind(last.kind).unwrap_or_default());
-        self.status.push(codes::of_status(last.status).unwrap_or_default());
-        self.epoch.push(last.epoch.get().cast_signed());
-        self.owner.push(last.owner.map(|owner| *owner.as_uuid()));
-        self.wake_at.push(last.wake_at.map(|wake| wake.unix_ms()));
-        self.updated.push(last.at.unix_ms());
+        self.seq.push(head.seq);
+        self.id.push(head.id);
+        self.format.push(head.format);
+        self.kind.push(head.kind);
+        self.status.push(head.status);
+        self.epoch.push(head.epoch);
+        self.owner.push(head.owner);
+        self.wake_at.push(head.wake_at);
+        self.updated.push(head.at);
     }
 
     fn bind<'q>(self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
@@ -345,22 +234,23 @@ impl<'a> Facts<'a> {
 }
 
 impl<'a> Records<'a> {
-    fn push(&mut self, n: i32, record: &'a Record) {
+    fn push(&mut self, n: i32, record: &'a Record, head: &Head) {
         let header = &record.header;
+        let own = Head::of(header);
         self.n.push(n);
-        self.seq.push(number(header.seq));
-        self.at.push(header.at.unix_ms());
-        self.wake_at.push(header.wake_at.map(|wake| wake.unix_ms()));
-        self.id.push(*header.id.as_uuid());
+        self.seq.push(own.seq, &head.seq);
+        self.at.push(own.at, &head.at);
+        self.wake_at.push(own.wake_at, &head.wake_at);
+        self.id.push(own.id, &head.id);
         self.prev.push(header.prev.map(|prev| *prev.as_uuid()));
-        self.owner.push(header.owner.map(|owner| *owner.as_uuid()));
-        self.epoch.push(header.epoch.get().cast_signed());
+        self.owner.push(own.owner, &head.owner);
+        self.epoch.push(own.epoch, &head.epoch);
         self.visit.push(header.visit.map(|visit| visit.get().cast_signed()));
         self.crc.push(header.body_crc.cast_signed());
-        self.format.push(header.format.cast_signed());
-        self.kind.push(codes::of_kind(header.kind).unwrap_or_default());
-        self.status.push(codes::of_status(header.status).unwrap_or_default());
-        self.base.push(header.base);
+        self.format.push(own.format, &head.format);
+        self.kind.push(own.kind, &head.kind);
+        self.status.push(own.status, &head.status);
+        self.base.push(header.base, &false);
         self.node.push(header.node.as_ref().map(|node| node.as_str()));
         self.body.push(&record.body);
     }
@@ -368,19 +258,19 @@ impl<'a> Records<'a> {
     fn bind<'q>(self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
         query
             .bind(self.n)
-            .bind(self.seq)
-            .bind(self.at)
-            .bind(self.wake_at)
-            .bind(self.id)
+            .bind(self.seq.sent())
+            .bind(self.at.sent())
+            .bind(self.wake_at.sent())
+            .bind(self.id.sent())
             .bind(self.prev)
-            .bind(self.owner)
-            .bind(self.epoch)
+            .bind(self.owner.sent())
+            .bind(self.epoch.sent())
             .bind(self.visit)
             .bind(self.crc)
-            .bind(self.format)
-            .bind(self.kind)
-            .bind(self.status)
-            .bind(self.base)
+            .bind(self.format.sent())
+            .bind(self.kind.sent())
+            .bind(self.status.sent())
+            .bind(self.base.sent())
             .bind(self.node)
             .bind(self.body)
     }

@@ -17,7 +17,7 @@ use super::log::{About, LogWriter};
 use super::outcome::Outcome;
 use super::resume::{not_taken, resume};
 use super::shared::{Driven, Shared};
-use super::tasks::spawn;
+use super::tasks::{caught, spawn};
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -244,16 +244,23 @@ pub(crate) fn drive<S: State>(
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
-    let task = async move {
+    let epoch = driver.log.epoch;
+    // Boxed before the task is made, which would hold room for it twice otherwise.
+    let driving = Box::pin(async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
             Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
             Stopped::Released => Outcome::Released,
         });
-        let epoch = driver.log.epoch;
         let begun = driver.log.head.is_some();
         // Whoever waits must be able to start or resume the run anew.
         drop(driver);
+        (outcome, begun)
+    });
+    let task = async move {
+        // What had panicked may have begun: its log is looked at.
+        let (outcome, begun) =
+            caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, epoch, error);
         }
@@ -323,13 +330,15 @@ fn go<S: State>(
     facts: RunFacts,
     policy: CheckpointPolicy,
     pause: Duration,
-    taken: watch::Sender<Option<RunHandle<S>>>,
+    taken: watch::Sender<Option<Result<RunHandle<S>>>>,
 ) -> Go {
+    use ErrorKind::{Conflict, WrongStatus};
     Box::new(move |shared, permit| {
         Box::pin(async move {
             let terms = super::resume::Terms::default();
-            match resume(&shared, &graph, &run, policy, &terms, None, Some(permit)).await {
-                Ok(handle) => drop(taken.send_replace(Some(handle))),
+            let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
+            match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
+                Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
                 Err(error) if error.is_retryable() && !shared.is_closing() => {
                     tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
                     shared.clock.sleep(pause).await;
@@ -337,11 +346,15 @@ fn go<S: State>(
                     let next = go(graph, run.clone(), facts.clone(), policy, pause, taken);
                     shared.admission.line_up(&run, &facts, next);
                 }
-                // Somebody else took it, or it has ended: it is followed from where it is.
-                Err(error) => {
+                // Somebody else took it, or it has ended, or is left to others: it is followed from where it is.
+                Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
                     let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);
-                    drop(taken.send_replace(Some(handle)));
+                    drop(taken.send_replace(Some(Ok(handle))));
+                }
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a run that waited for room cannot be taken up");
+                    drop(taken.send_replace(Some(Err(error))));
                 }
             }
         })
