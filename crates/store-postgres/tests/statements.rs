@@ -72,8 +72,10 @@ async fn a_step_touches_no_index_of_runs() {
     .unwrap();
     store.setup().await.unwrap();
     let mut authors: Vec<Author> = (0..RUNS).map(|n| Author::new(&format!("r-{n}"))).collect();
-    for _ in 0..=ROUNDS {
-        let batch = authors.iter_mut().map(|author| author.next(1)).collect();
+    for round in 0..=ROUNDS {
+        let at = Timestamp::from_unix_ms(1_763_700_000_000 + i64::try_from(round).unwrap());
+        let next = |author: &mut Author| author.next_as(1, b"{\"a\": 1}", |header| header.at = at);
+        let batch = authors.iter_mut().map(next).collect();
         assert!(store.append(batch).await.iter().all(Result::is_ok));
     }
     // The server's process tells its counts when it ends, if not before.
