@@ -8,7 +8,7 @@ use ferrata_core::Result;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
+use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 
 use crate::config::PostgresOptions;
 use crate::error::{Call, Fault, fault, is_lost};
@@ -55,6 +55,13 @@ fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
 /// Begins a statement.
 pub(crate) fn query<'q>(sql: &Sql) -> Query<'q, Postgres, PgArguments> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
+}
+
+/// Begins a statement with room for so many values of so many bytes in all.
+pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Postgres, PgArguments> {
+    let mut arguments = PgArguments::default();
+    arguments.reserve(values, bytes);
+    sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), arguments)
 }
 
 impl Db {
