@@ -17,6 +17,8 @@ mod clock;
 mod error;
 mod few_map;
 mod id;
+mod latch;
+mod queue;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use error::{Error, ErrorKind, Result};

@@ -14,6 +14,7 @@ use super::signal::SignalRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::RunKey;
+use crate::latch::Told;
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
 use crate::state::State;
@@ -21,8 +22,6 @@ use crate::store::RunHead;
 
 /// How often a run that goes on elsewhere is looked at.
 const WATCH: Duration = Duration::from_millis(200);
-
-pub(crate) type Ended<S> = Option<Result<Outcome<S>>>;
 
 /// A run that was started or resumed. Dropping the handle changes nothing: the run goes on.
 pub struct RunHandle<S: State> {
@@ -35,7 +34,7 @@ pub struct RunHandle<S: State> {
 /// How a handle hears of its run.
 pub(crate) enum Link<S: State> {
     /// The run goes on here.
-    Here(watch::Receiver<Ended<S>>),
+    Here(Told<Result<Outcome<S>>>),
     /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
     /// It goes on elsewhere, or rests.
@@ -104,9 +103,7 @@ impl<S: State> RunHandle<S> {
                 };
             }
         };
-        let mut ended = ended.clone();
-        let outcome = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
-        outcome.unwrap_or_else(|| {
+        ended.wait().await.cloned().unwrap_or_else(|| {
             let message = "the driver of the run ended without an outcome; resume the run";
             Err(Error::new(ErrorKind::Closed, message).with_run(&self.run))
         })

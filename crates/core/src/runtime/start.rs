@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::admission::{Go, room};
 use super::driver::{Driver, First, Outbox, Stopped, check_input};
 use super::event::Event as RunEventKind;
-use super::handle::{Ended, Link, RunHandle};
+use super::handle::{Link, RunHandle};
 use super::life;
 use super::log::{About, LogWriter};
 use super::outcome::Outcome;
@@ -23,7 +23,9 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, Fingerprint, RunId, RunKey, TenantId};
+use crate::latch::latch;
 use crate::node::RunScope;
+use crate::queue::queue;
 use crate::record::body::{Event, Started};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::state::State;
@@ -216,8 +218,8 @@ pub(crate) fn drive<S: State>(
 ) -> RunHandle<S> {
     let Parts { machine, state, log, outbox, first, created } = parts;
     let run = log.run.clone();
-    let (cancel, cancelled) = watch::channel(false);
-    let (commands, receiver) = mpsc::unbounded_channel();
+    let (cancel, cancelled) = latch();
+    let (commands, receiver) = queue();
     let scope = Arc::new(RunScope {
         key: run.clone(),
         workflow: graph.name().clone(),
@@ -227,7 +229,7 @@ pub(crate) fn drive<S: State>(
         commands,
         cancelled,
     });
-    let (ended, outcome) = watch::channel::<Ended<S>>(None);
+    let (ended, outcome) = latch();
     let channels = (scope, receiver, cancel);
     let mut driver = Driver::new(
         Arc::clone(&shared),
@@ -240,7 +242,7 @@ pub(crate) fn drive<S: State>(
         log,
         outbox,
     );
-    driver.first = first;
+    driver.first = first.map(Box::new);
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
@@ -264,7 +266,7 @@ pub(crate) fn drive<S: State>(
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, epoch, error);
         }
-        ended.send_replace(Some(outcome));
+        ended.tell(outcome);
     };
     spawn(tracing::Instrument::instrument(task, span));
     RunHandle::new(shared, graph, run, Link::Here(outcome))

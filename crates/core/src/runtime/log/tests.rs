@@ -252,3 +252,18 @@ fn who_takes_a_run_up_writes_no_base_for_it() {
     }
     assert_eq!(writing.copies, 0);
 }
+
+/// What was written before a process took the run up counts: a run that is passed on all the time would never have a base.
+#[test]
+fn a_run_that_is_passed_on_has_its_bases_all_the_same() {
+    let mut writing = Writing::begin();
+    writing.act(&Act::Set(5_000));
+    writing.act(&Act::Base);
+    let before = writing.written;
+    while writing.copies < 2 {
+        writing.act(&Act::Quiet);
+        writing.act(&Act::TakeUp);
+        let most = 2 * (BASE_FACTOR * writing.weight() + 1_000);
+        assert!(writing.written - before < most, "no base although so much was written");
+    }
+}
