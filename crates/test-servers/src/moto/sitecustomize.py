@@ -7,6 +7,7 @@ the log, and the list of moto's services, read from the disk each time. What a r
 """
 
 import asyncio
+import functools
 import io
 import sys
 import traceback
@@ -140,10 +141,10 @@ else:
                 self.transport.close()
 
     def run(host, port, app, **options):
-        import moto.backends
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Dispatcher
 
-        services = tuple(moto.backends.list_of_moto_modules())
-        moto.backends.list_of_moto_modules = lambda: services
+        # Which service a host is: a search through all of them, and through a folder.
+        Dispatcher.get_backend_for_host = functools.lru_cache(1024)(Dispatcher.get_backend_for_host)
 
         async def serve():
             loop = asyncio.get_running_loop()
