@@ -16,6 +16,7 @@ mod load;
 mod log;
 mod outcome;
 mod past;
+mod print;
 mod pulse;
 mod recovery;
 mod resume;
