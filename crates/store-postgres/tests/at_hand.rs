@@ -4,6 +4,8 @@
 mod common;
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::author::{Author, append};
 use common::proxy::Proxy;
@@ -48,14 +50,22 @@ async fn who_waits_at_the_pool_is_not_forgotten() {
     let options = schema.options().with_connections(NonZeroU32::new(2).unwrap()).with_notices(false);
     let store = PostgresStore::from_url(&schema.url, options).unwrap();
     store.setup().await.unwrap();
+    let begun = Arc::new(AtomicUsize::new(0));
     let mut callers = JoinSet::new();
     for caller in 0..16 {
-        let store = store.clone();
+        let (store, begun) = (store.clone(), Arc::clone(&begun));
         callers.spawn(async move {
             let mut author = Author::new(&format!("r-{caller}"));
-            for _ in 0..40 {
+            append(&store, author.next(1)).await.unwrap();
+            begun.fetch_add(1, Ordering::SeqCst);
+            for _ in 1..40 {
                 append(&store, author.next(1)).await.unwrap();
             }
+            assert_eq!(
+                begun.load(Ordering::SeqCst),
+                16,
+                "nobody has had forty turns before everybody had one"
+            );
             // A purge takes a connection for several statements.
             store.purge(&author.run).await.unwrap().records
         });
