@@ -11,6 +11,9 @@ use crate::space::{Kind, Space};
 /// What each step appends.
 const PAYLOAD: usize = 200;
 
+/// How many steps are stored at least: a table grows by pages, of which a run of a hundred steps alone has some to itself.
+const STEPS: usize = 1_600;
+
 const MIB: usize = 1024 * 1024;
 
 /// Measures the rows of bytes.
@@ -26,15 +29,21 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         };
         let mut over = Vec::new();
         for steps in sizes {
-            let bytes = stored(server, *steps, PAYLOAD, 0).await?;
-            over.push(bytes as f64 / *steps as f64 - PAYLOAD as f64);
+            let runs = STEPS.div_ceil(*steps);
+            let bytes = stored(server, runs, *steps, PAYLOAD, 0).await?;
+            over.push(bytes as f64 / (runs * steps) as f64 - PAYLOAD as f64);
         }
         let workload = format!("bytes over the payload when each step appends {PAYLOAD}, {}", kind.name());
         let row = Row::alone(id, workload, "bytes/step", Spread::of(over.iter().copied()), Goal::Most(goal));
         let each: Vec<String> = over.iter().map(|bytes| figure(*bytes)).collect();
         // Of all that is stored, payload included. How long ago the newest base was written is worth a fifth.
         let growth = (row.ours.max + PAYLOAD as f64) / (row.ours.min + PAYLOAD as f64);
-        let row = row.note(format!("for N = {}: {}", in_words(sizes), each.join(", ")));
+        let note = format!(
+            "for N = {}: {}, as many runs each as make {STEPS} steps",
+            in_words(sizes),
+            each.join(", ")
+        );
+        let row = row.note(note);
         let words =
             format!("the dearest step takes {growth:.2} times the bytes of the cheapest; linear within 1.5");
         table.push(row.also(words, growth <= 1.5));
@@ -43,7 +52,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     if table.wants(&id) {
         let mut copies = Vec::new();
         for steps in sizes {
-            copies.push(stored(server, *steps, 0, MIB).await? as f64 / MIB as f64);
+            copies.push(stored(server, 1, *steps, 0, MIB).await? as f64 / MIB as f64);
         }
         let workload = format!("a constant MiB beside a counter, {}", kind.name());
         let row = Row::alone(id, workload, "MiB in all", Spread::of(copies.iter().copied()), Goal::None);
@@ -65,13 +74,16 @@ fn in_words(sizes: &[usize]) -> String {
     words.join(", ")
 }
 
-/// Returns how many bytes a run adds to a store that has seen another run: what is there once for all runs does not count.
-async fn stored(server: &str, steps: usize, payload: usize, blob: usize) -> Result<u64> {
+/// Returns how many bytes so many runs add to a store that has seen another: what is there once for all runs does not count.
+async fn stored(server: &str, runs: usize, steps: usize, payload: usize, blob: usize) -> Result<u64> {
     let space = Space::make(server).await?;
     let runtime = super::runtime(&space).await?;
     graphs::run(&runtime, &graphs::notes(1, 0)?, Small::default()).await?;
     let before = space.bytes().await?;
-    graphs::run(&runtime, &graphs::notes(steps, payload)?, Small::with_blob(blob)).await?;
+    let graph = graphs::notes(steps, payload)?;
+    for _ in 0..runs {
+        graphs::run(&runtime, &graph, Small::with_blob(blob)).await?;
+    }
     let after = space.bytes().await?;
     space.remove().await?;
     Ok(after.saturating_sub(before))

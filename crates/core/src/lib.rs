@@ -18,6 +18,8 @@ mod error;
 mod few;
 mod few_map;
 mod id;
+mod latch;
+mod queue;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use error::{Error, ErrorKind, Result};

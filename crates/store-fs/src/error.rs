@@ -63,7 +63,7 @@ pub(crate) enum Fault {
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
     #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerLayout { path: PathBuf, found: u64, known: u64 },
-    #[error("{} holds a record of format {found}, this version reads up to {known}; upgrade this process", path.display())]
+    #[error("{} holds a line of version {found}, this version reads up to {known}; upgrade this process", path.display())]
     NewerRecord { path: PathBuf, seq: Option<Seq>, found: u64, known: u64 },
     #[error(
         "the file system of {} takes upper and lower case for the same; use one that tells them apart",

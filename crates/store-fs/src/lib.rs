@@ -53,6 +53,7 @@ mod error;
 mod executors;
 mod folder;
 mod forward;
+mod header;
 mod layout;
 mod line;
 mod list;

@@ -1,15 +1,17 @@
 //! The lines of a log: how the opening line and a record become one, and back. `docs/format-fs.md` has them byte by byte.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RunFacts};
+use ferrata_core::record::{Record, RecordHeader, RunFacts};
 use ferrata_core::{RecordId, RunId, RunKey, Seq, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::header::{self, LINE};
 use crate::layout::LAYOUT;
 
 /// The longest body: a line must fit in memory several times over while it is read, whatever the file holds.
@@ -36,7 +38,7 @@ pub(crate) enum Flaw {
     Newer(u64),
 }
 
-fn content(what: impl Into<String>) -> Flaw {
+pub(crate) fn content(what: impl Into<String>) -> Flaw {
     Flaw::Content(what.into())
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn write_opening(out: &mut Vec<u8>, run: &RunKey, first: Seq, facts: 
 /// Reads an opening line, given without its newline.
 pub(crate) fn read_opening(line: &[u8]) -> Result<Opening, Flaw> {
     let inside = check_sum(line)?;
-    newer(inside, br#"{"ferrata":"#, LAYOUT)?;
+    version(inside, br#"{"ferrata":"#, LAYOUT)?;
     let line: OpeningLine<RunFacts> =
         serde_json::from_slice(&[inside, b"}"].concat()).map_err(|error| content(error.to_string()))?;
     Ok(Opening { run: RunKey::new(line.tenant, line.run), first: line.first, facts: line.facts })
@@ -104,12 +106,9 @@ pub(crate) fn read_opening(line: &[u8]) -> Result<Opening, Flaw> {
 /// record before it, so that reading can begin there.
 pub(crate) fn write_record(out: &mut Vec<u8>, record: &Record, before: Option<RecordId>, part: Part) {
     let start = out.len();
-    let mut header = record.header.clone();
-    if before.is_some() && header.prev == before && !header.base {
-        header.prev = None;
-    }
-    write_json(out, &header);
-    out.pop();
+    let header = &record.header;
+    let is_said = before.is_some() && header.prev == before && !header.base;
+    header::write(out, header, header.prev.filter(|_| !is_said));
     if part != Part::WHOLE {
         out.extend_from_slice(PART);
         write_text(out, format_args!("{},{}]", part.number, part.of));
@@ -145,7 +144,7 @@ enum Body<'a> {
 /// Reads a record's line, given without its newline.
 pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
     let inside = check_sum(line)?;
-    newer(inside, br#"{"v":"#, u64::from(FORMAT))?;
+    let version = version(inside, br#"{"v":"#, LINE)?;
     // No text in a header can hold a quote, so the first of these is the key and not part of a value.
     let key = find(inside, &JSON_BODY[..6]).ok_or_else(|| content("no body"))?;
     let (head, rest) = inside.split_at(key);
@@ -157,20 +156,28 @@ pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
         return Err(content("no body"));
     };
     let (head, part) = split_part(head)?;
-    let header: RecordHeader =
-        serde_json::from_slice(&[head, b"}"].concat()).map_err(|error| content(error.to_string()))?;
+    let header = header::read(version, &[head, b"}"].concat(), &body.bytes()?)?;
     Ok(RecordLine { header, part, head, body })
+}
+
+impl<'a> Body<'a> {
+    fn bytes(self) -> Result<Cow<'a, [u8]>, Flaw> {
+        match self {
+            Body::Json(json) => Ok(Cow::Borrowed(json)),
+            Body::Base64(text) => {
+                BASE64.decode(text).map(Cow::Owned).map_err(|error| content(error.to_string()))
+            }
+        }
+    }
 }
 
 impl RecordLine<'_> {
     /// Copies or decodes the body; the caller compares it with the header.
     pub(crate) fn body(&self) -> Result<Bytes, Flaw> {
-        match self.body {
-            Body::Json(json) => Ok(Bytes::copy_from_slice(json)),
-            Body::Base64(text) => {
-                BASE64.decode(text).map(Bytes::from).map_err(|error| content(error.to_string()))
-            }
-        }
+        self.body.bytes().map(|body| match body {
+            Cow::Borrowed(json) => Bytes::copy_from_slice(json),
+            Cow::Owned(bytes) => bytes.into(),
+        })
     }
 
     /// Appends the same line as one that stands alone.
@@ -225,14 +232,14 @@ fn is_line_of_json(body: &[u8]) -> bool {
         && serde_json::from_slice::<&RawValue>(body).is_ok_and(|value| value.get().len() == body.len())
 }
 
-/// Refuses a line whose version, its first field, is newer; that much is the same in every version.
-fn newer(inside: &[u8], key: &[u8], known: u64) -> Result<(), Flaw> {
+/// Reads a line's version, its first field, which is where it is in every version; refuses a newer one.
+fn version(inside: &[u8], key: &[u8], known: u64) -> Result<u64, Flaw> {
     let rest = inside.strip_prefix(key).ok_or_else(|| content("it does not begin with its version"))?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let version = std::str::from_utf8(&rest[..digits]).ok().and_then(|digits| digits.parse::<u64>().ok());
     match version {
         Some(version) if version > known => Err(Flaw::Newer(version)),
-        Some(_) => Ok(()),
+        Some(version) => Ok(version),
         None => Err(content("its version is not a number")),
     }
 }

@@ -110,12 +110,9 @@ pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> Fault {
     match flaw {
         Flaw::Sum => Fault::damaged(path, at, "a line's checksum differs"),
         Flaw::Content(what) => Fault::damaged(path, at, what),
-        Flaw::Newer(found) => Fault::NewerRecord {
-            path: path.into(),
-            seq: None,
-            found,
-            known: ferrata_core::record::FORMAT.into(),
-        },
+        Flaw::Newer(found) => {
+            Fault::NewerRecord { path: path.into(), seq: None, found, known: crate::header::LINE }
+        }
     }
 }
 

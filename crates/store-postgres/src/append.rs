@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 
 use ferrata_core::store::{RunAppend, check_append};
-use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey, Seq};
+use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row as _};
 
-use crate::batch::{Batch, Statements, check};
+use crate::batch::{Batch, check};
 use crate::db::{Db, Sql};
 use crate::error::{Call, Fault, fault};
-use crate::row::seq;
+use crate::statement::{Statements, Waits};
 use crate::{single, tail};
 
 const OPERATION: &str = "store.append";
@@ -93,11 +93,19 @@ impl Appending {
 
     /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
     async fn write(&self, via: &mut Via<'_>, batch: &[RunAppend], places: &[usize], results: &mut Results) {
-        let Err(refused) = self.write_together(via, batch, places, results).await else { return };
+        // An entry alone waits for one run, which no order makes safer; and in somebody's transaction nothing can be tried.
+        let is_pooled = matches!(via, Via::Pool(_));
+        let waits = if is_pooled && places.len() > 1 { Waits::Briefly } else { Waits::InOrder };
+        let mut sent = self.write_together(via, batch, places, waits, results).await;
+        if waits == Waits::Briefly && sent.as_ref().is_err_and(Fault::is_about_waiting) {
+            sent = self.write_together(via, batch, places, Waits::InOrder, results).await;
+        }
+        let Err(refused) = sent else { return };
         // In somebody's transaction nothing more can be done once a statement has failed.
-        if refused.is_about_values() && places.len() > 1 && matches!(via, Via::Pool(_)) {
+        if refused.is_about_values() && places.len() > 1 && is_pooled {
             for place in places {
-                if let Err(refused) = self.write_together(via, batch, &[*place], results).await {
+                let alone = self.write_together(via, batch, &[*place], Waits::InOrder, results).await;
+                if let Err(refused) = alone {
                     results.0[*place] = Some(Err(refused.of_run(OPERATION, &batch[*place].run)));
                 }
             }
@@ -113,6 +121,7 @@ impl Appending {
         &self,
         batch: &[RunAppend],
         places: &[usize],
+        waits: Waits,
         results: &mut Results,
     ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
         if let [place] = places
@@ -130,7 +139,7 @@ impl Appending {
                 Err(error) => results.0[*place] = Some(Err(error.with_run(&append.run))),
             }
         }
-        (!sent.is_empty()).then(|| (columns.query(&self.statements), sent))
+        (!sent.is_empty()).then(|| (columns.query(&self.statements, waits), sent))
     }
 
     async fn write_together(
@@ -138,13 +147,14 @@ impl Appending {
         via: &mut Via<'_>,
         batch: &[RunAppend],
         places: &[usize],
+        waits: Waits,
         results: &mut Results,
     ) -> Result<(), Fault> {
-        let Some((query, sent)) = self.query(batch, places, results) else { return Ok(()) };
+        let Some((query, sent)) = self.query(batch, places, waits, results) else { return Ok(()) };
         let rows = via.write(query).await?;
-        for row in &rows {
-            let (place, result) = answer(row, batch, &sent).map_err(|error| fault(&error, Call::Write))?;
-            results.0[place] = result;
+        for place in written(&rows, &sent).map_err(|error| fault(&error, Call::Write))? {
+            let last = batch[place].records.last().map(|record| record.header.head());
+            results.0[place] = last.map(Ok);
         }
         let refused: Vec<_> = (0..).zip(&sent).filter(|(_, place)| results.0[**place].is_none()).collect();
         let entries: Vec<(i32, &RunAppend)> =
@@ -194,25 +204,16 @@ fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
     chunks
 }
 
-/// Reads one row of the answer: the place of the entry, and its result unless it needs a second look.
-fn answer(
-    row: &PgRow,
-    batch: &[RunAppend],
-    sent: &[usize],
-) -> Result<(usize, Option<Result<HeadRef>>), sqlx::Error> {
-    let n: i32 = row.try_get(0)?;
-    let place = usize::try_from(n).ok().and_then(|n| sent.get(n)).copied();
-    let place = place.ok_or_else(|| sqlx::Error::Protocol("an answer to no entry".to_owned()))?;
-    let append = &batch[place];
-    let last = append.records.last().map(|record| record.header.head());
-    if row.try_get(1)? {
-        return Ok((place, last.map(Ok)));
+/// Reads the answer: the places of the entries that were written.
+fn written(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
+    let mut places = Vec::with_capacity(sent.len());
+    for row in rows {
+        for n in row.try_get::<Vec<i32>, _>(0)? {
+            let place = usize::try_from(n).ok().and_then(|n| sent.get(n)).copied();
+            places.push(place.ok_or_else(|| sqlx::Error::Protocol("an answer to no entry".to_owned()))?);
+        }
     }
-    let (number, id) = (row.try_get::<i64, _>(2)?, RecordId::from_uuid(row.try_get(3)?));
-    let actual = HeadRef { seq: seq(number).unwrap_or(Seq::new(0)), id };
-    // The same last record: it may be a repeat of what is there.
-    let needs_look = last.is_some_and(|last| last.id == actual.id);
-    Ok((place, (!needs_look).then(|| Err(tail::conflict(&append.run, Some(actual))))))
+    Ok(places)
 }
 
 /// The records were not written now, but may have been before, by a try whose reply was lost.

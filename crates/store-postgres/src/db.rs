@@ -8,7 +8,7 @@ use ferrata_core::Result;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
+use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 
 use crate::config::PostgresOptions;
 use crate::error::{Call, Fault, fault, is_lost};
@@ -57,6 +57,13 @@ pub(crate) fn query<'q>(sql: &Sql) -> Query<'q, Postgres, PgArguments> {
     sqlx::query(AssertSqlSafe(Arc::clone(sql)))
 }
 
+/// Begins a statement with room for so many values of so many bytes in all.
+pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Postgres, PgArguments> {
+    let mut arguments = PgArguments::default();
+    arguments.reserve(values, bytes);
+    sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), arguments)
+}
+
 impl Db {
     /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
@@ -89,11 +96,20 @@ impl Db {
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Fault> {
+        self.read_as(make, |row| row).await
+    }
+
+    /// Reads, and turns each row into something else while the server sends the next ones.
+    pub(crate) async fn read_as<T: Send + Unpin + 'static>(
+        &self,
+        make: impl Fn() -> Query<'static, Postgres, PgArguments>,
+        map: impl FnMut(PgRow) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Fault> {
         let mut tries = 0;
         loop {
             tries += 1;
             let connection = self.acquire().await?;
-            match self.send(connection, make(), Call::Read).await? {
+            match self.send(connection, make(), map.clone(), Call::Read).await? {
                 Ok(rows) => return Ok(rows),
                 Err(error) if is_lost(&error) && tries < READS => {}
                 Err(error) => return Err(fault(&error, Call::Read)),
@@ -107,24 +123,27 @@ impl Db {
         query: Query<'static, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Fault> {
         let connection = self.acquire().await?;
-        self.send(connection, query, Call::Write).await?.map_err(|error| fault(&error, Call::Write))
+        self.send(connection, query, |row| row, Call::Write)
+            .await?
+            .map_err(|error| fault(&error, Call::Write))
     }
 
     /// Sends one statement, in a transaction of its own.
-    async fn send(
+    async fn send<T: Send + Unpin + 'static>(
         &self,
         mut connection: PoolConnection<Postgres>,
         query: Query<'static, Postgres, PgArguments>,
+        map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
-    ) -> Result<Result<Vec<PgRow>, sqlx::Error>, Fault> {
+    ) -> Result<Result<Vec<T>, sqlx::Error>, Fault> {
         if self.options.prepared {
-            let sent = query.fetch_all(&mut *connection).await;
+            let sent = query.map(map).fetch_all(&mut *connection).await;
             return Ok(put_back(connection, sent));
         }
         // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
         // send both to the same server process.
         let sent = async move {
-            let sent = in_transaction(&mut connection, query.persistent(false)).await;
+            let sent = in_transaction(&mut connection, query.persistent(false), map).await;
             Ok(put_back(connection, sent))
         };
         match (to_its_end(sent).await, call) {
@@ -134,12 +153,13 @@ impl Db {
     }
 }
 
-async fn in_transaction(
+async fn in_transaction<T: Send + Unpin>(
     connection: &mut PgConnection,
     query: Query<'static, Postgres, PgArguments>,
-) -> Result<Vec<PgRow>, sqlx::Error> {
+    map: impl FnMut(PgRow) -> T + Send,
+) -> Result<Vec<T>, sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    let rows = query.fetch_all(&mut *transaction).await?;
+    let rows = query.map(map).fetch_all(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(rows)
 }

@@ -21,7 +21,17 @@ pub(crate) struct Fault {
     kind: ErrorKind,
     message: String,
     source: Option<Cause>,
-    is_about_values: bool,
+    about: About,
+}
+
+/// What a failure is about, as far as the statement is to be made again in another way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// A value was refused: the other entries of a batch may be accepted without it.
+    Values,
+    /// Another transaction held what was needed.
+    Waiting,
+    Other,
 }
 
 /// What the server or the driver said: the code and the message, without the detail, which may hold what was to be stored.
@@ -39,7 +49,7 @@ impl StdError for Cause {}
 impl Fault {
     /// Says what went wrong in our own words.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None, is_about_values: false }
+        Self { kind, message: message.into(), source: None, about: About::Other }
     }
 
     #[cfg(test)]
@@ -49,7 +59,12 @@ impl Fault {
 
     /// Tells whether a value was refused, so that the other entries of a batch may be accepted without it.
     pub(crate) fn is_about_values(&self) -> bool {
-        self.is_about_values
+        self.about == About::Values
+    }
+
+    /// Tells whether the server rolled the statement back because it waited for another transaction.
+    pub(crate) fn is_about_waiting(&self) -> bool {
+        self.about == About::Waiting
     }
 
     /// The error for the caller.
@@ -69,7 +84,7 @@ impl Fault {
     /// The same for another entry of the batch.
     pub(crate) fn again(&self) -> Self {
         let source = self.source.as_ref().map(|cause| Cause(cause.0.clone()));
-        Self { kind: self.kind, message: self.message.clone(), source, is_about_values: self.is_about_values }
+        Self { kind: self.kind, message: self.message.clone(), source, about: self.about }
     }
 }
 
@@ -137,14 +152,16 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> Fault {
         }
         _ => (lost, "the driver failed; retry".to_owned()),
     };
-    let is_about_values = match error {
-        sqlx::Error::Encode(_) => true,
-        sqlx::Error::Database(error) => {
-            error.code().is_some_and(|code| code.starts_with("22") || code.starts_with("54"))
-        }
-        _ => false,
+    let about = match error {
+        sqlx::Error::Encode(_) => About::Values,
+        sqlx::Error::Database(error) => match error.code().unwrap_or_default() {
+            code if code.starts_with("22") || code.starts_with("54") => About::Values,
+            code if code == "55P03" || code == "40P01" => About::Waiting,
+            _ => About::Other,
+        },
+        _ => About::Other,
     };
-    Fault { kind, message, source: Some(cause(error)), is_about_values }
+    Fault { kind, message, source: Some(cause(error)), about }
 }
 
 fn cause(error: &sqlx::Error) -> Cause {

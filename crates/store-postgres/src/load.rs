@@ -1,5 +1,7 @@
 //! Loading: the newest base at or before a position and what follows it, in one statement.
 
+use std::mem;
+
 use ferrata_core::record::Record;
 use ferrata_core::store::At;
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
@@ -47,36 +49,65 @@ pub(crate) const BY_ID: &str = "(SELECT max(i.seq) FROM {records} i WHERE i.run 
 impl Loading {
     pub(crate) async fn run(&self, db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
-        let rows = match at {
-            At::Latest => db.read(|| query(&self.latest).bind(tenant).bind(name)).await,
-            At::Seq(seq) => db.read(|| query(&self.by_seq).bind(tenant).bind(name).bind(number(seq))).await,
-            At::Record(id) => {
-                db.read(|| query(&self.by_id).bind(tenant).bind(name).bind(*id.as_uuid())).await
-            }
+        let make = || match at {
+            At::Latest => query(&self.latest).bind(tenant).bind(name),
+            At::Seq(seq) => query(&self.by_seq).bind(tenant).bind(name).bind(number(seq)),
+            At::Record(id) => query(&self.by_id).bind(tenant).bind(name).bind(*id.as_uuid()),
         };
+        let of = run.clone();
+        let mut is_first = true;
+        let read = move |row: PgRow| Loaded {
+            bounds: mem::take(&mut is_first).then(|| bounds(&row)),
+            record: record_of(&row, &of),
+        };
+        let rows = db.read_as(make, read).await;
         let rows = rows.map_err(|failed| failed.of_run(OPERATION, run))?;
         if rows.is_empty() {
             return Ok(None);
         }
-        records(&rows, run, at).map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
+        records(rows, at).map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
     }
 }
 
-fn records(rows: &[PgRow], run: &RunKey, at: At) -> Result<Vec<Record>> {
-    let mut columns = Columns::new(&rows[0], 0);
-    let (first, head) = (seq(columns.next()?)?, seq(columns.next()?)?);
-    let Some(end) = columns.next::<Option<i64>>()?.map(seq).transpose()? else {
-        return Err(missing(at));
-    };
-    if end < first || end > head {
-        return Err(missing(at));
+/// A row: what the first says of the run, and the record; `None` where there is none to load.
+struct Loaded {
+    bounds: Option<Result<Bounds>>,
+    record: Result<Option<Record>>,
+}
+
+/// The first record kept, the last, and the one asked for.
+type Bounds = (Seq, Seq, Option<Seq>);
+
+fn record_of(row: &PgRow, run: &RunKey) -> Result<Option<Record>> {
+    let has_record = row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some());
+    has_record.then(|| record(row, BEFORE, run)).transpose()
+}
+
+fn bounds(row: &PgRow) -> Result<Bounds> {
+    let mut columns = Columns::new(row, 0);
+    Ok((seq(columns.next()?)?, seq(columns.next()?)?, columns.next::<Option<i64>>()?.map(seq).transpose()?))
+}
+
+fn records(rows: Vec<Loaded>, at: At) -> Result<Vec<Record>> {
+    let mut records = Vec::with_capacity(rows.len());
+    let mut end = None;
+    for row in rows {
+        if let Some(bounds) = row.bounds {
+            end = Some(last(bounds?, at)?);
+        }
+        records.extend(row.record?);
     }
-    if rows[0].try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_none()) {
+    let end = end.ok_or_else(|| missing(at))?;
+    if records.is_empty() {
         return Err(corrupt(end, "there is no base at or before the record"));
     }
-    let records: Vec<Record> = rows.iter().map(|row| record(row, BEFORE, run)).collect::<Result<_>>()?;
     is_whole(&records, end)?;
     Ok(records)
+}
+
+/// Returns the position to load, if the run holds it.
+fn last((first, head, end): Bounds, at: At) -> Result<Seq> {
+    end.filter(|end| *end >= first && *end <= head).ok_or_else(|| missing(at))
 }
 
 /// Checks that no record is missing on the way to the last.

@@ -13,9 +13,6 @@ use crate::codes;
 use crate::db::{Sql, query};
 
 /// Moves the head if it is the expected one, and inserts the record exactly then.
-///
-/// The head in the second part is that of before the statement. If it is the expected one, another transaction came between:
-/// then there is no row, and a second look tells more.
 pub(crate) const SQL: &str = "\
     WITH moved AS (UPDATE {runs} SET seq = $5, id = $6, format = $7, kind = $8, status = $9, epoch = $10, owner = $11, \
         wake_at = $12, updated = $13 \
@@ -23,8 +20,7 @@ pub(crate) const SQL: &str = "\
     written AS (INSERT INTO {records} (run, seq, at, wake_at, id, prev, owner, epoch, visit, crc, format, kind, status, base, \
         node, body) \
         SELECT key, $5, $13, $12, $6, $4, $11, $10, $14, $15, $7, $8, $9, $16, $17, $18 FROM moved) \
-    SELECT 0, true, NULL::int8, NULL::uuid FROM moved \
-    UNION ALL SELECT 0, false, seq, id FROM {runs} WHERE tenant = $1 AND run = $2 AND (seq <> $3 OR id <> $4)";
+    SELECT ARRAY[0] FROM moved";
 
 /// Binds an entry, if it is of this kind: it names the head, and has one record.
 pub(crate) fn bind(sql: &Sql, append: &RunAppend) -> Option<Query<'static, Postgres, PgArguments>> {

@@ -14,7 +14,6 @@ use ferrata_core::{Clock as _, ExecutorId, HeadRef, IdSource as _, RandomIds, Re
 use sqlx::{PgConnection, PgPool};
 
 use crate::append::{Appending, Via};
-use crate::batch::Statements;
 use crate::config::{PostgresOptions, read_url};
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
@@ -24,6 +23,7 @@ use crate::migrations::{self, Migration};
 use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, Removing};
+use crate::statement::Statements;
 use crate::{heartbeat, list, row, setup, single, tail};
 
 /// Keeps each run as rows of a PostgreSQL database.

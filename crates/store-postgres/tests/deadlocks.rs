@@ -1,4 +1,4 @@
-//! The circles in which two batches could wait for each other, each brought about on purpose: none of them closes.
+//! The circles in which two batches could wait for each other, each brought about on purpose: none of them stays closed.
 //!
 //! A third transaction holds what both batches need, until both wait. When it ends, they go on in an order that the server
 //! chooses, so each is tried several times.
@@ -8,7 +8,7 @@ mod common;
 
 use std::num::NonZeroU32;
 
-use common::author::{Author, append};
+use common::author::{Author, append, is_kept};
 use common::{Schema, until};
 use ferrata_core::store::{CheckpointStore, RunAppend};
 use ferrata_core::{ErrorKind, HeadRef, Result};
@@ -63,9 +63,20 @@ impl Stage {
 
     /// How many of this test's statements wait for another transaction.
     async fn waiting(&self) -> i64 {
+        self.waiting_with("").await
+    }
+
+    /// The same of those statements that have this in their text.
+    async fn waiting_with(&self, part: &str) -> i64 {
         let mut connection = self.schema.connection().await;
-        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'";
-        sqlx::query(waiting).bind(&self.schema.name).fetch_one(&mut connection).await.unwrap().get(0)
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%' || $2 || '%'";
+        sqlx::query(waiting)
+            .bind(&self.schema.name)
+            .bind(part)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap()
+            .get(0)
     }
 }
 
@@ -79,7 +90,7 @@ fn none_is_a_victim(results: &[Vec<Result<HeadRef>>]) {
 /// Two batches grow the same two runs, given in opposite orders.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn runs_that_grow_are_locked_in_one_order() {
+async fn runs_that_grow_are_given_in_opposite_orders() {
     let stage = Stage::new().await;
     for round in 0..ROUNDS {
         let mut first = stage.started(&format!("a-{round}")).await;
@@ -95,7 +106,7 @@ async fn runs_that_grow_are_locked_in_one_order() {
 /// Two batches start the same two runs, given in opposite orders.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn runs_that_start_are_inserted_in_one_order() {
+async fn runs_that_start_are_given_in_opposite_orders() {
     let stage = Stage::new().await;
     for round in 0..ROUNDS {
         let start = |name: &str| Author::new(&format!("{name}-{round}")).next(1);
@@ -108,7 +119,7 @@ async fn runs_that_start_are_inserted_in_one_order() {
 /// One batch grows a run and starts another; the other one starts both, the first of them in vain.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn heads_are_moved_after_everything_that_may_wait() {
+async fn a_run_grows_beside_one_that_two_start() {
     let stage = Stage::new().await;
     for round in 0..ROUNDS {
         let mut there = stage.started(&format!("z-{round}")).await;
@@ -118,5 +129,28 @@ async fn heads_are_moved_after_everything_that_may_wait() {
         none_is_a_victim(&results);
         assert!(results[0][0].is_ok(), "the run that is there grows: {results:?}");
     }
+    stage.schema.remove().await;
+}
+
+/// Somebody keeps a run for long: the batch gives up its short wait, takes the order, and is written once all the same.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_batch_waits_as_long_as_it_takes() {
+    let stage = Stage::new().await;
+    let mut held = stage.started("held").await;
+    let mut free = stage.started("free").await;
+    let pool = stage.schema.pool(1);
+    let mut holder = pool.begin().await.unwrap();
+    stage.store.append_in(&mut holder, held.clone().next(1)).await.unwrap();
+    let batch = vec![free.next(1), held.next(1), Author::new("new").next(2)];
+    let store = stage.store.clone();
+    let mut appending = tokio::task::JoinSet::new();
+    appending.spawn(async move { store.append(batch).await });
+    until("waiting in order", async || stage.waiting_with("FOR NO KEY UPDATE").await == 1).await;
+    holder.rollback().await.unwrap();
+    let results = appending.join_next().await.unwrap().unwrap();
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    is_kept(&stage.store, &held).await;
+    is_kept(&stage.store, &free).await;
     stage.schema.remove().await;
 }

@@ -1,22 +1,24 @@
-//! Appending: take places in the index, run one script for each run, give places up that are left.
+//! Appending: take places in the index, run the script that appends, give places up that are left. Where one server has all
+//! keys, one script does all three, for many runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferrata_core::record::{RecordHeader, RunFacts};
+use ferrata_core::record::RecordHeader;
 use ferrata_core::store::{RunAppend, check_append, is_repeat};
-use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey, Seq};
+use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey, Seq};
 use redis::Value;
 
-use crate::entry::{HEAD_FIELDS, Head, check_layout, header_of, write_header};
+use crate::entry::{Head, Said};
 use crate::error::{Doubt, Fault};
+use crate::header::{beginning, header_of, write_header};
 use crate::index::{Index, Standing};
-use crate::known::Stood;
-use crate::layout::{Member, fixed_places, moving_places, name};
+use crate::known::{Placed, Stood};
+use crate::layout::{Member, Moving, fixed_places};
 use crate::link::{Call, Wait};
 use crate::reply::{Parts, bytes};
-use crate::scripts::APPEND;
+use crate::scripts::{APPEND, HEADS};
 use crate::store::Shared;
 
 const OPERATION: &str = "store.append";
@@ -30,8 +32,8 @@ const MAX_BYTES: usize = 64 << 20;
 struct Entry {
     append: RunAppend,
     /// Where the run will stand with the last record.
-    moving: String,
-    /// Where the run stands with the expected head; absent if that is no longer its head, so that the append will be refused.
+    moving: Option<Moving>,
+    /// Where the run stands with the expected head; absent if that is no longer its head, so that nothing will be written.
     stood: Option<Stood>,
     result: Option<Result<HeadRef>>,
 }
@@ -46,14 +48,19 @@ impl Entry {
     }
 
     fn standing(&self) -> Option<Standing<'_>> {
-        let stood = self.stood.as_ref()?;
+        let placed = &self.stood.as_ref()?.placed;
         Some(Standing {
             run: &self.append.run,
-            member: &stood.member,
+            member: &placed.member,
             seq: self.last()?.seq,
-            fixed: &stood.fixed,
-            moving: &self.moving,
+            fixed: &placed.fixed,
+            moving: self.moving?,
         })
+    }
+
+    /// Where the run will stand, if that is somewhere else than with the expected head.
+    fn moves(&self) -> Option<Standing<'_>> {
+        self.standing().filter(|_| self.stood.as_ref().is_some_and(|stood| stood.moving != self.moving))
     }
 }
 
@@ -67,26 +74,27 @@ impl Shared {
                 return batch.into_iter().map(refuse).collect();
             }
         };
-        let mut seen = HashSet::new();
-        let mut entries: Vec<Entry> = batch
-            .into_iter()
-            .map(|append| {
-                let result =
-                    if seen.insert(append.run.clone()) { check(&append) } else { Err(doubled(&append.run)) };
-                self.entry(append, result)
-            })
+        let mut seen = HashSet::with_capacity(batch.len());
+        let checks: Vec<Result<()>> = batch
+            .iter()
+            .map(|append| if seen.insert(&append.run) { check(append) } else { Err(doubled(&append.run)) })
             .collect();
+        let mut entries: Vec<Entry> =
+            batch.into_iter().zip(checks).map(|(append, check)| self.entry(append, check)).collect();
         self.look(&mut entries).await;
-        let began = self.clock.monotonic();
-        self.announce(index, &mut entries).await;
-        // What was announced lapses when no run is found for it for so long; by half of that it must be on its way.
-        if self.clock.monotonic() > began + self.options.stale_after / 2 {
-            entries
-                .iter_mut()
-                .filter(|e| e.result.is_none())
-                .for_each(|e| e.refuse(Fault::StoodStill, Doubt::None));
+        let together = self.link.is_together();
+        if !together {
+            let began = self.clock.monotonic();
+            self.announce(index, &mut entries).await;
+            // What was announced lapses when no run is found for it for so long; by half of that it must be on its way.
+            if self.clock.monotonic() > began + self.options.stale_after / 2 {
+                entries
+                    .iter_mut()
+                    .filter(|e| e.result.is_none())
+                    .for_each(|e| e.refuse(Fault::StoodStill, Doubt::None));
+            }
         }
-        let after = self.write(index, &mut entries).await;
+        let after = self.write(index, &mut entries, together).await;
         for reply in self.link.many(after, None).await {
             // These only tidy up: whoever next lists a run that stands in a place too many takes it out.
             if let Err(fault) = reply {
@@ -99,14 +107,17 @@ impl Shared {
     }
 
     fn entry(&self, append: RunAppend, check: Result<()>) -> Entry {
-        let moving = append.records.last().map(|record| moving_places(&record.header)).unwrap_or_default();
+        let moving = append.records.last().map(|record| Moving::with(&record.header));
         let stood = match (&append.facts, append.expected) {
             _ if check.is_err() => None,
             (Some(facts), _) => append.records.first().map(|first| Stood {
                 head: first.header.id,
-                member: Member::new(&append.run, facts.created, first.header.id),
-                fixed: Arc::new(fixed_places(&append.run, facts)),
-                moving: String::new(),
+                base: Seq::new(0),
+                moving: None,
+                placed: Arc::new(Placed {
+                    member: Member::new(&append.run, facts.created, first.header.id),
+                    fixed: fixed_places(&append.run, facts),
+                }),
             }),
             (None, Some(expected)) => self.known.at(&append.run, expected.id),
             (None, None) => None,
@@ -121,10 +132,14 @@ impl Shared {
         let calls = unknown.iter().map(|entry| self.head_call(&entry.append.run)).collect();
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in unknown.into_iter().zip(replies) {
-            match reply.and_then(Parts::of).and_then(Head::read) {
+            match reply.and_then(Head::read) {
                 // Otherwise it will be refused, or is a repeat: nothing will be written, so nothing is announced.
                 Ok(Some(head)) if entry.append.expected == Some(head.last.head()) => {
                     entry.stood = stood(&entry.append.run, &head);
+                    if entry.stood.is_none() {
+                        entry
+                            .refuse(Fault::corrupt(None, "the run's name in the index is none"), Doubt::None);
+                    }
                 }
                 Ok(_) => {}
                 Err(fault) => entry.refuse(fault, Doubt::None),
@@ -134,11 +149,9 @@ impl Shared {
 
     /// Takes the places that the records will need, so that no run is ever missing where it belongs.
     async fn announce(&self, index: &Index, entries: &mut [Entry]) {
-        let moves = |entry: &&mut Entry| {
-            entry.result.is_none() && entry.stood.as_ref().is_some_and(|stood| stood.moving != entry.moving)
-        };
-        let moving: Vec<&mut Entry> = entries.iter_mut().filter(moves).collect();
-        let calls = moving.iter().filter_map(|entry| Some(index.announce(&entry.standing()?))).collect();
+        let moving: Vec<&mut Entry> =
+            entries.iter_mut().filter(|entry| entry.result.is_none() && entry.moves().is_some()).collect();
+        let calls = moving.iter().filter_map(|entry| Some(index.announce(&entry.moves()?))).collect();
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in moving.into_iter().zip(replies) {
             if let Err(fault) = reply {
@@ -147,12 +160,13 @@ impl Shared {
         }
     }
 
-    /// Runs the scripts, and returns what is left to do in the index.
-    async fn write(&self, index: &Index, entries: &mut [Entry]) -> Vec<Call> {
+    /// Runs the script, and returns what is left to do in the index: nothing if the script did that, too.
+    async fn write(&self, index: &Index, entries: &mut [Entry], together: bool) -> Vec<Call> {
         let mut sent: Vec<&mut Entry> = entries.iter_mut().filter(|entry| entry.result.is_none()).collect();
+        let common = self.common();
         let mut calls = Vec::with_capacity(sent.len());
         for entry in &mut sent {
-            match self.script(entry) {
+            match self.script(together.then_some(index), &common, entry) {
                 Ok(call) => calls.push(call),
                 Err(fault) => entry.refuse(fault, Doubt::None),
             }
@@ -163,6 +177,7 @@ impl Shared {
         let replies = self.link.many(calls, wait).await;
         let mut after = Vec::new();
         for (entry, reply) in sent.into_iter().zip(replies) {
+            let index = (!together).then_some(index);
             match reply.and_then(|reply| self.answer(index, entry, reply, &mut after)) {
                 Ok(result) => entry.result = Some(result),
                 Err(fault) => {
@@ -174,114 +189,124 @@ impl Shared {
         after
     }
 
-    fn script(&self, entry: &Entry) -> Result<Call, Fault> {
+    /// What the script that appends is told once for all runs.
+    pub(crate) fn common(&self) -> Arc<[Bytes]> {
+        let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
+        Arc::from([channel, self.layout.name_at().to_string().into()])
+    }
+
+    fn script(&self, index: Option<&Index>, common: &Arc<[Bytes]>, entry: &Entry) -> Result<Call, Fault> {
         let RunAppend { run, expected, records, facts } = &entry.append;
         let last = entry.last().ok_or_else(|| Fault::strange("an append without records"))?;
-        let text = |text: Option<String>| text.map_or_else(Bytes::new, Bytes::from);
-        let keep = self.options.keep_finished.filter(|_| last.status.is_finished());
-        let member =
-            entry.stood.as_ref().filter(|_| facts.is_some()).map(|stood| stood.member.as_str().to_owned());
-        let facts = facts.as_ref().map(serde_json::to_string).transpose();
-        let facts = facts.map_err(|error| Fault::strange(format!("facts without JSON ({error})")))?;
-        let mut call = Call::script(&APPEND, vec![self.layout.head(run), self.layout.log(run)])
-            .arg(text(expected.map(|head| head.seq.to_string())))
-            .arg(text(expected.map(|head| head.id.to_string())))
-            .arg(entry.moving.clone())
-            .arg(text(facts))
-            .arg(write_header(last)?)
-            .arg(keep.map_or(0, |keep| keep.as_millis()).to_string())
-            .arg(if self.options.notices { self.layout.channel() } else { Bytes::new() })
-            .arg(name(run))
-            .arg(text(member))
-            .arg(records.len().to_string());
+        let beside = index.zip(entry.moves()).map(|(index, standing)| index.beside(&standing));
+        let beside = beside.unwrap_or_default();
+        let keep = self.keep(entry, last);
+        let what = match (records.len(), &*keep, beside.len()) {
+            (1, "", 0) => Bytes::from_static(b"1"),
+            (count, keep, places) => format!("{count};{keep};{places}").into(),
+        };
+        let mut call = Call::each(&APPEND, common, self.layout.run(run))
+            .arg(expected.as_ref().map_or_else(Bytes::new, beginning))
+            .arg(what);
+        beside.into_iter().for_each(|part| call.push(part));
+        if let Some((facts, stood)) = facts.as_ref().zip(entry.stood.as_ref()) {
+            call.push(Said::write(&stood.placed.member, facts)?);
+        }
+        // Where nothing is known of the head, nothing will be written, and the script looks at the id alone.
+        let mut base = entry.stood.as_ref().map_or(Seq::new(0), |stood| stood.base);
         for record in records {
-            call.push(record.header.seq.to_string());
-            call.push(record.header.id.to_string());
-            call.push(Bytes::from_static(if record.header.base { b"1" } else { b"0" }));
-            call.push(write_header(&record.header)?);
+            base = if record.header.base { record.header.seq } else { base };
+            call.push(write_header(&record.header, base)?);
             call.push(record.body.clone());
         }
         Ok(call)
     }
 
+    /// How long the run is to be kept, as the script takes it.
+    fn keep(&self, entry: &Entry, last: &RecordHeader) -> String {
+        let Some(stood) = &entry.stood else { return "?".to_owned() };
+        match self.options.keep_finished {
+            Some(keep) if last.status.is_finished() => keep.as_millis().to_string(),
+            // Only a finished run was ever given an end.
+            _ if stood.moving.is_some_and(|moving| moving.status.is_finished()) => "-".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// Reads what was said of one run; `index` is given if its places are still to be given up.
     fn answer(
         &self,
-        index: &Index,
+        index: Option<&Index>,
         entry: &mut Entry,
         reply: Value,
         after: &mut Vec<Call>,
     ) -> Result<Result<HeadRef>, Fault> {
-        let mut reply = Parts::of(reply)?;
-        let run = entry.append.run.clone();
-        match reply.text()?.as_str() {
-            "ok" => {
-                let has_moved = reply.text()? == "1";
-                let head = entry.last().map(RecordHeader::head).ok_or_else(|| Fault::strange("no record"))?;
-                if has_moved && entry.append.expected.is_some() {
-                    after.extend(entry.standing().map(|standing| index.settle(&standing)));
-                }
-                if let Some(stood) = entry.stood.take() {
-                    self.known.remember(&run, Stood { head: head.id, moving: entry.moving.clone(), ..stood });
-                }
-                Ok(Ok(head))
+        if reply == Value::Int(1) {
+            let head = entry.last().map(RecordHeader::head).ok_or_else(|| Fault::strange("no record"))?;
+            if let (Some(index), Some(standing), Some(_)) = (index, entry.moves(), entry.append.expected) {
+                after.push(index.settle(&standing));
             }
+            if let Some(stood) = entry.stood.take() {
+                let newest = entry.append.records.iter().rev().find(|record| record.header.base);
+                let base = newest.map_or(stood.base, |record| record.header.seq);
+                let stood = Stood { head: head.id, base, moving: entry.moving, ..stood };
+                self.known.remember(&entry.append.run, stood);
+            }
+            return Ok(Ok(head));
+        }
+        let mut reply = Parts::of(reply)?;
+        let run = &entry.append.run;
+        match reply.text()?.as_str() {
             "differs" => {
                 let found = Found::read(reply)?;
-                self.known.forget(&run);
+                self.known.forget(run);
                 if found.is_repeat(&entry.append)? {
                     return Ok(Ok(found.head));
                 }
                 // A start that lost announced a life that will never be, unless it is the one that is there.
-                let lost = entry.stood.as_ref().filter(|_| entry.append.facts.is_some());
-                let lost = lost.filter(|stood| stood.member.as_str().as_bytes() != &found.member[..]);
-                after.extend(lost.map(|stood| index.forget(&run, &stood.member)));
-                Ok(Err(conflict(&run, Some(found.head))))
+                let lost = entry.stood.as_ref().filter(|_| entry.append.facts.is_some()).zip(index);
+                let lost = lost.filter(|(stood, _)| stood.placed.member.as_str() != found.said.member);
+                after.extend(lost.map(|(stood, index)| index.forget(run, &stood.placed.member)));
+                Ok(Err(conflict(run, Some(found.head))))
             }
             "absent" => {
-                self.known.forget(&run);
-                Ok(Err(conflict(&run, None)))
+                self.known.forget(run);
+                Ok(Err(conflict(run, None)))
             }
-            "newer" => {
-                Err(check_layout(&reply.text()?).err().unwrap_or_else(|| Fault::strange("a layout at odds")))
-            }
-            "broken" => Err(Fault::corrupt(None, reply.text()?)),
+            "broken" => Err(Fault::corrupt(None, "the run's list holds no record")),
             other => Err(Fault::strange(format!("the append script says {other:?}"))),
         }
     }
 
     /// Asks for all that makes the head of a run.
     pub(crate) fn head_call(&self, run: &RunKey) -> Call {
-        HEAD_FIELDS.iter().fold(Call::plain(&["HMGET"], self.layout.head(run)), |call, field| {
-            call.arg(Bytes::from_static(field.as_bytes()))
-        })
+        Call::each(&HEADS, &Arc::default(), self.layout.run(run))
     }
 }
 
 /// Where a run stands, from its head; `None` if what is stored of it in the index is not of this store.
 fn stood(run: &RunKey, head: &Head) -> Option<Stood> {
+    let member = Member::parse(head.said.member.as_bytes())?;
     Some(Stood {
         head: head.last.id,
-        member: Member::parse(&head.member)?,
-        fixed: Arc::new(fixed_places(run, &head.facts)),
-        moving: std::str::from_utf8(&head.places).ok()?.to_owned(),
+        base: head.base,
+        moving: Some(Moving::with(&head.last)),
+        placed: Arc::new(Placed { member, fixed: fixed_places(run, &head.said.facts) }),
     })
 }
 
 /// What is there instead of the expected head.
 struct Found {
     head: HeadRef,
-    member: Bytes,
-    facts: Bytes,
+    said: Said,
     newest_first: Vec<Value>,
 }
 
 impl Found {
     fn read(mut reply: Parts) -> Result<Self, Fault> {
-        let seq = Seq::new(reply.number()?);
-        let id: RecordId =
-            reply.text()?.parse().map_err(|_| Fault::corrupt(Some(seq), "the head's id is no UUID"))?;
-        let (member, facts) = (reply.bytes()?, reply.bytes()?);
-        Ok(Self { head: HeadRef { seq, id }, member, facts, newest_first: reply.parts()?.collect() })
+        let head = header_of(&reply.bytes()?, None)?.head();
+        let said = Said::read(&reply.bytes()?)?;
+        Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 
     /// Tells whether the append already is the end of the log.
@@ -290,13 +315,7 @@ impl Found {
         for header in &self.newest_first {
             kept.push(header_of(&bytes(header.clone())?, None)?);
         }
-        if !is_repeat(&kept, append) {
-            return Ok(false);
-        }
-        let Some(given) = &append.facts else { return Ok(true) };
-        let facts: RunFacts = serde_json::from_slice(&self.facts)
-            .map_err(|error| Fault::corrupt(None, format!("the run's facts cannot be read ({error})")))?;
-        Ok(facts == *given)
+        Ok(is_repeat(&kept, append) && append.facts.as_ref().is_none_or(|facts| *facts == self.said.facts))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Changes of the index: which calls announce where a run will stand, and settle where it stands.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ferrata_core::{RunKey, Seq};
 
-use crate::layout::{Layout, Member, place, shard_of};
+use crate::layout::{Layout, Member, Moving, place, shard_of};
 use crate::link::Call;
 use crate::scripts::INDEX;
 
@@ -12,7 +14,8 @@ use crate::scripts::INDEX;
 pub(crate) struct Index {
     layout: Layout,
     shards: u16,
-    grace_ms: Bytes,
+    /// What the script is told once for all changes: the grace in milliseconds.
+    common: Arc<[Bytes]>,
 }
 
 /// What a caller knows of a run's place in the index.
@@ -24,56 +27,75 @@ pub(crate) struct Standing<'a> {
     pub(crate) seq: Seq,
     /// Where it stands for good.
     pub(crate) fixed: &'a [String],
-    /// Where it stands with that record, as `moving_places` says.
-    pub(crate) moving: &'a str,
+    /// Where it stands with that record.
+    pub(crate) moving: Moving,
 }
 
 impl Index {
     pub(crate) fn new(layout: Layout, shards: u16, stale_after: std::time::Duration) -> Self {
-        Self { layout, shards, grace_ms: stale_after.as_millis().to_string().into() }
+        Self { layout, shards, common: Arc::from([stale_after.as_millis().to_string().into()]) }
     }
 
-    fn call(&self, operation: &'static str, run: &RunKey, member: &Member, seq: Seq) -> Call {
-        let shard = self.layout.shard(shard_of(run, self.shards));
-        Call::script(&INDEX, vec![format!("{shard}{}", place::CATALOG).into()])
+    fn catalog(&self, run: &RunKey) -> Bytes {
+        format!("{}{}", self.layout.shard(shard_of(run, self.shards)), place::CATALOG).into()
+    }
+
+    fn call(
+        &self,
+        operation: &'static str,
+        run: &RunKey,
+        member: &Member,
+        seq: Seq,
+        places: Vec<Bytes>,
+    ) -> Call {
+        let mut call = Call::each(&INDEX, &self.common, self.catalog(run))
             .arg(Bytes::from_static(operation.as_bytes()))
             .arg(member.as_str().to_owned())
             .arg(seq.to_string())
-            .arg(shard)
-            .arg(self.grace_ms.clone())
+            .arg((places.len() / 2).to_string());
+        places.into_iter().for_each(|part| call.push(part));
+        call
     }
 
-    fn with_places(mut call: Call, standing: &Standing<'_>) -> Call {
-        for fixed in standing.fixed {
-            call.push(fixed.clone());
-            call.push(Bytes::from_static(b"0"));
-        }
-        for moving in standing.moving.split(' ') {
-            let (place, score) = moving.split_once('=').unwrap_or((moving, "0"));
-            call.push(place.to_owned());
-            call.push(score.to_owned());
-        }
-        call
+    fn places(standing: &Standing<'_>) -> Vec<Bytes> {
+        let fixed = standing.fixed.iter().flat_map(|place| [place.clone().into(), Bytes::from_static(b"0")]);
+        let moving = standing.moving.places().flat_map(|(place, score)| [place.into(), score.into()]);
+        fixed.chain(moving).collect()
+    }
+
+    /// What the script that appends is told, to keep these places and give up the others in the same step.
+    pub(crate) fn beside(&self, standing: &Standing<'_>) -> Vec<Bytes> {
+        let member = standing.member.as_str().to_owned();
+        let mut parts = vec![self.catalog(standing.run), member.into(), standing.seq.to_string().into()];
+        parts.extend(Self::places(standing));
+        parts
     }
 
     /// Takes these places, before the record is written.
     pub(crate) fn announce(&self, standing: &Standing<'_>) -> Call {
-        Self::with_places(self.call("announce", standing.run, standing.member, standing.seq), standing)
+        self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
     /// Keeps these places and gives up the others, unless somebody announced a later record.
     pub(crate) fn settle(&self, standing: &Standing<'_>) -> Call {
-        Self::with_places(self.call("settle", standing.run, standing.member, standing.seq), standing)
+        self.call("settle", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
     /// Gives up every place of a life that has ended, or never began.
     pub(crate) fn forget(&self, run: &RunKey, member: &Member) -> Call {
-        self.call("forget", run, member, Seq::new(0))
+        self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
     /// Gives up every place of a member that no run was found for, unless it was announced lately.
     pub(crate) fn lapse(&self, run: &RunKey, member: &Member) -> Call {
-        self.call("lapse", run, member, Seq::new(0))
+        self.call("lapse", run, member, Seq::new(0), Vec::new())
+    }
+
+    /// Does something to what stands for no run, in one shard.
+    pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> Call {
+        let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
+        let call = Call::each(&INDEX, &self.common, catalog.into());
+        [operation, "probe", "0", "1", "o:probe", "0"].into_iter().fold(call, Call::arg)
     }
 
     /// Into how many shards it is divided.

@@ -3,20 +3,29 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrata_core::{RecordId, RunKey};
+use ferrata_core::{RecordId, RunKey, Seq};
 
-use crate::layout::Member;
+use crate::layout::{Member, Moving};
 
-/// How many runs are remembered. One costs some 500 bytes; one that is forgotten costs its next append a look.
+/// How many runs are remembered. One costs some 400 bytes; one that is forgotten costs its next append a look.
 const MOST: usize = 10_000;
 
 /// Where a run stood with one record. Right for as long as that record is the head, whoever wrote since.
 #[derive(Clone, Debug)]
 pub(crate) struct Stood {
     pub(crate) head: RecordId,
+    /// The number of the newest base.
+    pub(crate) base: Seq,
+    /// Absent for a run that is not yet there.
+    pub(crate) moving: Option<Moving>,
+    pub(crate) placed: Arc<Placed>,
+}
+
+/// Where a run stands for good.
+#[derive(Debug)]
+pub(crate) struct Placed {
     pub(crate) member: Member,
-    pub(crate) fixed: Arc<Vec<String>>,
-    pub(crate) moving: String,
+    pub(crate) fixed: Vec<String>,
 }
 
 /// The runs that this process wrote last.
@@ -31,7 +40,11 @@ impl Known {
 
     pub(crate) fn remember(&self, run: &RunKey, stood: Stood) {
         let mut runs = self.runs();
-        if runs.len() >= MOST && !runs.contains_key(run) {
+        if let Some(known) = runs.get_mut(run) {
+            *known = stood;
+            return;
+        }
+        if runs.len() >= MOST {
             // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
             runs.clear();
         }

@@ -5,7 +5,7 @@ use ferrata_core::record::{RecordHeader, RunFacts, RunStatus};
 use ferrata_core::{ExecutorId, Fingerprint, RecordId, RunId, RunKey, TenantId, Timestamp, WorkflowName};
 
 /// The version of the layout that this crate writes, and the newest it reads.
-pub(crate) const LAYOUT: u64 = 1;
+pub(crate) const LAYOUT: u64 = 2;
 
 /// Into how many shards the index is divided in a cluster, so that no node holds all of it.
 ///
@@ -46,25 +46,30 @@ impl Layout {
         format!("{}:executor:{executor}", self.prefix).into()
     }
 
-    /// The hash of a run: what is known of it without its log.
-    pub(crate) fn head(&self, run: &RunKey) -> Bytes {
-        format!("{}:{{{}}}:head", self.prefix, name(run)).into()
+    /// The key of a run.
+    pub(crate) fn run(&self, run: &RunKey) -> Bytes {
+        let (tenant, id) = (run.tenant.as_str(), run.run.as_str());
+        let mut key = Vec::with_capacity(self.prefix.len() + tenant.len() + id.len() + 4);
+        for part in [&self.prefix, ":{", tenant, ",", id, "}"] {
+            key.extend_from_slice(part.as_bytes());
+        }
+        key.into()
     }
 
-    /// The stream of a run: its records.
-    pub(crate) fn log(&self, run: &RunKey) -> Bytes {
-        format!("{}:{{{}}}:log", self.prefix, name(run)).into()
+    /// Where the name of a run begins in its key, for Lua, which counts from 1; a brace follows it.
+    pub(crate) fn name_at(&self) -> usize {
+        self.prefix.len() + 3
     }
 
-    /// A pattern that every head matches, and other keys hardly ever do.
-    pub(crate) fn heads(&self) -> Bytes {
-        format!("{}:{{*,*}}:head", self.prefix).into()
+    /// A pattern that the key of every run matches, and other keys hardly ever do.
+    pub(crate) fn runs(&self) -> Bytes {
+        format!("{}:{{*,*}}", self.prefix).into()
     }
 
-    /// The run of a head's key.
-    pub(crate) fn run_of_head(&self, key: &[u8]) -> Option<RunKey> {
+    /// The run of a key.
+    pub(crate) fn run_of_key(&self, key: &[u8]) -> Option<RunKey> {
         let key = std::str::from_utf8(key).ok()?;
-        parse_name(key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix("}:head")?)
+        parse_name(key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix('}')?)
     }
 
     /// What all keys of a shard of the index begin with; a place follows.
@@ -159,20 +164,33 @@ pub(crate) mod place {
     }
 }
 
-/// Where a run stands by what its head says, as `place=score` with spaces between: equal texts are equal places.
-pub(crate) fn moving_places(header: &RecordHeader) -> String {
-    let mut places = format!("{}=0", place::status(header.status));
-    match &header.owner {
-        Some(owner) => places += &format!(" {}=0", place::owner(&owner.to_string())),
-        None if header.status == RunStatus::InProgress => {
-            places += &format!(" {}=0", place::owner(place::NOBODY))
-        }
-        None => {}
+/// Where a run stands by what its head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moving {
+    pub(crate) status: RunStatus,
+    owner: Option<ExecutorId>,
+    wake_at: Option<Timestamp>,
+}
+
+impl Moving {
+    pub(crate) fn with(header: &RecordHeader) -> Self {
+        let wake_at = header.wake_at.filter(|_| !header.status.is_finished());
+        Self { status: header.status, owner: header.owner, wake_at }
     }
-    if let Some(wake) = header.wake_at.filter(|_| !header.status.is_finished()) {
-        places += &format!(" {}={}", place::DUE, wake.unix_ms());
+
+    /// The places, each with its score.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (String, String)> {
+        let owner = match &self.owner {
+            Some(owner) => Some(place::owner(&owner.to_string())),
+            None => (self.status == RunStatus::InProgress).then(|| place::owner(place::NOBODY)),
+        };
+        let due = self.wake_at.map(|wake| (place::DUE.to_owned(), wake.unix_ms().to_string()));
+        [Some(place::status(self.status)), owner]
+            .into_iter()
+            .flatten()
+            .map(|place| (place, "0".to_owned()))
+            .chain(due)
     }
-    places
 }
 
 /// Where a run stands by what was said at its start.
@@ -225,15 +243,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_run_share_their_tag_and_lead_back() {
+    fn the_key_of_a_run_leads_back_to_it() {
         let layout = Layout::new("app".into());
         let key = run("acme", "r:1");
-        assert_eq!(layout.head(&key), "app:{acme,r:1}:head");
-        assert_eq!(layout.log(&key), "app:{acme,r:1}:log");
-        assert_eq!(layout.run_of_head(&layout.head(&key)), Some(key));
-        for other in ["app:{acme}:head", "app:{a,b}:log", "b:{a,b}:head", "app:{a,b,c}:head", "app:{,b}:head"]
-        {
-            assert_eq!(layout.run_of_head(other.as_bytes()), None, "{other}");
+        let text = layout.run(&key);
+        assert_eq!(text, "app:{acme,r:1}");
+        assert_eq!(text[layout.name_at() - 1..text.len() - 1], *name(&key).as_bytes());
+        assert_eq!(layout.run_of_key(&text), Some(key));
+        for other in ["app:{acme}", "app:{a,b}:log", "b:{a,b}", "app:{a,b,c}", "app:{,b}", "app:{a,b"] {
+            assert_eq!(layout.run_of_key(other.as_bytes()), None, "{other}");
         }
     }
 

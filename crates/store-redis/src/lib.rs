@@ -1,4 +1,4 @@
-//! Keeps the runs of [Ferrata](ferrata_core) in Redis or Valkey: a stream and a hash per run, on one server or a cluster.
+//! Keeps the runs of [Ferrata](ferrata_core) in Redis or Valkey: a list per run, on one server or a cluster.
 //!
 //! For services that have a Redis already, and for many short runs whose every step should cost well below a millisecond.
 //! What an acknowledged record survives is up to the server's settings; [`Persistence`] says what they come to.
@@ -18,15 +18,16 @@
 //!
 //! # Guarantees
 //!
-//! - **One winner.** An append is one script on the run's own two keys: it compares the head, and writes all or nothing. Of
-//!   several that expect the same head one succeeds, whichever process or node it comes through.
+//! - **One winner.** An append is one step of a script on the run's own key: it compares the head, and writes all or nothing. Of
+//!   several that expect the same head one succeeds, whichever process or node it comes through. One script may do so for many
+//!   runs, each by itself.
 //! - **Durable as the server is.** `setup` reads how the server keeps what it acknowledges, says it in the log and in
 //!   [`capabilities`](ferrata_core::store::CheckpointStore::capabilities), and refuses a server that removes runs when its memory is full. With
 //!   [`RedisOptions::replicas`] an append waits until so many replicas have it.
 //! - **Honest about doubt.** A command that was never sent is [`Unavailable`](ferrata_core::ErrorKind::Unavailable), one whose
 //!   reply was lost [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate). No command is sent twice by itself, but where
 //!   the server said that it had not run it.
-//! - **No run is lost from listings.** A run's place in the index is taken before the record is written that needs it, and
+//! - **No run is lost from listings.** A run's place in the index is taken before or with the record that needs it, and
 //!   every entry is checked against the run itself. A run may stand in a place too many, and is then taken out.
 //!
 //! # Limits
@@ -48,6 +49,7 @@ mod append;
 mod config;
 mod entry;
 mod error;
+mod header;
 mod index;
 mod known;
 mod layout;

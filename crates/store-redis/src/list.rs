@@ -10,7 +10,7 @@ use redis::Value;
 use crate::entry::Head;
 use crate::error::{Doubt, Fault};
 use crate::index::{Index, Standing};
-use crate::layout::{Member, fixed_places, moving_places, name, parse_name, place, place_in_time};
+use crate::layout::{Member, Moving, fixed_places, name, parse_name, place, place_in_time};
 use crate::link::Call;
 use crate::merge::{Candidate, Merge, Range};
 use crate::reply::{Parts, bytes, text};
@@ -62,7 +62,7 @@ impl Shared {
                 let run = candidate.member.run();
                 let Some(run) = run else { continue };
                 match head {
-                    Ok(Some((head, is_alive))) if head.member == candidate.member.as_str().as_bytes() => {
+                    Ok(Some((head, is_alive))) if head.said.member == candidate.member.as_str() => {
                         repairs.extend(stale_place(index, &run, &candidate, &head));
                         let head = head.into_run_head(run, is_alive);
                         if query.matches(&head, now) {
@@ -71,7 +71,12 @@ impl Shared {
                     }
                     // No run, or another life of it: announced and not yet written, or gone.
                     Ok(_) => repairs.push(index.lapse(&run, &candidate.member)),
-                    Err(fault @ (Fault::Corrupt { .. } | Fault::Newer { .. } | Fault::Strange { .. })) => {
+                    Err(
+                        fault @ (Fault::Corrupt { .. }
+                        | Fault::Newer { .. }
+                        | Fault::Strange { .. }
+                        | Fault::Unfit { .. }),
+                    ) => {
                         tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
                     }
                     Err(fault) if fault.code() == Some("WRONGTYPE") => {
@@ -97,7 +102,7 @@ impl Shared {
     }
 
     /// Reads the server's clock.
-    async fn now(&self) -> Result<Timestamp, Fault> {
+    pub(crate) async fn now(&self) -> Result<Timestamp, Fault> {
         let reply = self.link.call(Call::plain(&["TIME"], Bytes::new()).without_keys()).await?;
         let mut reply = Parts::of(reply)?;
         let ms = reply.number()?.saturating_mul(1_000).saturating_add(reply.number()? / 1_000);
@@ -189,7 +194,7 @@ impl Shared {
     ) -> Result<Vec<(Candidate, Result<Option<(Head, bool)>, Fault>)>, Fault> {
         let runs: Vec<RunKey> = candidates.iter().filter_map(|candidate| candidate.member.run()).collect();
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
-        let heads: Vec<_> = replies.into_iter().map(|reply| Head::read(Parts::of(reply?)?)).collect();
+        let heads: Vec<_> = replies.into_iter().map(|reply| Head::read(reply?)).collect();
         let owner_of = |head: &Result<Option<Head>, Fault>| head.as_ref().ok()?.as_ref()?.last.owner;
         let owners: BTreeSet<ExecutorId> = heads.iter().filter_map(owner_of).collect();
         let alive = self.alive(&owners.into_iter().collect::<Vec<_>>()).await?;
@@ -208,17 +213,12 @@ impl Shared {
 
 /// Takes a run out of a place it has left.
 fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) -> Option<Call> {
-    let moving = moving_places(&head.last);
-    let fixed = fixed_places(run, &head.facts);
-    let stands = moving
-        .split(' ')
-        .filter_map(|place| place.split_once('='))
-        .any(|(place, _)| place == candidate.place);
+    let (moving, fixed) = (Moving::with(&head.last), fixed_places(run, &head.said.facts));
+    let stands = moving.places().any(|(place, _)| place == candidate.place);
     if stands || fixed.contains(&candidate.place) {
         return None;
     }
-    let standing =
-        Standing { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving: &moving };
+    let standing = Standing { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving };
     Some(index.settle(&standing))
 }
 

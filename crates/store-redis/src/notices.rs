@@ -81,8 +81,8 @@ async fn listen(
     heard.subscribe(channel).await.map_err(|source| Fault::connecting(&node.name, source))?;
     let mut messages = heard.into_on_message();
     while let Some(message) = messages.next().await {
-        let text = std::str::from_utf8(message.get_payload_bytes()).ok();
-        if let Some(run) = text.and_then(parse_name) {
+        let text = std::str::from_utf8(message.get_payload_bytes()).unwrap_or_default();
+        for run in text.split(' ').filter_map(parse_name) {
             // Fails while there is no subscriber: then nobody is there to be told.
             let _ = notices.send(run);
         }

@@ -1,19 +1,21 @@
 //! Reading one run: its head, its records, its history.
 
+use bytes::Bytes;
 use ferrata_core::record::{Record, RecordHeader};
 use ferrata_core::store::{At, Cursor, Order, Page, Paged, RunHead};
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
 use redis::Value;
 
-use crate::entry::{Head, check_layout, header_of, id_text, record_of};
+use crate::entry::{Head, records_of};
 use crate::error::{Doubt, Fault};
+use crate::header::header_of;
 use crate::link::Call;
 use crate::reply::{Parts, bytes};
 use crate::scripts::{HISTORY, LOAD};
 use crate::store::Shared;
 
 /// What a script says of a run, before what it was asked for.
-pub(crate) enum Said {
+pub(crate) enum Found {
     Yes(Parts),
     /// There is no such run.
     Absent,
@@ -25,7 +27,7 @@ pub(crate) enum Said {
     Changed,
 }
 
-impl Said {
+impl Found {
     pub(crate) fn of(reply: Value) -> Result<Self, Fault> {
         let mut reply = Parts::of(reply)?;
         Ok(match reply.text()?.as_str() {
@@ -34,12 +36,8 @@ impl Said {
             "missing" => Self::Missing,
             "pruned" => Self::Pruned,
             "changed" => Self::Changed,
-            "newer" => {
-                check_layout(&reply.text()?)?;
-                return Err(Fault::strange("a script takes this layout for a newer one"));
-            }
             "hole" => return Err(Fault::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
-            "torn" => return Err(Fault::corrupt(None, "the log is there, but the run's hash is gone")),
+            "broken" => return Err(Fault::corrupt(None, "the run's list holds no record")),
             other => return Err(Fault::strange(format!("a script says {other:?}"))),
         })
     }
@@ -48,7 +46,7 @@ impl Said {
 impl Shared {
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, Fault> {
         let reply = self.link.call(self.head_call(run)).await?;
-        let Some(head) = Head::read(Parts::of(reply)?)? else { return Ok(None) };
+        let Some(head) = Head::read(reply)? else { return Ok(None) };
         let is_alive = match &head.last.owner {
             Some(owner) => {
                 let reply = self.link.call(Call::plain(&["EXISTS"], self.layout.executor(owner))).await?;
@@ -61,16 +59,16 @@ impl Shared {
 
     pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
-        let call = Call::script(&LOAD, vec![self.layout.head(run), self.layout.log(run)]);
+        let call = Call::script(&LOAD, self.layout.run(run));
         let call = match at {
             At::Latest => call.arg("latest").arg(""),
             At::Seq(seq) => call.arg("seq").arg(seq.to_string()),
-            At::Record(id) => call.arg("id").arg(id_text(&id)),
+            At::Record(id) => call.arg("id").arg(Bytes::copy_from_slice(id.as_uuid().as_bytes())),
         };
-        let said = self.link.call(call).await.and_then(Said::of);
-        let records = match said.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
-            Said::Yes(reply) => loaded(reply),
-            Said::Absent => return Ok(None),
+        let found = self.link.call(call).await.and_then(Found::of);
+        let records = match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+            Found::Yes(reply) => loaded(reply),
+            Found::Absent => return Ok(None),
             _ => {
                 let message = format!("the run does not hold {at}; it was pruned, or never written");
                 return Err(Error::new(ErrorKind::NotFound, message).with_operation(OPERATION).with_run(run));
@@ -90,13 +88,13 @@ impl Shared {
             Order::OldestFirst => "asc",
             Order::NewestFirst => "desc",
         };
-        let call = Call::script(&HISTORY, vec![self.layout.head(run), self.layout.log(run)])
+        let call = Call::script(&HISTORY, self.layout.run(run))
             .arg(direction)
             .arg(after.map(|seq| seq.to_string()).unwrap_or_default())
             .arg(page.len().to_string());
-        let said = self.link.call(call).await.and_then(Said::of);
-        match said.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
-            Said::Yes(reply) => {
+        let found = self.link.call(call).await.and_then(Found::of);
+        match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+            Found::Yes(reply) => {
                 listed(reply, page.order, after).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))
             }
             _ => Err(no_run(OPERATION, run)),
@@ -104,29 +102,13 @@ impl Shared {
     }
 }
 
-/// Reads what the script returns after `ok`: first and last number, the base at the cut, the entries.
+/// Reads what the script returns after `ok`: first and last number, and headers and bodies.
 fn loaded(mut reply: Parts) -> Result<Vec<Record>, Fault> {
-    let (from, at) = (reply.number()?, reply.number()?);
-    let (mut cut, entries) = (reply.parts()?, reply.parts()?);
-    let mut records = Vec::with_capacity(entries.len() + 1);
-    let mut expected = from;
-    if cut.len() > 0 {
-        let seq = Seq::new(from);
-        let missing = || Fault::corrupt(Some(seq), "the base at the cut is gone");
-        let (header, body) = (cut.optional()?.ok_or_else(missing)?, cut.optional()?.ok_or_else(missing)?);
-        records.push(Record { header: header_of(&header, Some(seq))?, body });
-        expected += 1;
-    }
-    for entry in entries {
-        records.push(record_of(entry, Seq::new(expected))?);
-        expected += 1;
-    }
-    if expected != at + 1 {
-        return Err(Fault::corrupt(Some(Seq::new(expected)), "the record is gone"));
-    }
+    let (first, last) = (reply.number()?, reply.number()?);
+    let records = records_of(reply.parts()?, first, last)?;
     match records.first() {
-        Some(first) if first.header.base => Ok(records),
-        _ => Err(Fault::corrupt(Some(Seq::new(from)), "there is no base at or before the record")),
+        Some(record) if record.header.base => Ok(records),
+        _ => Err(Fault::corrupt(Some(Seq::new(first)), "there is no base at or before the record")),
     }
 }
 

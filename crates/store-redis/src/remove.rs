@@ -4,11 +4,12 @@ use bytes::Bytes;
 use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
 use ferrata_core::{Error, ErrorKind, Result, RunKey};
 
-use crate::entry::{header_of, write_header};
+use crate::entry::Said;
 use crate::error::{Doubt, Fault};
+use crate::header::{header_of, write_header};
 use crate::layout::{Member, name};
 use crate::link::Call;
-use crate::read::{Said, no_run};
+use crate::read::{Found, no_run};
 use crate::reply::Parts;
 use crate::scripts::{AT, PRUNE, PURGE};
 use crate::store::Shared;
@@ -20,13 +21,13 @@ impl Shared {
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned> {
         const OPERATION: &str = "store.prune";
         let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::Written);
-        let keys = vec![self.layout.head(run), self.layout.log(run)];
+        let key = self.layout.run(run);
         for _ in 0..ATTEMPTS {
-            let look = Call::script(&AT, keys.clone()).arg(cut.at.to_string());
-            let found = match self.link.call(look).await.and_then(Said::of) {
-                Ok(Said::Yes(mut reply)) => reply.bytes().map_err(fail)?,
-                Ok(Said::Pruned) => return Ok(Pruned::default()),
-                Ok(Said::Absent) => return Err(no_run(OPERATION, run)),
+            let look = Call::script(&AT, key.clone()).arg(cut.at.to_string());
+            let found = match self.link.call(look).await.and_then(Found::of) {
+                Ok(Found::Yes(mut reply)) => reply.bytes().map_err(fail)?,
+                Ok(Found::Pruned) => return Ok(Pruned::default()),
+                Ok(Found::Absent) => return Err(no_run(OPERATION, run)),
                 Ok(_) => {
                     let message = format!("the run does not hold record {}; it was never written", cut.at);
                     return Err(Error::new(ErrorKind::NotFound, message)
@@ -39,18 +40,18 @@ impl Shared {
             let kept = header_of(&found, Some(cut.at)).map_err(fail)?;
             let base = check_prune(run, &kept, cut)?;
             let (header, body) = match base {
-                Some(base) => (write_header(&base.header).map_err(fail)?, base.body.clone()),
+                Some(base) => (write_header(&base.header, base.header.seq).map_err(fail)?, base.body.clone()),
                 None => (Bytes::new(), Bytes::new()),
             };
             let call =
-                Call::script(&PRUNE, keys.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
-            let said = self.link.call(self.with_notice(call, run)).await.and_then(Said::of);
+                Call::script(&PRUNE, key.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
+            let said = self.link.call(self.with_notice(call, run)).await.and_then(Found::of);
             match said.map_err(fail)? {
-                Said::Yes(mut reply) => {
+                Found::Yes(mut reply) => {
                     let (records, bytes) = (reply.number().map_err(fail)?, reply.number().map_err(fail)?);
                     return Ok(Pruned { records, bytes });
                 }
-                Said::Absent => return Err(no_run(OPERATION, run)),
+                Found::Absent => return Err(no_run(OPERATION, run)),
                 _ => {}
             }
         }
@@ -60,12 +61,13 @@ impl Shared {
 
     pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
         let index = self.index().await?;
-        let call = Call::script(&PURGE, vec![self.layout.head(run), self.layout.log(run)]);
+        let call = Call::script(&PURGE, self.layout.run(run));
         let mut reply = Parts::of(self.link.call(self.with_notice(call, run)).await?)?;
         let purged = Purged { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);
-        // Without a member the hash was damaged, or there is no run: entries that name it lapse.
-        if let Some(member) = Member::parse(&reply.bytes()?) {
+        // Without a member the run was damaged, or there is none: entries that name it lapse.
+        let said = Said::read(&reply.bytes()?).ok();
+        if let Some(member) = said.and_then(|said| Member::parse(said.member.as_bytes())) {
             self.link.call(index.forget(run, &member)).await?;
         }
         Ok(purged)

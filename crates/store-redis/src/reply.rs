@@ -33,14 +33,6 @@ impl Parts {
         bytes(self.value()?)
     }
 
-    /// A text, or nothing where the server says that there is none.
-    pub(crate) fn optional(&mut self) -> Result<Option<Bytes>, Fault> {
-        match self.value()? {
-            Value::Nil => Ok(None),
-            value => bytes(value).map(Some),
-        }
-    }
-
     pub(crate) fn number(&mut self) -> Result<u64, Fault> {
         match self.value()? {
             Value::Int(number) => u64::try_from(number).map_err(|_| Fault::strange("a negative number")),

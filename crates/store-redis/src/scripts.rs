@@ -5,17 +5,20 @@ use std::sync::LazyLock;
 use crate::link::Script;
 
 macro_rules! scripts {
-    ($($name:ident = $file:literal;)*) => {
-        $(pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!($file)));)*
+    ($($name:ident = $($file:literal),+;)*) => {
+        $(pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(concat!($(include_str!(concat!("lua/", $file, ".lua"))),+)));)*
     };
 }
 
+// Functions first, and last the script that uses them.
 scripts! {
-    APPEND = "lua/append.lua";
-    LOAD = "lua/load.lua";
-    HISTORY = "lua/history.lua";
-    AT = "lua/at.lua";
-    PRUNE = "lua/prune.lua";
-    PURGE = "lua/purge.lua";
-    INDEX = "lua/index.lua";
+    APPEND = "each", "places", "append";
+    INDEX = "each", "places", "index";
+    HEADS = "each", "heads";
+    LOAD = "header", "load";
+    HISTORY = "header", "history";
+    AT = "header", "at";
+    PRUNE = "header", "prune";
+    PURGE = "purge";
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ferrata_core::{IdSource as _, RandomIds};
 use redis::Value;
 use tokio::runtime::Handle;
 
@@ -11,15 +12,19 @@ use crate::config::MAX_KEEP;
 use crate::entry::Head;
 use crate::error::{Doubt, Fault};
 use crate::index::{Index, Standing};
-use crate::layout::{Member, fixed_places, moving_places, place};
+use crate::layout::{Member, Moving, fixed_places, place};
 use crate::link::{Call, Node};
 use crate::persistence;
-use crate::reply::{Parts, bytes, text};
+use crate::reply::{Parts, bytes};
 use crate::scripts::{APPEND, PURGE};
 use crate::store::{RedisStore, Shared};
 
 /// How many keys the server looks at in one step of a walk over all of them: some milliseconds.
 const STEP: &str = "1000";
+
+/// In how many slots it is tried whether one server has them all: were they divided among two, all of them would be on the same
+/// one in one of 30,000 tries.
+const PROBES: u16 = 16;
 
 /// How long a process that compares the index with the runs may be silent until another may begin.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -69,29 +74,54 @@ impl Shared {
         self.repair_if_due().await
     }
 
-    /// Writes a run that is none and removes it again, in each shard: a user who may not do all of it would leave runs half
-    /// written.
+    /// Writes runs that are none, enters them in the index and removes them again, in each shard: a user who may not do all of it
+    /// would leave runs half written. And finds out whether one script may use the keys of several runs.
     async fn probe(&self, index: &Index) -> Result<(), Fault> {
-        let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
-        let (mut writes, mut removals) = (Vec::new(), Vec::new());
-        for shard in 0..index.shards() {
-            let key = |end: &str| Bytes::from(format!("{}probe-{end}", self.layout.shard(shard)));
-            let keys = vec![key("head"), key("log")];
-            let write = Call::script(&APPEND, keys.clone());
-            // No expected head, no places, some facts and header, a minute to live, and one record that is a base.
-            let before = ["", "", "", "{}", "{}", "60000"].map(|text| Bytes::from_static(text.as_bytes()));
-            let after =
-                ["", "", "1", "0", "probe", "1", "{}", ""].map(|text| Bytes::from_static(text.as_bytes()));
-            let args = before.into_iter().chain([channel.clone()]).chain(after);
-            writes.push(args.fold(write, Call::arg));
-            removals.push(Call::script(&PURGE, keys).arg("").arg(""));
+        // Of its own, since several processes may do this at the same time.
+        let id = RandomIds::new().next(self.now().await?);
+        let shards = if self.link.is_cluster() { index.shards() } else { PROBES };
+        let key = |shard| Bytes::from(format!("{}probe-{id}", self.layout.shard(shard)));
+        // No expected head, one record of nothing, and a minute to live.
+        let common = self.common();
+        let write = |shard| {
+            let call = Call::each(&APPEND, &common, key(shard));
+            ["", "1;60000;0", "{}", "probe", ""].into_iter().fold(call, Call::arg)
+        };
+        if !self.link.is_cluster() && self.are_together((0..shards).map(&write).collect()).await? {
+            self.link.found_together();
         }
-        for calls in [writes, removals] {
+        let writes = (0..shards).map(write).collect();
+        let removals = (0..shards).map(|shard| Call::script(&PURGE, key(shard)).arg("").arg("")).collect();
+        let enter = (0..index.shards()).map(|shard| index.probe("announce", shard)).collect();
+        let leave = (0..index.shards()).map(|shard| index.probe("forget", shard)).collect();
+        for calls in [writes, removals, enter, leave] {
             for reply in self.link.many(calls, None).await {
                 reply?;
             }
         }
         Ok(())
+    }
+
+    /// Tells whether one server has the keys of all these calls, which are in slots of their own: what one script wrote to all of
+    /// them, commands of their own find.
+    ///
+    /// A proxy that divides keys among servers refuses such a script, or brings all of it to the server of its first key. What lies
+    /// in the wrong place then is gone after a minute.
+    async fn are_together(&self, writes: Vec<Call>) -> Result<bool, Fault> {
+        let keys: Vec<Bytes> = writes.iter().map(|call| call.key().clone()).collect();
+        for reply in self.link.many_as_one(&writes).await {
+            match reply {
+                Ok(_) => {}
+                Err(fault) if fault.code() == Some("CROSSSLOT") => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        }
+        let reads = keys.into_iter().map(|key| Call::plain(&["EXISTS"], key)).collect();
+        let mut found = true;
+        for reply in self.link.many(reads, None).await {
+            found &= reply? == Value::Int(1);
+        }
+        Ok(found)
     }
 
     /// Lets one process do it for all, beside its other work, and not again before it is due.
@@ -138,7 +168,7 @@ impl Shared {
             let mut cursor = "0".to_owned();
             loop {
                 let mut scan = redis::cmd("SCAN");
-                scan.arg(&cursor).arg("MATCH").arg(&self.layout.heads()[..]).arg("COUNT").arg(STEP);
+                scan.arg(&cursor).arg("MATCH").arg(&self.layout.runs()[..]).arg("COUNT").arg(STEP);
                 let keys = step(&node, scan, &mut cursor).await?;
                 runs += self.enter(index, keys).await?;
                 if cursor == "0" {
@@ -159,12 +189,12 @@ impl Shared {
     async fn enter(&self, index: &Index, keys: Vec<Value>) -> Result<u64, Fault> {
         let mut runs = Vec::new();
         for key in keys {
-            runs.extend(self.layout.run_of_head(&bytes(key)?));
+            runs.extend(self.layout.run_of_key(&bytes(key)?));
         }
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
         let mut settles = Vec::new();
         for (run, reply) in runs.iter().zip(replies) {
-            let head = match Head::read(Parts::of(reply?)?) {
+            let head = match Head::read(reply?) {
                 Ok(Some(head)) => head,
                 Ok(None) => continue,
                 Err(fault) => {
@@ -172,10 +202,9 @@ impl Shared {
                     continue;
                 }
             };
-            let Some(member) = Member::parse(&head.member) else { continue };
-            let (fixed, moving) = (fixed_places(run, &head.facts), moving_places(&head.last));
-            let standing =
-                Standing { run, member: &member, seq: head.last.seq, fixed: &fixed, moving: &moving };
+            let Some(member) = Member::parse(head.said.member.as_bytes()) else { continue };
+            let (fixed, moving) = (fixed_places(run, &head.said.facts), Moving::with(&head.last));
+            let standing = Standing { run, member: &member, seq: head.last.seq, fixed: &fixed, moving };
             settles.push(index.settle(&standing));
         }
         for reply in self.link.many(settles, None).await {
@@ -197,13 +226,13 @@ impl Shared {
                 fields.value()?;
             }
             let named: Vec<_> = members.iter().filter_map(|member| Some((member.run()?, member))).collect();
-            let read = |(run, _): &(_, &Member)| Call::plain(&["HGET"], self.layout.head(run)).arg("member");
-            let replies = self.link.many(named.iter().map(read).collect(), None).await;
+            let heads = named.iter().map(|(run, _)| self.head_call(run)).collect();
             let mut lapses = Vec::new();
-            for ((run, member), reply) in named.into_iter().zip(replies) {
-                let is_there = match reply? {
-                    Value::Nil => false,
-                    found => text(found)? == member.as_str(),
+            for ((run, member), reply) in named.into_iter().zip(self.link.many(heads, None).await) {
+                let is_there = match Head::read(reply?) {
+                    Ok(head) => head.is_some_and(|head| head.said.member == member.as_str()),
+                    // It may be this one.
+                    Err(_) => true,
                 };
                 if !is_there {
                     lapses.push(index.lapse(&run, member));

@@ -26,7 +26,7 @@ use crate::notices::Hearing;
 use crate::persistence::Persistence;
 use crate::reply;
 
-/// Keeps each run as a stream and a hash on a Redis server or cluster.
+/// Keeps each run as a list on a Redis server or cluster.
 ///
 /// Cheap to clone; clones share their connections. Any number of instances in any number of processes may use the same
 /// servers and prefix at once.
@@ -113,7 +113,8 @@ impl Shared {
             };
             let found = reply::text(found)?;
             let (layout, shards) = found.split_once(' ').unwrap_or((&found, ""));
-            check_layout(layout)?;
+            let layout = layout.parse().map_err(|_| Fault::strange("the layout is no number"))?;
+            check_layout(layout, "the prefix has")?;
             let shards = shards.parse().map_err(|_| Fault::strange("the index's shards are no number"))?;
             Ok(Index::new(self.layout.clone(), shards, self.options.stale_after))
         };

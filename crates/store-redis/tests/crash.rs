@@ -210,7 +210,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
     for (at, written) in [(In::ReplyByte(0), true), (In::RequestByte(0), false)] {
         let append = author.next(2);
         // The id stands in the append alone.
-        let id = append.records[0].header.id.to_string();
+        let id = Author::mark(&append);
         proxy.arm(Trigger::containing(id), Fault { place: at, act: Act::Reset });
         assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
         let head = place.store().head(&author.run).await.unwrap().map(|head| head.head());
@@ -222,7 +222,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
     }
     // Somebody else goes on before the retry: then it is a conflict, and the records are there once.
     let append = author.next(1);
-    let id = append.records[0].header.id.to_string();
+    let id = Author::mark(&append);
     proxy.arm(Trigger::containing(id), Fault { place: In::ReplyByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     author.took(append.clone());

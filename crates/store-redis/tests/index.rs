@@ -176,6 +176,8 @@ impl Cut {
         Place::at(&self.server.url(), false)
     }
 
+    /// A store that is not set up, and so does not know whether one server has all keys: it announces before it appends, and
+    /// settles after it, as in a cluster.
     fn through(&self, place: &Place) -> RedisStore {
         let options = place.options().with_repair_every(Duration::ZERO);
         RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap()
@@ -193,10 +195,9 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);
-    store.setup().await.unwrap();
     let mut author = Author::new("r-1");
     let append = author.next(1);
-    let id = append.records[0].header.id.to_string();
+    let id = Author::mark(&append);
     cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it was announced");
@@ -210,7 +211,7 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
 
     let other = Author::new("r-2");
     let append = other.next(1);
-    let id = append.records[0].header.id.to_string();
+    let id = Author::mark(&append);
     cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!(size(&place, "all").await, 2);
@@ -240,7 +241,6 @@ async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader(
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);
-    store.setup().await.unwrap();
     let mut author = Author::new("r-1");
     author.write(&store, 1).await;
     cut.proxy.arm(Trigger::containing("settle"), Fault { place: In::RequestByte(0), act: Act::Reset });
@@ -348,10 +348,9 @@ async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
     done.is_kept(&hasty).await;
     for author in [&again, &open] {
         author.is_kept(&store).await;
-        for key in [place.head_key(&author.run), place.log_key(&author.run)] {
-            let left: i64 = redis::from_redis_value(place.ask(redis::cmd("PTTL").arg(&key)).await).unwrap();
-            assert_eq!(left, -1, "{key} stays for good");
-        }
+        let key = place.key(&author.run);
+        let left: i64 = redis::from_redis_value(place.ask(redis::cmd("PTTL").arg(&key)).await).unwrap();
+        assert_eq!(left, -1, "{key} stays for good");
     }
     assert_eq!(listed(&hasty, &RunQuery::default()).await, [again.run.clone(), open.run.clone()]);
     assert_eq!(size(&place, "all").await, 2, "the entry of the run that is gone has lapsed");

@@ -182,9 +182,11 @@ async fn a_memory_that_fills_up_loses_and_halves_nothing() {
     let body = vec![b'x'; 20_000];
     let mut refused = 0;
     while refused < 8 {
-        for author in &mut authors {
-            let append = author.next_with(3, &body, |_| {});
-            match append_one(&store, &append).await {
+        // One script for all of them, which is refused at its first write or not at all.
+        let batch: Vec<_> = authors.iter().map(|author| author.next_with(3, &body, |_| {})).collect();
+        for ((author, append), result) in authors.iter_mut().zip(batch.clone()).zip(store.append(batch).await)
+        {
+            match result {
                 Ok(_) => author.took(append),
                 Err(error) => {
                     says(&error, ErrorKind::Unavailable, &["OOM"]);
@@ -290,7 +292,7 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
     let (mut author, mut other) = (Author::new("r-1"), Author::new("r-2"));
     author.write(&store, 1).await;
     other.write(&store, 1).await;
-    let key = place.head_key(&author.run);
+    let key = place.key(&author.run);
     send(&server.url(), &[&format!("SET|{key}|strange")]).await;
     says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Corrupt, &["WRONGTYPE"]);
     assert_eq!(kind(store.head(&author.run).await), ErrorKind::Corrupt);
@@ -299,10 +301,15 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
     store.purge(&author.run).await.unwrap();
     author.log.clear();
     author.write(&store, 1).await;
-    // The hash alone is gone: not read as a run that never was.
-    send(&server.url(), &[&format!("DEL|{key}")]).await;
-    says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Corrupt, &["gone"]);
-    says(&store.load(&author.run, At::Latest).await.unwrap_err(), ErrorKind::Corrupt, &["gone"]);
+    // A list of somebody else's, and one that lacks all its records: not read as a run that never was.
+    for parts in ["{}|x|y", "{}"] {
+        send(&server.url(), &[&format!("DEL|{key}"), &format!("RPUSH|{key}|{parts}")]).await;
+        let refused = append_one(&store, &author.next(1)).await.unwrap_err();
+        says(&refused, ErrorKind::Corrupt, &["cannot be read"]);
+        says(&store.load(&author.run, At::Latest).await.unwrap_err(), ErrorKind::Corrupt, &["no record"]);
+        assert_eq!(kind(store.head(&author.run).await), ErrorKind::Corrupt);
+        other.is_kept(&store).await;
+    }
     store.purge(&author.run).await.unwrap();
     assert_eq!(store.load(&author.run, At::Latest).await.unwrap(), None);
 }
@@ -320,15 +327,18 @@ async fn a_record_over_the_limit_is_too_large() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_newer_layout_is_unsupported_for_every_call() {
+async fn another_layout_is_unsupported_for_every_call() {
     let server = server(&[]);
-    let place = Place::at(&server.url(), false);
-    send(&server.url(), &[&format!("SET|{}:layout|2 1", place.prefix)]).await;
-    let store = place.store();
-    let author = Author::new("r-1");
-    says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &["upgrade"]);
-    says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Unsupported, &["upgrade"]);
-    assert_eq!(kind(store.runs(&RunQuery::default(), Page::default()).await), ErrorKind::Unsupported);
+    for (layout, remedy) in [(3, "upgrade"), (1, "another prefix")] {
+        let place = Place::at(&server.url(), false);
+        send(&server.url(), &[&format!("SET|{}:layout|{layout} 1", place.prefix)]).await;
+        let store = place.store();
+        let author = Author::new("r-1");
+        says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
+        says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
+        let listed = store.runs(&RunQuery::default(), Page::default()).await;
+        says(&listed.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

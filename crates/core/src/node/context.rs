@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::resources::Resources;
@@ -14,6 +14,8 @@ use super::wait::{Replier, Waits, Wish};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::latch::Told;
+use crate::queue::Sender;
 use crate::record::memo::Memos;
 use crate::state::strict;
 
@@ -25,8 +27,8 @@ pub(crate) struct RunScope {
     pub(crate) life: Uuid,
     pub(crate) resources: Arc<Resources>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) commands: mpsc::UnboundedSender<Command>,
-    pub(crate) cancelled: watch::Receiver<bool>,
+    pub(crate) commands: Sender<Command>,
+    pub(crate) cancelled: Told<()>,
 }
 
 /// What a node asks of the driver of its run.
@@ -198,7 +200,7 @@ impl NodeContext {
 
     /// Tells whether the run is being cancelled or left: stop soon, what is returned may be dropped.
     pub fn is_cancelled(&self) -> bool {
-        *self.scope.run.cancelled.borrow()
+        self.scope.run.cancelled.get().is_some()
     }
 
     /// Waits until the run is cancelled or left.
@@ -207,9 +209,8 @@ impl NodeContext {
     ///
     /// Cancel safe.
     pub async fn cancelled(&self) {
-        let mut cancelled = self.scope.run.cancelled.clone();
-        // The sender is gone only when the driver is, which is an end as well.
-        let _ = cancelled.wait_for(|cancelled| *cancelled).await;
+        // Nobody will say so only when the driver is gone, which is an end as well.
+        let _ = self.scope.run.cancelled.wait().await;
     }
 
     /// Makes everything that the run has finished so far durable, whatever the checkpoint policy says.

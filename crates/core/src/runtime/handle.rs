@@ -14,14 +14,14 @@ use super::signal::SignalRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::RunKey;
+use crate::latch::Told;
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
 use crate::state::State;
+use crate::store::RunHead;
 
 /// How often a run that goes on elsewhere is looked at.
 const WATCH: Duration = Duration::from_millis(200);
-
-pub(crate) type Ended<S> = Option<Result<Outcome<S>>>;
 
 /// A run that was started or resumed. Dropping the handle changes nothing: the run goes on.
 pub struct RunHandle<S: State> {
@@ -34,9 +34,9 @@ pub struct RunHandle<S: State> {
 /// How a handle hears of its run.
 pub(crate) enum Link<S: State> {
     /// The run goes on here.
-    Here(watch::Receiver<Ended<S>>),
-    /// It waits here for room; the handle of what it came to follows.
-    Queued(watch::Receiver<Option<RunHandle<S>>>),
+    Here(Told<Result<Outcome<S>>>),
+    /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
+    Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
     /// It goes on elsewhere, or rests.
     Elsewhere,
 }
@@ -55,7 +55,7 @@ impl<S: State> RunHandle<S> {
     pub fn is_driven_here(&self) -> bool {
         match &self.link {
             Link::Here(_) => true,
-            Link::Queued(taken) => taken.borrow().as_ref().is_some_and(Self::is_driven_here),
+            Link::Queued(taken) => matches!(&*taken.borrow(), Some(Ok(taken)) if taken.is_driven_here()),
             Link::Elsewhere => false,
         }
     }
@@ -70,7 +70,9 @@ impl<S: State> RunHandle<S> {
     /// A run that goes on elsewhere is watched as long as somebody goes on with it. If its owner dies, or lets it go, and nobody takes
     /// it up within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the
     /// reason why it cannot be taken up here. Where its workflow is [served](super::Runtime::serve) by this runtime, it is taken up
-    /// in time, and waited for. So is a run that waits for room: nothing of it is lost.
+    /// in time, and waited for. So is a run that waits in this process for room, however long. One that waits for room elsewhere, or
+    /// was unpaused before anybody had begun with it, is watched as any other: nobody can tell from the store whether it stands in line
+    /// somewhere. Nothing of it is lost, and it can be waited for again.
     ///
     /// # Errors
     ///
@@ -94,15 +96,14 @@ impl<S: State> RunHandle<S> {
                 let taken =
                     taken.clone().wait_for(Option::is_some).await.ok().and_then(|taken| taken.clone());
                 return match taken {
-                    Some(handle) => Box::pin(handle.wait()).await,
+                    Some(Ok(handle)) => Box::pin(handle.wait()).await,
+                    Some(Err(error)) => Err(error),
                     None if self.shared.is_closing() => Ok(Outcome::Released),
                     None => self.watch().await,
                 };
             }
         };
-        let mut ended = ended.clone();
-        let outcome = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
-        outcome.unwrap_or_else(|| {
+        ended.wait().await.cloned().unwrap_or_else(|| {
             let message = "the driver of the run ended without an outcome; resume the run";
             Err(Error::new(ErrorKind::Closed, message).with_run(&self.run))
         })
@@ -152,7 +153,10 @@ impl<S: State> RunHandle<S> {
                     return Ok(Outcome::of(machine, &loaded.state));
                 }
             }
-            let is_left = !(head.owner_alive || head.is_queued() || self.shared.driver(&self.run).is_some());
+            // Whoever stands in line here has room in time; of other lines nothing is known.
+            let is_ours =
+                self.shared.driver(&self.run).is_some() || self.shared.admission.is_waiting(&self.run);
+            let is_left = !(head.owner_alive || is_ours);
             left = match left {
                 _ if !is_left => None,
                 Some((id, since)) if id == head.id => Some((id, since)),
@@ -164,19 +168,26 @@ impl<S: State> RunHandle<S> {
                     return Err(error);
                 }
                 if !self.shared.recovery.serves(&head.facts.workflow) || self.shared.is_closing() {
-                    return Err(self.nobody());
+                    return Err(self.nobody(&head));
                 }
             }
             clock.sleep(WATCH).await;
         }
     }
 
-    fn nobody(&self) -> Error {
-        let message = format!(
-            "nobody goes on with the run: its owner has ended or let it go, and nobody has taken it up for {:?}; serve its workflow \
-             in some process, or resume it",
-            self.shared.limits.heartbeat_ttl
-        );
+    fn nobody(&self, head: &RunHead) -> Error {
+        let patience = self.shared.limits.heartbeat_ttl;
+        let message = if head.is_queued() {
+            format!(
+                "nobody has begun with the run for {patience:?}: it waits for room in a process that is full, or that has ended; serve \
+                 its workflow in some process with room, resume it, or wait again"
+            )
+        } else {
+            format!(
+                "nobody goes on with the run: its owner has ended or let it go, and nobody has taken it up for {patience:?}; serve its \
+                 workflow in some process, or resume it"
+            )
+        };
         Error::new(ErrorKind::Closed, message).with_run(&self.run)
     }
 

@@ -1,9 +1,10 @@
-//! Writing a run's log: numbers, chains and seals records, and decides when one becomes a base.
+//! Writing a run's log: numbers, chains and seals records, and adds the state to those that become bases.
 
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use super::bases::Bases;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::fold::Folded;
 use crate::engine::machine::Machine;
@@ -11,18 +12,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, IdSource, NodeName, RecordId, RunKey, Seq, Visit};
 use crate::record::body::{Base, Event};
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
-
-/// What reading and folding one record costs beside its bytes, in bytes.
-const RECORD_COST: u64 = 64;
-
-/// How many times the last base's size is written before the next base.
-///
-/// With a factor of F, bases add about 1/F of what records take, whatever the size of the state, and a load reads at most
-/// about 1 + F times a base. ARCHITECTURE.md has the sums.
-const BASE_FACTOR: u64 = 4;
-
-/// Smaller logs than this are read whole: a base would save nothing.
-const BASE_FLOOR: u64 = 16 * 1024;
 
 /// The writing end of one run's log.
 #[derive(Debug)]
@@ -34,9 +23,7 @@ pub(crate) struct LogWriter {
     pub(crate) max_body: usize,
     /// The version of the state's type that the bases are of.
     pub(crate) state_version: u32,
-    base_bytes: u64,
-    since_bytes: u64,
-    since_records: u64,
+    bases: Bases,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
 }
@@ -67,9 +54,7 @@ impl LogWriter {
             executor,
             max_body,
             state_version: 1,
-            base_bytes: 0,
-            since_bytes: 0,
-            since_records: 0,
+            bases: Bases::new(),
             clock,
             ids,
         }
@@ -80,9 +65,7 @@ impl LogWriter {
         self.head = Some(folded.last.head());
         self.epoch = folded.last.epoch;
         self.state_version = folded.version;
-        self.base_bytes = folded.base_bytes;
-        self.since_bytes = folded.since_bytes;
-        self.since_records = folded.since_records;
+        self.bases = Bases::after(folded);
     }
 
     /// Makes the next record: of an event that the machine has absorbed, with the state after it if it becomes a base.
@@ -97,47 +80,16 @@ impl LogWriter {
         machine: &Machine,
         state: impl FnOnce() -> Result<Box<RawValue>>,
     ) -> Result<Record> {
-        let now = self.clock.now();
-        let kind = event.kind();
-        let due = about.base || (self.base_is_due() && !machine.status.is_finished());
-        let base = if due {
-            let (state, machine) = (state()?, machine.snapshot()?);
-            self.check_base(&state)?;
-            Some(Base { state, machine, version: self.state_version })
+        let base = if about.base {
+            Some(self.base(machine, state)?)
+        } else if self.bases.is_time_to_look() && !machine.status.is_finished() {
+            let base = self.base(machine, state)?;
+            let weight = base.state.get().len() + base.machine.get().len();
+            self.bases.is_due(weight as u64).then_some(base)
         } else {
             None
         };
-        let is_base = base.is_some();
-        let body = codec::encode(event, base.as_ref())?;
-        let owned = machine.status == RunStatus::InProgress && !about.release;
-        let (node, visit) = about.node.unzip();
-        let header = RecordHeader {
-            format: FORMAT,
-            seq: self.head.map_or(Seq::new(0), |head| head.seq.next()),
-            id: RecordId::from_uuid(self.ids.next(now)),
-            prev: self.head.map(|head| head.id),
-            kind,
-            status: machine.status,
-            node,
-            visit,
-            epoch: self.epoch,
-            owner: owned.then_some(self.executor),
-            wake_at: about.wake_at.or(machine.wake),
-            at: now,
-            base: is_base,
-            body_len: 0,
-            body_crc: 0,
-        };
-        let record = Record::seal(header, body)?;
-        let bytes = record.body.len() as u64;
-        self.head = Some(record.header.head());
-        if is_base {
-            (self.base_bytes, self.since_bytes, self.since_records) = (bytes, 0, 0);
-        } else {
-            self.since_bytes += bytes;
-            self.since_records += 1;
-        }
-        Ok(record)
+        self.seal(event, about, machine, base.as_ref())
     }
 
     /// Makes the next record where its base would be too large.
@@ -146,29 +98,55 @@ impl LogWriter {
     ///
     /// [`ErrorKind::Invalid`] if it cannot be encoded.
     pub(crate) fn record_without_base(&mut self, event: &Event, machine: &Machine) -> Result<Record> {
-        let (bytes, records) =
-            (std::mem::take(&mut self.since_bytes), std::mem::take(&mut self.since_records));
-        let record = self.record(event, About::default(), machine, unreachable_base)?;
-        (self.since_bytes, self.since_records) = (self.since_bytes + bytes, self.since_records + records);
+        self.seal(event, About::default(), machine, None)
+    }
+
+    fn seal(
+        &mut self,
+        event: &Event,
+        about: About,
+        machine: &Machine,
+        base: Option<&Base>,
+    ) -> Result<Record> {
+        let now = self.clock.now();
+        let body = codec::encode(event, base)?;
+        let owned = machine.status == RunStatus::InProgress && !about.release;
+        let (node, visit) = about.node.unzip();
+        let header = RecordHeader {
+            format: FORMAT,
+            seq: self.head.map_or(Seq::new(0), |head| head.seq.next()),
+            id: RecordId::from_uuid(self.ids.next(now)),
+            prev: self.head.map(|head| head.id),
+            kind: event.kind(),
+            status: machine.status,
+            node,
+            visit,
+            epoch: self.epoch,
+            owner: owned.then_some(self.executor),
+            wake_at: about.wake_at.or(machine.wake),
+            at: now,
+            base: base.is_some(),
+            body_len: 0,
+            body_crc: 0,
+        };
+        let record = Record::seal(header, body)?;
+        let bytes = record.body.len() as u64;
+        self.head = Some(record.header.head());
+        match base {
+            Some(_) => self.bases.wrote_base(bytes),
+            None => self.bases.wrote(bytes),
+        }
         Ok(record)
     }
 
-    fn base_is_due(&self) -> bool {
-        let since = self.since_bytes + RECORD_COST * self.since_records;
-        since >= BASE_FLOOR && since > BASE_FACTOR * self.base_bytes
-    }
-
-    fn check_base(&self, state: &RawValue) -> Result<()> {
-        if state.get().len() <= self.max_body {
-            return Ok(());
+    /// Makes what a base holds.
+    fn base(&self, machine: &Machine, state: impl FnOnce() -> Result<Box<RawValue>>) -> Result<Base> {
+        let (state, machine) = (state()?, machine.snapshot()?);
+        if state.get().len() > self.max_body {
+            return Err(too_large(&state, self.max_body).with_run(&self.run));
         }
-        Err(too_large(state, self.max_body).with_run(&self.run))
+        Ok(Base { state, machine, version: self.state_version })
     }
-}
-
-/// Nothing written since the last base makes none due.
-fn unreachable_base() -> Result<Box<RawValue>> {
-    Err(Error::new(ErrorKind::Invalid, "a record that must hold no base was to become one"))
 }
 
 /// Says that a state is too large, and which channel is to blame.
@@ -186,3 +164,6 @@ pub(crate) fn too_large(state: &RawValue, most: usize) -> Error {
     );
     Error::new(ErrorKind::TooLarge, message)
 }
+
+#[cfg(test)]
+mod tests;

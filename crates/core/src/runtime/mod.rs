@@ -2,6 +2,7 @@
 
 mod admission;
 mod attempt;
+mod bases;
 mod builder;
 mod committer;
 mod driver;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, IdSource, RunKey};
 use crate::node::Resources;
+use crate::queue::{Receiver, Sender, queue};
 use crate::record::body::Signal;
 use crate::state::Patch;
 use crate::store::CheckpointStore;
@@ -110,7 +111,7 @@ pub(crate) struct Shared {
     pub(crate) stop: watch::Sender<Stop>,
     /// Whether the store tells of changes, so that looking is only for what it fails to tell.
     pub(crate) hears: AtomicBool,
-    active: Mutex<BTreeMap<RunKey, mpsc::UnboundedSender<Control>>>,
+    active: Mutex<BTreeMap<RunKey, Sender<Control>>>,
     /// Closed when the last driver is gone.
     pub(crate) drivers: watch::Sender<usize>,
 }
@@ -185,7 +186,7 @@ impl Shared {
             return Err(Self::closed(run));
         }
         let (term, gaps) = self.pulse.present().map_err(|error| error.with_run(run))?;
-        let (sender, control) = mpsc::unbounded_channel();
+        let (sender, control) = queue();
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         if active.contains_key(run) {
             let message =
@@ -241,7 +242,7 @@ impl Shared {
     }
 
     /// Returns the way to the driver of a run, if it is driven here.
-    pub(crate) fn driver(&self, run: &RunKey) -> Option<mpsc::UnboundedSender<Control>> {
+    pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
     }
 }
@@ -256,7 +257,7 @@ pub(crate) struct Driven {
     pub(crate) gaps: u64,
     /// Given back when the run is no longer registered.
     _permit: Permit,
-    pub(crate) control: mpsc::UnboundedReceiver<Control>,
+    pub(crate) control: Receiver<Control>,
 }
 
 impl Drop for Driven {

@@ -5,25 +5,27 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::admission::{Go, room};
 use super::driver::{Driver, First, Outbox, Stopped, check_input};
 use super::event::Event as RunEventKind;
-use super::handle::{Ended, Link, RunHandle};
+use super::handle::{Link, RunHandle};
 use super::life;
 use super::log::{About, LogWriter};
 use super::outcome::Outcome;
 use super::print::input_print;
 use super::resume::{not_taken, resume};
 use super::shared::{Driven, Shared};
-use super::tasks::spawn;
+use super::tasks::{caught, spawn};
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
+use crate::latch::latch;
 use crate::node::RunScope;
+use crate::queue::queue;
 use crate::record::body::{Event, Started};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::state::State;
@@ -216,8 +218,8 @@ pub(crate) fn drive<S: State>(
 ) -> RunHandle<S> {
     let Parts { machine, state, log, outbox, first, created } = parts;
     let run = log.run.clone();
-    let (cancel, cancelled) = watch::channel(false);
-    let (commands, receiver) = mpsc::unbounded_channel();
+    let (cancel, cancelled) = latch();
+    let (commands, receiver) = queue();
     let scope = Arc::new(RunScope {
         key: run.clone(),
         workflow: graph.name().clone(),
@@ -227,7 +229,7 @@ pub(crate) fn drive<S: State>(
         commands,
         cancelled,
     });
-    let (ended, outcome) = watch::channel::<Ended<S>>(None);
+    let (ended, outcome) = latch();
     let channels = (scope, receiver, cancel);
     let mut driver = Driver::new(
         Arc::clone(&shared),
@@ -240,24 +242,31 @@ pub(crate) fn drive<S: State>(
         log,
         outbox,
     );
-    driver.first = first;
+    driver.first = first.map(Box::new);
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
-    let task = async move {
+    let epoch = driver.log.epoch;
+    // Boxed before the task is made, which would hold room for it twice otherwise.
+    let driving = Box::pin(async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
             Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
             Stopped::Released => Outcome::Released,
         });
-        let epoch = driver.log.epoch;
         let begun = driver.log.head.is_some();
         // Whoever waits must be able to start or resume the run anew.
         drop(driver);
+        (outcome, begun)
+    });
+    let task = async move {
+        // What had panicked may have begun: its log is looked at.
+        let (outcome, begun) =
+            caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, epoch, error);
         }
-        ended.send_replace(Some(outcome));
+        ended.tell(outcome);
     };
     spawn(tracing::Instrument::instrument(task, span));
     RunHandle::new(shared, graph, run, Link::Here(outcome))
@@ -323,13 +332,15 @@ fn go<S: State>(
     facts: RunFacts,
     policy: CheckpointPolicy,
     pause: Duration,
-    taken: watch::Sender<Option<RunHandle<S>>>,
+    taken: watch::Sender<Option<Result<RunHandle<S>>>>,
 ) -> Go {
+    use ErrorKind::{Conflict, WrongStatus};
     Box::new(move |shared, permit| {
         Box::pin(async move {
             let terms = super::resume::Terms::default();
-            match resume(&shared, &graph, &run, policy, &terms, None, Some(permit)).await {
-                Ok(handle) => drop(taken.send_replace(Some(handle))),
+            let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
+            match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
+                Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
                 Err(error) if error.is_retryable() && !shared.is_closing() => {
                     tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
                     shared.clock.sleep(pause).await;
@@ -337,11 +348,15 @@ fn go<S: State>(
                     let next = go(graph, run.clone(), facts.clone(), policy, pause, taken);
                     shared.admission.line_up(&run, &facts, next);
                 }
-                // Somebody else took it, or it has ended: it is followed from where it is.
-                Err(error) => {
+                // Somebody else took it, or it has ended, or is left to others: it is followed from where it is.
+                Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
                     let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);
-                    drop(taken.send_replace(Some(handle)));
+                    drop(taken.send_replace(Some(Ok(handle))));
+                }
+                Err(error) => {
+                    tracing::warn!(%run, %error, "a run that waited for room cannot be taken up");
+                    drop(taken.send_replace(Some(Err(error))));
                 }
             }
         })

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use super::admission::Permit;
 use super::recovery::{Take, Took};
 use super::shared::{Phase, Shared};
-use super::tasks::spawn;
+use super::tasks::{caught, spawn};
 use crate::error::Result;
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 
@@ -278,7 +278,8 @@ async fn go(
     round: u64,
 ) -> Option<Took> {
     let (run, now) = (head.run.clone(), shared.clock.now());
-    let result = take(Arc::clone(&shared), head, permit).await;
+    // Reading its state is the user's code: a run that panics there must not be tried again in each look.
+    let result = caught(&run, take(Arc::clone(&shared), head, permit)).await.and_then(|took| took);
     let took = result.as_ref().ok().copied();
     shared.recovery.tried(run, result.map(drop), filter, now, round);
     took

@@ -205,3 +205,54 @@ async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
     world.pass(again.completed()).await.unwrap();
     assert_eq!(gate.began.load(Ordering::SeqCst), 2);
 }
+
+/// A run in line was watched for ever by whoever did not hold its place, also when nobody alive would have begun with it.
+#[tokio::test]
+async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
+    let world = World::new();
+    let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let busy = full.start(&graph, Context::new()).id("busy").await.unwrap();
+    let queued = full.start(&graph, Context::new()).id("queued").await.unwrap();
+    // Its place is here: it has room in time, however long that takes.
+    let again = full.start(&graph, Context::new()).id("queued").await.unwrap();
+    let waiting = world::spawn(async move { again.wait().await });
+    world.pass_for(Duration::from_secs(300)).await;
+    assert!(queued.is_queued() && !waiting.is_finished());
+    full.pause(queued.run(), "not now").await.unwrap();
+    gate.until_began(1).await;
+    gate.word.notify_one();
+    world.pass(busy.completed()).await.unwrap();
+    assert!(matches!(world.pass(queued.wait()).await.unwrap(), Outcome::Paused { .. }));
+    assert!(matches!(world.pass(waiting).await.unwrap().unwrap(), Outcome::Paused { .. }));
+    // Unpaused, it stands in no line.
+    full.unpause(queued.run()).await.unwrap();
+    let begun = world.clock.monotonic();
+    let error = world.pass(queued.wait()).await.unwrap_err();
+    assert!(world.clock.monotonic() - begun < Duration::from_secs(120), "it is a bounded wait");
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert!(error.to_string().contains("nobody has begun with the run"), "{error}");
+    // As soon as somebody serves it, it is waited for.
+    full.serve(&graph).unwrap();
+    gate.word.notify_one();
+    world.pass(queued.completed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_in_line_that_cannot_be_taken_up_ends_the_wait_with_the_reason() {
+    let world = World::new();
+    let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    let busy = full.start(&graph, Context::new()).id("busy").await.unwrap();
+    let queued = full.start(&graph, Context::new()).id("queued").await.unwrap();
+    assert!(world.store.tamper(queued.run(), |records| {
+        let body = records[0].body.to_vec();
+        records[0].body = body[..body.len() - 1].to_vec().into();
+    }));
+    gate.until_began(1).await;
+    gate.word.notify_one();
+    world.pass(busy.completed()).await.unwrap();
+    assert_eq!(world.pass(queued.wait()).await.unwrap_err().kind(), ErrorKind::Corrupt);
+}

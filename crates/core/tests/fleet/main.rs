@@ -6,4 +6,5 @@ mod endings;
 mod fencing;
 mod idle;
 mod orphans;
+mod panics;
 mod world;

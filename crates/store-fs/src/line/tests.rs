@@ -1,6 +1,6 @@
 //! Lines as they are stored, and back.
 
-use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::record::{FORMAT, RecordKind, RunStatus};
 use ferrata_core::{Epoch, ExecutorId, Fingerprint, NodeName, Seq, Timestamp, Visit, WorkflowName};
 use proptest::prelude::*;
 
@@ -73,26 +73,75 @@ fn lines_are_stored_like_this() {
     assert_eq!(
         line,
         concat!(
-            r#"{"v":1,"seq":1234,"id":"019aa4b6-4500-768c-931c-6e7d5b8ea912","kind":"node","status":"in_progress","#,
-            r#""node":"approve","visit":2,"epoch":1,"owner":"019aa4b6-4500-70e0-b668-7bfc03897c96","#,
-            r#""at":1763700000001,"len":22,"crc":2205831287,"body":{"set": {"draft":"x"}},"sum":"8e644b44"}"#,
+            r#"{"v":2,"seq":1234,"id":"AZqktkUAdoyTHG59W46pEg","node":"approve","visit":2,"#,
+            r#""owner":"AZqktkUAcOC2aHv8A4l8lg","#,
+            r#""at":1763700000001,"body":{"set": {"draft":"x"}},"sum":"134454f7"}"#,
             "\n"
         )
     );
     let overhead = line.len() - record.body.len();
-    assert!(overhead <= 260, "{overhead} bytes beside the body");
+    assert!(overhead <= 160, "{overhead} bytes beside the body");
 
-    let record = typical(b"\x00\xff");
+    let mut record = typical(b"\x00\xff");
+    record.header.kind = RecordKind::Claim;
+    record.header.status = RunStatus::Interrupted;
+    record.header.epoch = Epoch::new(2);
     assert_eq!(
         written(&record, None, Part { number: 2, of: 3 }),
+        concat!(
+            r#"{"v":2,"seq":1234,"id":"AZqktkUAdoyTHG59W46pEg","prev":"AZqktkUAczqqfjp1C8H5mw","#,
+            r#""kind":"claim","status":"interrupted","node":"approve","visit":2,"epoch":2,"#,
+            r#""owner":"AZqktkUAcOC2aHv8A4l8lg","#,
+            r#""at":1763700000001,"part":[2,3],"body64":"AP8=","sum":"284332a2"}"#,
+            "\n"
+        )
+    );
+}
+
+#[test]
+fn a_line_that_spells_everything_out_is_read_as_well() {
+    let lines = [
+        concat!(
+            r#"{"v":1,"seq":1234,"id":"019aa4b6-4500-768c-931c-6e7d5b8ea912","kind":"node","status":"in_progress","#,
+            r#""node":"approve","visit":2,"epoch":1,"owner":"019aa4b6-4500-70e0-b668-7bfc03897c96","#,
+            r#""at":1763700000001,"len":22,"crc":2205831287,"body":{"set": {"draft":"x"}},"sum":"8e644b44"}"#,
+            "\n"
+        ),
         concat!(
             r#"{"v":1,"seq":1234,"id":"019aa4b6-4500-768c-931c-6e7d5b8ea912","prev":"019aa4b6-4500-733a-aa7e-3a750bc1f99b","#,
             r#""kind":"node","status":"in_progress","#,
             r#""node":"approve","visit":2,"epoch":1,"owner":"019aa4b6-4500-70e0-b668-7bfc03897c96","#,
             r#""at":1763700000001,"len":2,"crc":1545348227,"part":[2,3],"body64":"AP8=","sum":"0ce7235f"}"#,
             "\n"
-        )
-    );
+        ),
+    ];
+    let first = typical(br#"{"set": {"draft":"x"}}"#);
+    assert_eq!(read(lines[0], first.header.prev).unwrap(), (first, Part::WHOLE));
+    assert_eq!(read(lines[1], None).unwrap(), (typical(b"\x00\xff"), Part { number: 2, of: 3 }));
+}
+
+#[test]
+fn whatever_the_header_it_comes_back() {
+    let node = typical(b"1").header;
+    let mut headers = vec![
+        RecordHeader { node: None, visit: None, ..node.clone() },
+        RecordHeader { owner: None, ..node.clone() },
+        RecordHeader { wake_at: Some(Timestamp::from_unix_ms(0)), ..node.clone() },
+        RecordHeader { at: Timestamp::from_unix_ms(-1), ..node.clone() },
+        RecordHeader { base: true, ..node.clone() },
+        RecordHeader { seq: Seq::new(0), prev: None, base: true, ..node.clone() },
+        RecordHeader { seq: Seq::new(u64::MAX), visit: Some(Visit::new(u32::MAX)), ..node.clone() },
+    ];
+    headers.extend([0, 2, u32::MAX].map(|epoch| RecordHeader { epoch: Epoch::new(epoch), ..node.clone() }));
+    headers.extend(RecordKind::ALL.map(|kind| RecordHeader { kind, ..node.clone() }));
+    headers.extend(RunStatus::ALL.map(|status| RecordHeader { status, ..node.clone() }));
+    for header in headers {
+        let record = Record::seal(header, Bytes::from_static(b"{}")).unwrap();
+        for before in [record.header.prev, None] {
+            let line = written(&record, before, Part::WHOLE);
+            assert_eq!(read(&line, before).unwrap().0, record, "{line}");
+        }
+    }
 }
 
 #[test]
@@ -157,7 +206,7 @@ fn a_body_that_looks_like_the_rest_of_a_line_is_a_body() {
         br#"{"a":1,"body":2,"sum":"00000000"}"#.as_slice(),
         br#"{"a":1,"body64":"","part":[1,2]}"#,
         br#","body":1,"sum":"00000000"}"#,
-        br#"{"v":2,"seq":0}"#,
+        br#"{"v":3,"seq":0}"#,
     ] {
         let record = typical(body);
         let part = Part { number: 1, of: 2 };
@@ -177,16 +226,20 @@ fn a_line_with_a_right_checksum_can_still_be_wrong_or_newer() {
     let inside = &line[..line.len() - SUM - 1];
     assert_eq!(resealed(inside), line);
     let flaw = |inside: String| read(&resealed(&inside), None).unwrap_err();
-    assert_eq!(flaw(inside.replace("\"v\":1", "\"v\":2")), Flaw::Newer(2));
+    assert_eq!(flaw(inside.replace("\"v\":2", "\"v\":3")), Flaw::Newer(3));
     // A newer version may have anything after its version.
     assert_eq!(flaw("{\"v\":99,\"other\":[]".into()), Flaw::Newer(99));
     for (from, to) in [
-        ("\"v\":1", "\"v\":\"1\""),
-        ("\"v\":1,", ""),
-        ("\"v\":1", "\"v\":99999999999999999999"),
+        ("\"v\":2", "\"v\":\"2\""),
+        ("\"v\":2,", ""),
+        ("\"v\":2", "\"v\":1"),
+        ("\"v\":2", "\"v\":99999999999999999999"),
         ("\"seq\":1234", "\"seq\":-1"),
-        ("\"kind\":\"node\"", "\"kind\":\"other\""),
-        ("\"kind\":\"node\",", ""),
+        ("\"visit\":2", "\"visit\":2,\"kind\":\"other\""),
+        ("\"at\":1763700000001,", ""),
+        ("AZqktkUAdoyTHG59W46pEg", "AZqktkUAdoyTHG59W46pE"),
+        ("AZqktkUAdoyTHG59W46pEg", "AZqktkUAdoyTHG59W46pEgAA"),
+        ("AZqktkUAdoyTHG59W46pEg", "AZqktkUAdoyTHG59W46pE*"),
         ("\"body\":1", "\"bodies\":1"),
         (",\"body\":1", ""),
         ("\"body\":1", "\"body64\":1"),

@@ -267,7 +267,7 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
         line::write_sum(&mut line, 0);
         line
     };
-    let record = [&place.log[..], &resealed(r#"{"v":2,"seq":9,"new":["#)].concat();
+    let record = [&place.log[..], &resealed(r#"{"v":3,"seq":9,"new":["#)].concat();
     let layout = [&resealed(r#"{"ferrata":2,"new":["#), &place.log[place.lines[1]..]].concat();
     for log in [record, layout] {
         let folder = place.put(&log);
@@ -277,7 +277,7 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     }
     // A newer record in the middle hides nothing that does not rest on it.
     let at = place.lines[2];
-    let log = [&place.log[..at], &resealed(r#"{"v":2"#), &place.log[place.lines[3]..]].concat();
+    let log = [&place.log[..at], &resealed(r#"{"v":3"#), &place.log[place.lines[3]..]].concat();
     let folder = place.put(&log);
     assert_eq!(folder.load(run, At::Latest).unwrap().unwrap().len(), 3);
     let error = Error::from(folder.load(run, At::Seq(Seq::new(5))).unwrap_err());

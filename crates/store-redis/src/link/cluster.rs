@@ -124,7 +124,7 @@ impl Link {
             return join_all(list.iter().map(|at| node.run_asking(&calls[*at], wait))).await;
         }
         let calls: Vec<Call> = list.iter().map(|at| calls[*at].clone()).collect();
-        node.run(&calls, wait).await
+        node.run(&calls, false, wait).await
     }
 
     pub(super) fn map(&self) -> Arc<SlotMap> {

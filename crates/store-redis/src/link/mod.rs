@@ -6,7 +6,7 @@ mod node;
 mod slots;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use ferrata_core::{Clock, Error, ErrorKind, Result};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, TlsCertificates, Value};
@@ -28,6 +28,8 @@ pub(crate) struct Link {
     clock: Arc<dyn Clock>,
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     slots: RwLock<Arc<SlotMap>>,
+    // Set once it is known that one server has every key.
+    together: OnceLock<()>,
     // Held while the map is read anew, so that calls that come meanwhile share the answer.
     refreshing: tokio::sync::Mutex<()>,
 }
@@ -57,6 +59,7 @@ impl Link {
             clock,
             nodes: Mutex::default(),
             slots: RwLock::default(),
+            together: OnceLock::new(),
             refreshing: tokio::sync::Mutex::default(),
         };
         // A certificate that cannot be read is found here and not at the first call.
@@ -69,6 +72,18 @@ impl Link {
 
     pub(crate) fn is_cluster(&self) -> bool {
         self.is_cluster
+    }
+
+    /// Tells whether one script may use keys of several runs: it is known that one server has them all.
+    ///
+    /// A plain URL does not say so: behind it may stand a proxy that divides keys among servers.
+    pub(crate) fn is_together(&self) -> bool {
+        self.together.get().is_some()
+    }
+
+    /// Notes that one server has every key.
+    pub(crate) fn found_together(&self) {
+        let _ = self.together.set(());
     }
 
     /// The servers that the URL names, as they may be shown.
@@ -117,11 +132,19 @@ impl Link {
         }
         if !self.is_cluster {
             return match self.node(&self.seeds[0]) {
-                Ok(node) => node.run(&calls, wait).await,
+                Ok(node) => node.run(&calls, self.is_together(), wait).await,
                 Err(fault) => vec![Err(fault); calls.len()],
             };
         }
         self.many_in_cluster(&calls, wait).await
+    }
+
+    /// Sends calls to one server as if it had all keys together, to see whether it has.
+    pub(crate) async fn many_as_one(&self, calls: &[Call]) -> Vec<Result<Value, Fault>> {
+        match self.node(&self.seeds[0]) {
+            Ok(node) => node.run(calls, true, None).await,
+            Err(fault) => vec![Err(fault); calls.len()],
+        }
     }
 
     /// Returns every server that holds keys.

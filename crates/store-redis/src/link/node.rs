@@ -11,7 +11,7 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::sync::Mutex;
 
-use super::call::Call;
+use super::call::{Call, cmd, joined};
 use super::slots::Address;
 use crate::error::Fault;
 
@@ -59,31 +59,79 @@ impl Node {
 
     /// Sends calls in one go and returns their replies in order. Each is tried once; a script that the server has lost is
     /// sent again as a whole, which is safe, since it was not run.
-    pub(crate) async fn run(&self, calls: &[Call], wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
-        let mut results = self.run_once(calls, false, wait).await;
-        let is_lost =
-            |result: &Result<Value, Fault>| result.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"));
-        let lost: Vec<usize> =
-            (0..calls.len()).filter(|at| calls[*at].is_script() && is_lost(&results[*at])).collect();
+    ///
+    /// Calls that may be are joined, those on other slots only if the server has all keys `together`.
+    pub(crate) async fn run(
+        &self,
+        calls: &[Call],
+        together: bool,
+        wait: Option<Wait>,
+    ) -> Vec<Result<Value, Fault>> {
+        let groups = joined(calls, together);
+        let mut replies = self.run_once(calls, &groups, false, wait).await;
+        let is_lost = |group: &[usize], reply: &Result<Value, Fault>| {
+            calls[group[0]].is_script() && reply.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"))
+        };
+        let lost: Vec<usize> = (0..groups.len()).filter(|at| is_lost(&groups[*at], &replies[*at])).collect();
         if !lost.is_empty() {
-            let again: Vec<Call> = lost.iter().map(|at| calls[*at].clone()).collect();
-            for (at, result) in lost.into_iter().zip(self.run_once(&again, true, wait).await) {
-                results[at] = result;
+            let again: Vec<Vec<usize>> = lost.iter().map(|at| groups[*at].clone()).collect();
+            for (at, reply) in lost.into_iter().zip(self.run_once(calls, &again, true, wait).await) {
+                replies[at] = reply;
             }
         }
-        results
+        let mut results: Vec<Option<Result<Value, Fault>>> = vec![None; calls.len()];
+        for (group, reply) in groups.into_iter().zip(replies) {
+            self.divide(calls, &group, reply, &mut results);
+        }
+        let missing = || Err(Fault::strange("no reply"));
+        results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+    }
+
+    /// Gives each call of a group what was said of it.
+    fn divide(
+        &self,
+        calls: &[Call],
+        group: &[usize],
+        reply: Result<Value, Fault>,
+        results: &mut [Option<Result<Value, Fault>>],
+    ) {
+        match reply {
+            Ok(Value::Array(said)) if calls[group[0]].is_each() && said.len() == group.len() => {
+                for (at, said) in group.iter().zip(said) {
+                    results[*at] = Some(self.result(said));
+                }
+            }
+            Ok(Value::Int(_)) if calls[group[0]].is_each() => {
+                group.iter().for_each(|at| results[*at] = Some(Ok(Value::Int(1))));
+            }
+            Ok(_) if calls[group[0]].is_each() => {
+                let strange = Fault::strange("a reply that is not for each of the keys");
+                group.iter().for_each(|at| results[*at] = Some(Err(strange.clone())));
+            }
+            reply => group.iter().for_each(|at| results[*at] = Some(reply.clone())),
+        }
     }
 
     /// Sends one call to a node that is just being given its keys.
     pub(crate) async fn run_asking(&self, call: &Call, wait: Option<Wait>) -> Result<Value, Fault> {
-        let commands = vec![redis::cmd("ASKING"), call.cmd(true)];
-        let mut results = self.run_commands(commands, wait).await?;
-        results.pop().unwrap_or_else(|| Err(Fault::strange("no reply")))
+        let commands = vec![redis::cmd("ASKING"), cmd([call].into_iter(), true)];
+        let mut replies = self.run_commands(commands, wait).await?;
+        let reply = replies.pop().unwrap_or_else(|| Err(Fault::strange("no reply")));
+        let mut results = [None];
+        self.divide(std::slice::from_ref(call), &[0], reply, &mut results);
+        let [result] = results;
+        result.unwrap_or_else(|| Err(Fault::strange("no reply")))
     }
 
-    async fn run_once(&self, calls: &[Call], whole: bool, wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
-        let commands = calls.iter().map(|call| call.cmd(whole)).collect();
-        self.run_commands(commands, wait).await.unwrap_or_else(|fault| vec![Err(fault); calls.len()])
+    async fn run_once(
+        &self,
+        calls: &[Call],
+        groups: &[Vec<usize>],
+        whole: bool,
+        wait: Option<Wait>,
+    ) -> Vec<Result<Value, Fault>> {
+        let commands = groups.iter().map(|group| cmd(group.iter().map(|at| &calls[*at]), whole)).collect();
+        self.run_commands(commands, wait).await.unwrap_or_else(|fault| vec![Err(fault); groups.len()])
     }
 
     async fn run_commands(
@@ -92,10 +140,10 @@ impl Node {
         wait: Option<Wait>,
     ) -> Result<Vec<Result<Value, Fault>>, Fault> {
         if let Some(wait) = wait {
-            let mut cmd = redis::cmd("WAIT");
+            let mut wait_for = redis::cmd("WAIT");
             // Zero would wait for good.
-            cmd.arg(wait.replicas).arg(wait.timeout.as_millis().max(1).to_string());
-            commands.push(cmd);
+            wait_for.arg(wait.replicas).arg(wait.timeout.as_millis().max(1).to_string());
+            commands.push(wait_for);
         }
         let mut replies = self.send(commands).await?;
         let waited = wait.map(|wait| (wait.replicas, replies.pop()));

@@ -1,55 +1,70 @@
--- Appends records to one run if its head is the expected one. All or nothing: every check comes before the first write.
+-- Appends records to runs whose head is the expected one. All or nothing for each run: every check comes before its first
+-- write.
 --
--- KEYS: head, log
--- ARGV: 1 expected seq or '', 2 expected id, 3 places, 4 facts or '', 5 header of the last record, 6 milliseconds to keep
---       a finished run or '0', 7 channel or '', 8 notice, 9 member of the index or '', 10 number of records, then for each:
---       seq, id, '1' if it is a base, header, body
--- Returns {'ok', '1' if the places are others than before}, {'absent'}, {'newer', layout}, {'broken', what}, or
---         {'differs', seq, id, member, facts, headers of the newest records if the last id given is the head's}
-local head = redis.call('HMGET', KEYS[1], 'seq', 'id', 'places', 'layout', 'base', 'member')
-local count = tonumber(ARGV[10])
-local last_id = ARGV[10 + (count - 1) * 5 + 2]
-local base = head[5]
-if head[1] then
-  if head[4] ~= '1' then return {'newer', head[4] or '?'} end
-  if ARGV[1] == '' or head[1] ~= ARGV[1] or head[2] ~= ARGV[2] then
-    local reply = {'differs', head[1], head[2], head[6], '', {}}
-    if head[2] == last_id then
-      local cut = redis.call('HMGET', KEYS[1], 'facts', 'cut_header')
-      reply[5] = cut[1] or ''
-      for _, entry in ipairs(redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', count)) do
-        table.insert(reply[6], entry[2][2])
-      end
-      if cut[2] and #reply[6] < count then table.insert(reply[6], cut[2]) end
-    end
-    return reply
+-- KEYS: each run
+-- ARGV: 1 channel or '', 2 where a run's name begins in its key, then for each run:
+--       - id and number that the header of the head must begin with; '' if there must be no run
+--       - '1' for one record and nothing else, or 'n;keep;places', with n the number of records, keep '' or for how many
+--         milliseconds to keep the run or '-' for good or '?' if nothing is to be written in any case, and places how many
+--         arguments about the index follow: none, or catalog, member, record number and then pairs of place and score
+--       - what is said of the run at its start, if there must be none
+--       - for each record: header, body
+-- Returns for each: 1, {'absent'}, {'broken'}, or {'differs', header of the head, what is said of the run, headers}, with the
+--                   headers of as many records as were given, newest first, if the last one given is the head
+-- A number as an argument is formatted as if it had a fraction, which takes as long as the command itself.
+local at, told, name_at, call = 3, {}, tonumber(ARGV[2]), redis.call
+local replies = each(#KEYS, function(n)
+  local run, expected, what = KEYS[n], ARGV[at], ARGV[at + 1]
+  local count, keep, places = 1, '', 0
+  if what ~= '1' then
+    count, keep, places = string.match(what, '^(%d+);(.*);(%d+)$')
+    count, places = tonumber(count), tonumber(places)
   end
-elseif redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
-  return {'broken', 'the head of the run is gone'}
-elseif ARGV[1] ~= '' then
-  return {'absent'}
-end
-local at = 11
-for _ = 1, count do
-  if ARGV[at + 2] == '1' then base = ARGV[at] end
-  redis.call('XADD', KEYS[2], ARGV[at] .. '-1', 'h', ARGV[at + 3], 'p', base, 'b', ARGV[at + 4])
-  at = at + 5
-end
-redis.call('HSET', KEYS[1], 'seq', ARGV[at - 5], 'id', last_id, 'base', base, 'places', ARGV[3], 'header', ARGV[5])
-if not head[1] then
-  redis.call('HSET', KEYS[1], 'layout', '1', 'first', '0', 'member', ARGV[9], 'facts', ARGV[4])
-end
-if ARGV[6] ~= '0' then
-  -- One moment for both keys, so that neither is ever there without the other.
-  local now = redis.call('TIME')
-  local moment = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) + tonumber(ARGV[6])
-  moment = string.format('%.0f', moment)
-  redis.call('PEXPIREAT', KEYS[1], moment)
-  redis.call('PEXPIREAT', KEYS[2], moment)
-elseif redis.call('PTTL', KEYS[1]) >= 0 then
-  redis.call('PERSIST', KEYS[1])
-  redis.call('PERSIST', KEYS[2])
-end
+  local index = at + 2
+  local facts = index + places
+  local first = expected == '' and facts + 1 or facts
+  -- Before anything can fail, for the sake of those that follow.
+  at = first + 2 * count
+
+  local head = call('LINDEX', run, '-2')
+  if head then
+    if expected == '' or keep == '?' or string.sub(head, 1, #expected) ~= expected then
+      local newest = {}
+      if string.sub(head, 1, 16) == string.sub(ARGV[at - 2], 1, 16) then
+        local most = math.min(count, math.floor((call('LLEN', run) - 1) / 2))
+        for back = 1, most do newest[back] = call('LINDEX', run, -2 * back) end
+      end
+      return {'differs', head, call('LINDEX', run, '0'), newest}
+    end
+  elseif call('EXISTS', run) == 1 then
+    return {'broken'}
+  elseif expected ~= '' then
+    return {'absent'}
+  end
+
+  if places > 0 then
+    stand('settle', ARGV[index], ARGV[index + 1], ARGV[index + 2], 0, index + 3, facts)
+  end
+  if count == 1 and head then
+    call('RPUSH', run, ARGV[first], ARGV[first + 1])
+  else
+    -- What is said of the run comes first, with its first record.
+    local from, last = expected == '' and facts or first, at - 1
+    while from <= last do
+      -- Lua takes some thousand values at once.
+      local to = math.min(from + 999, last)
+      call('RPUSH', run, unpack(ARGV, from, to))
+      from = to + 1
+    end
+  end
+  if keep == '-' then
+    call('PERSIST', run)
+  elseif keep ~= '' then
+    call('PEXPIRE', run, keep)
+  end
+  told[#told + 1] = string.sub(run, name_at, -2)
+  return 1
+end)
 -- Nobody's record depends on a notice, and after a write nothing may fail.
-if ARGV[7] ~= '' then redis.pcall('PUBLISH', ARGV[7], ARGV[8]) end
-return {'ok', head[3] == ARGV[3] and '0' or '1'}
+if ARGV[1] ~= '' and #told > 0 then redis.pcall('PUBLISH', ARGV[1], table.concat(told, ' ')) end
+return replies

@@ -1,60 +1,14 @@
--- Keeps the entries of one run in the index of its shard. All keys of a shard are in one slot, so this is one step.
+-- Changes entries of the index. All keys of a shard are in one slot, so each change is one step.
 --
--- The catalog holds for each member: g, the newest record that somebody has announced; t, when, by the server's clock;
--- p, the places the member stands in, each with its score. A member names one life of a run, so that a purge, or a start
--- that lost, never touches the entries of another life.
---
--- A place is taken before the record that needs it is written, and given up only by someone who knows a record that is not
--- older than every announcement. So a run may stand in a place too many, and never in one too few.
---
--- KEYS: catalog
--- ARGV: 1 operation, 2 member, 3 record number, 4 prefix of the shard's keys, 5 grace in milliseconds, then pairs of
+-- KEYS: for each change the catalog of its shard
+-- ARGV: 1 grace in milliseconds, then for each: operation, member, record number, number of places, and then pairs of
 --       place and score
--- Operations: announce (add the places), settle (these places and no other), forget (the member is no run any more),
---             lapse (no run was found: forget it, unless somebody announced it lately)
--- Returns '1' if the index was changed, '0' if not
-local operation, member, prefix = ARGV[1], ARGV[2], ARGV[4]
-local text = redis.call('HGET', KEYS[1], member)
-local entry = text and cjson.decode(text)
-local now = redis.call('TIME')
-local ms = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
-
-local function leave(place)
-  local key = prefix .. place
-  redis.call('ZREM', key, member)
-  if string.sub(place, 1, 2) == 'o:' and redis.call('EXISTS', key) == 0 then
-    redis.call('SREM', prefix .. 'owners', string.sub(place, 3))
-  end
-end
-
-if operation == 'forget' or operation == 'lapse' then
-  if not entry or operation == 'lapse' and ms - entry.t < tonumber(ARGV[5]) then return '0' end
-  for place in pairs(entry.p) do leave(place) end
-  redis.call('HDEL', KEYS[1], member)
-  return '1'
-end
-
-entry = entry or {g = -1, t = ms, p = {}}
-local seq, wanted = tonumber(ARGV[3]), {}
-for at = 6, #ARGV, 2 do
-  local place, score = ARGV[at], ARGV[at + 1]
-  wanted[place] = true
-  -- Until it is settled which of two wake-up times holds, the earlier one counts.
-  local known = entry.p[place]
-  if known and tonumber(known) < tonumber(score) and (operation == 'announce' or entry.g > seq) then score = known end
-  redis.call('ZADD', prefix .. place, score, member)
-  if string.sub(place, 1, 2) == 'o:' then redis.call('SADD', prefix .. 'owners', string.sub(place, 3)) end
-  entry.p[place] = score
-end
-if operation == 'announce' then
-  entry.t = ms
-elseif entry.g <= seq then
-  local stay = {}
-  for place, score in pairs(entry.p) do
-    if wanted[place] then stay[place] = score else leave(place) end
-  end
-  entry.p = stay
-end
-entry.g = math.max(entry.g, seq)
-redis.call('HSET', KEYS[1], member, cjson.encode(entry))
-return '1'
+-- Returns for each 1 if the index was changed, 0 if not
+local at = 2
+return each(#KEYS, function(n)
+  local from = at + 4
+  local to = from + 2 * tonumber(ARGV[at + 3])
+  local operation, member, seq = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  at = to
+  return stand(operation, KEYS[n], member, seq, ARGV[1], from, to)
+end)

@@ -75,6 +75,11 @@ impl Author {
         self.next_with(count, b"{\"k\":1}", |_| {})
     }
 
+    /// What stands in a request of this append, and in no other.
+    pub fn mark(append: &RunAppend) -> Vec<u8> {
+        append.records[0].header.id.as_uuid().as_bytes().to_vec()
+    }
+
     pub fn took(&mut self, append: RunAppend) {
         self.log.extend(append.records);
     }

@@ -5,6 +5,7 @@
 pub mod author;
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::store::CheckpointStore;
@@ -126,44 +127,58 @@ impl Place {
         self.delete(&self.keys().await).await;
     }
 
-    pub fn head_key(&self, run: &RunKey) -> String {
-        format!("{}:{{{},{}}}:head", self.prefix, run.tenant, run.run)
+    pub fn key(&self, run: &RunKey) -> String {
+        format!("{}:{{{},{}}}", self.prefix, run.tenant, run.run)
     }
 
-    pub fn log_key(&self, run: &RunKey) -> String {
-        format!("{}:{{{},{}}}:log", self.prefix, run.tenant, run.run)
-    }
-
-    /// Changes one entry of a run's stream, which cannot be done but by writing it anew.
-    async fn rewrite(&self, run: &RunKey, change: impl Fn(u64, &mut Vec<Vec<u8>>)) {
-        type Entries = Vec<(String, Vec<Vec<u8>>)>;
-        let key = self.log_key(run);
-        let entries = self.ask(redis::cmd("XRANGE").arg(&key).arg("-").arg("+")).await;
-        let entries: Entries = redis::from_redis_value(entries).unwrap();
+    /// Changes headers and bodies of a run, which stand in its list in turns after what is said of it; takes those out that are
+    /// left empty.
+    async fn rewrite(&self, run: &RunKey, change: impl Fn(u64, &mut [Vec<u8>])) {
+        let key = self.key(run);
+        let parts = self.ask(redis::cmd("LRANGE").arg(&key).arg(0).arg(-1)).await;
+        let mut parts: Vec<Vec<u8>> = redis::from_redis_value(parts).unwrap();
         self.ask(redis::cmd("DEL").arg(&key)).await;
-        for (id, mut fields) in entries {
-            change(id.strip_suffix("-1").unwrap().parse().unwrap(), &mut fields);
-            self.ask(redis::cmd("XADD").arg(&key).arg(&id).arg(fields)).await;
+        for record in parts[1..].chunks_mut(2) {
+            change(seq_of(&record[HEADER]), record);
         }
+        parts.retain(|part| !part.is_empty());
+        self.ask(redis::cmd("RPUSH").arg(&key).arg(parts)).await;
     }
 
     async fn last(&self, run: &RunKey) -> u64 {
-        let seq = self.ask(redis::cmd("HGET").arg(self.head_key(run)).arg("seq")).await;
-        redis::from_redis_value(seq).unwrap()
+        let header = self.ask(redis::cmd("LINDEX").arg(self.key(run)).arg(-2)).await;
+        seq_of(&redis::from_redis_value::<Vec<u8>>(header).unwrap())
     }
 }
 
-pub async fn connect(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+/// The number in a header, a varint after the 16 bytes of the id.
+fn seq_of(header: &[u8]) -> u64 {
+    let mut seq = 0;
+    for (n, byte) in header[16..].iter().enumerate() {
+        seq |= u64::from(byte & 0x7f) << (7 * n);
+        if *byte < 0x80 {
+            break;
+        }
+    }
+    seq
 }
 
-/// Where the value of a field stands in an entry: header, base, body.
-const HEADER: usize = 1;
-const BODY: usize = 5;
+pub async fn connect(url: &str) -> MultiplexedConnection {
+    // The driver's own limits are a second and less, which a busy machine can pass.
+    let patience = Some(Duration::from_secs(60));
+    let config =
+        redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
+}
 
-fn newer(header: &mut Vec<u8>) {
-    let text = String::from_utf8(std::mem::take(header)).unwrap();
-    *header = text.replacen("[1,", "[2,", 1).into_bytes();
+/// Which of the two parts of a record is which.
+const HEADER: usize = 0;
+const BODY: usize = 1;
+
+/// Raises the format in a header, one byte behind a number below 128.
+fn newer(header: &mut [u8]) {
+    assert!(header[16] < 0x80, "a short log");
+    header[17] += 1;
 }
 
 #[async_trait]
@@ -183,41 +198,39 @@ impl Space for Place {
         let is = |seq: Seq, n: u64| seq.get() == n;
         match damage {
             Damage::Body(seq) => {
-                self.rewrite(run, |n, fields| {
+                self.rewrite(run, |n, record| {
                     if is(seq, n) {
-                        fields[BODY][0] ^= 1
+                        record[BODY][0] ^= 1
                     }
                 })
                 .await;
             }
             Damage::Gone(seq) => {
-                self.ask(redis::cmd("XDEL").arg(self.log_key(run)).arg(format!("{seq}-1"))).await;
+                self.rewrite(run, |n, record| {
+                    if is(seq, n) {
+                        record.iter_mut().for_each(Vec::clear)
+                    }
+                })
+                .await;
             }
             // The server writes an append whole or not at all; this is a file of its that was damaged and mended.
             Damage::Torn => {
                 let last = self.last(run).await;
-                self.rewrite(run, |n, fields| {
+                self.rewrite(run, |n, record| {
                     if n == last {
-                        let half = fields[BODY].len() / 2;
-                        fields[BODY].truncate(half);
+                        let half = record[BODY].len() / 2;
+                        record[BODY].truncate(half);
                     }
                 })
                 .await;
             }
             Damage::NewerFormat(seq) => {
-                self.rewrite(run, |n, fields| {
+                self.rewrite(run, |n, record| {
                     if is(seq, n) {
-                        newer(&mut fields[HEADER])
+                        newer(&mut record[HEADER])
                     }
                 })
                 .await;
-                if is(seq, self.last(run).await) {
-                    let key = self.head_key(run);
-                    let header = self.ask(redis::cmd("HGET").arg(&key).arg("header")).await;
-                    let mut header: Vec<u8> = redis::from_redis_value(header).unwrap();
-                    newer(&mut header);
-                    self.ask(redis::cmd("HSET").arg(&key).arg("header").arg(header)).await;
-                }
             }
             _ => return false,
         }

@@ -52,7 +52,7 @@ impl<S: State> Driver<S> {
         let failed = activation.failed + 1;
         match end {
             // It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again.
-            AttemptEnd::Failed { unfinished: true, .. } if *self.cancelled.borrow() => return Ok(()),
+            AttemptEnd::Failed { unfinished: true, .. } if self.cancelled.has_told() => return Ok(()),
             AttemptEnd::Done(update) => self.take_in_end(key, Ok(update), took)?,
             AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
                 let node = self.plan.node(NodeIx::new(key.0));
@@ -68,7 +68,8 @@ impl<S: State> Driver<S> {
             }
         }
         if let Some(spoilt) = self.spoilt.take() {
-            self.mend(spoilt).await?;
+            // Rare and large, like all that is boxed where a driver awaits it: the driver is as large as the largest, at rest, too.
+            Box::pin(self.mend(*spoilt)).await?;
         }
         if self.log.head.is_some_and(|head| !self.outbox.is_durable(head.seq)) {
             return Ok(());
@@ -145,7 +146,7 @@ impl<S: State> Driver<S> {
                 if let Some(before) = before {
                     self.state = before;
                 } else if result.is_ok() {
-                    self.spoilt = Some(Spoilt { key, failure, took });
+                    self.spoilt = Some(Box::new(Spoilt { key, failure, took }));
                     return Ok(());
                 }
                 (Err(failure), Patch::default(), Vec::new())

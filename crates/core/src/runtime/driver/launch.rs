@@ -89,7 +89,7 @@ impl<S: State> Driver<S> {
     /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
-        if self.plan.node(index).effect == Effect::External && !self.may_act().await? {
+        if self.plan.node(index).effect == Effect::External && !Box::pin(self.may_act()).await? {
             return Ok(());
         }
         let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
@@ -213,7 +213,7 @@ impl<S: State> Driver<S> {
             self.running.clear();
             return Ok(());
         }
-        self.look().await
+        Box::pin(self.look()).await
     }
 
     fn exceed_deadline(&mut self) -> Result<()> {

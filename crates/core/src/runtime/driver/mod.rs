@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinSet};
 
 use self::end::Spoilt;
@@ -40,7 +40,9 @@ use crate::few_map::FewMap;
 use crate::graph::plan::Plan;
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::Seq;
+use crate::latch::Teller;
 use crate::node::{Command, Given, NodeScope, Replier, RunScope};
+use crate::queue::Receiver;
 use crate::record::RunStatus;
 use crate::record::body::{Event, NodeDone};
 use crate::state::{Patch, State};
@@ -84,14 +86,14 @@ pub(crate) struct Driver<S: State> {
     pub(crate) state: Arc<S>,
     pub(crate) log: LogWriter,
     pub(crate) outbox: Outbox,
-    pub(crate) commands: mpsc::UnboundedReceiver<Command>,
-    pub(crate) cancelled: watch::Sender<bool>,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) cancelled: Teller<()>,
     /// When the run must have ended, by the monotonic clock.
     pub(crate) deadline: Option<Duration>,
     /// The same, as others understand it.
     deadline_at: Option<Timestamp>,
     /// The first record, until it is written: with checkpoints disabled it may never be.
-    pub(crate) first: Option<First>,
+    pub(crate) first: Option<Box<First>>,
     driven: Driven,
     held: Held,
     facts: Facts<S>,
@@ -120,7 +122,7 @@ pub(crate) struct Driver<S: State> {
     /// Whether the runtime ends.
     ending: bool,
     /// An update that went wrong after it had changed the live state.
-    spoilt: Option<Spoilt>,
+    spoilt: Option<Box<Spoilt>>,
     /// The last record when old ones were dropped last.
     small_at: u64,
     turn: u32,
@@ -171,7 +173,7 @@ impl<S: State> Driver<S> {
         graph: Graph<S>,
         policy: CheckpointPolicy,
         driven: Driven,
-        parts: (Arc<RunScope>, mpsc::UnboundedReceiver<Command>, watch::Sender<bool>),
+        parts: (Arc<RunScope>, Receiver<Command>, Teller<()>),
         machine: Machine,
         state: Arc<S>,
         log: LogWriter,
@@ -294,10 +296,10 @@ impl<S: State> Driver<S> {
             self.turn += 1;
             if self.turn.is_multiple_of(TURN) {
                 tokio::task::yield_now().await;
-                while let Ok(command) = self.commands.try_recv() {
+                while let Some(command) = self.commands.try_recv() {
                     self.command(command)?;
                 }
-                while let Ok(control) = self.driven.control.try_recv() {
+                while let Some(control) = self.driven.control.try_recv() {
                     self.control(control).await?;
                 }
             }
@@ -322,14 +324,14 @@ impl<S: State> Driver<S> {
                 Err(_) => Ok(()),
             },
             Some(answered) = self.answering.join_next() => match answered {
-                Ok((question, answer)) => self.answered(question, answer).await,
+                Ok((question, answer)) => Box::pin(self.answered(question, answer)).await,
                 Err(error) => {
                     tracing::error!(run = %self.log.run, %error, "the answerer panicked; its question stays open");
                     Ok(())
                 }
             },
-            Some(command) = self.commands.recv() => self.command(command),
-            Some(control) = self.driven.control.recv() => self.control(control).await,
+            command = self.commands.recv() => self.command(command),
+            control = self.driven.control.recv() => self.control(control).await,
             () = sleep => self.on_timer().await,
         }
     }
@@ -358,11 +360,11 @@ impl<S: State> Driver<S> {
 
     async fn control(&mut self, control: Control) -> Result<()> {
         match control {
-            Control::Look => self.look().await,
+            Control::Look => Box::pin(self.look()).await,
             // Looked at in the next turn.
             Control::Stop => Ok(()),
-            Control::Signal { signal, reply } => tell(self.signal(signal).await, reply),
-            Control::Edit { patch, by, reply } => tell(self.edit(patch, by).await, reply),
+            Control::Signal { signal, reply } => tell(Box::pin(self.signal(signal)).await, reply),
+            Control::Edit { patch, by, reply } => tell(Box::pin(self.edit(patch, by)).await, reply),
         }
     }
 
@@ -397,7 +399,7 @@ impl<S: State> Driver<S> {
                 self.keep_small(head.seq);
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::Conflict => self.rebase().await,
+            Err(error) if error.kind() == ErrorKind::Conflict => Box::pin(self.rebase()).await,
             Err(error) => Err(error.with_run(&self.log.run)),
         }
     }
@@ -449,7 +451,7 @@ impl<S: State> Driver<S> {
     }
 
     fn abort_all(&mut self) {
-        self.cancelled.send_replace(true);
+        self.cancelled.tell(());
         self.tasks.abort_all();
         self.running.clear();
     }

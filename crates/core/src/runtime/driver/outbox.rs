@@ -15,7 +15,7 @@ pub(crate) struct Outbox {
     run: RunKey,
     committer: Committer,
     /// What is said of the run with its first record, until that is sent.
-    facts: Option<RunFacts>,
+    facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
     sent: Option<(usize, oneshot::Receiver<Result<HeadRef>>)>,
     /// The last acknowledged record.
@@ -32,6 +32,7 @@ impl Outbox {
         durable: Option<HeadRef>,
         term: u64,
     ) -> Self {
+        let facts = facts.map(Box::new);
         Self { run, committer, facts, queue: VecDeque::new(), sent: None, durable, term }
     }
 
@@ -72,7 +73,7 @@ impl Outbox {
             return;
         }
         let records: Vec<Record> = self.queue.drain(..).collect();
-        let facts = if self.durable.is_none() { self.facts.clone() } else { None };
+        let facts = if self.durable.is_none() { self.facts.as_deref().cloned() } else { None };
         let count = records.len();
         let append = RunAppend { run: self.run.clone(), expected: self.durable, records, facts };
         self.sent = Some((count, self.committer.submit(append, Some(self.term))));

@@ -101,7 +101,8 @@ impl<S: State> Driver<S> {
 
     /// Writes the first record, if it was held back since the start.
     fn begin_log(&mut self) -> Result<()> {
-        let Some(First { event, input }) = self.first.take() else { return Ok(()) };
+        let Some(first) = self.first.take() else { return Ok(()) };
+        let First { event, input } = *first;
         let mut machine = Machine::new(Some(Arc::clone(&self.plan)));
         machine.absorb(&event)?;
         let about = About { base: true, ..About::default() };

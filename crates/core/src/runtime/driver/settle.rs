@@ -16,7 +16,7 @@ impl<S: State> Driver<S> {
         if !std::mem::replace(&mut self.ending, true) {
             let end = self.shared.clock.monotonic() + grace;
             self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
-            self.cancelled.send_replace(true);
+            self.cancelled.tell(());
         }
     }
 
@@ -26,12 +26,12 @@ impl<S: State> Driver<S> {
             && self.machine.status == RunStatus::InProgress
             && self.grace.is_none()
         {
-            self.cancelled.send_replace(true);
+            self.cancelled.tell(());
             self.grace = Some(self.shared.clock.monotonic() + self.shared.limits.cancel_grace);
         }
         if self.machine.status.is_finished() {
             // What must not be repeated is let finish and recorded; the rest is not waited for.
-            self.cancelled.send_replace(true);
+            self.cancelled.tell(());
             self.running.retain(|_, running| {
                 if !running.external {
                     running.task.abort();

@@ -122,8 +122,8 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         life: uuid::Uuid::nil(),
         resources: Arc::new(Resources::default()),
         clock: Arc::new(crate::clock::SystemClock::new()),
-        commands: tokio::sync::mpsc::unbounded_channel().0,
-        cancelled: tokio::sync::watch::channel(false).1,
+        commands: crate::queue::queue().0,
+        cancelled: crate::latch::latch().1,
     };
     let cx = NodeContext::new(Arc::new(NodeScope {
         run: Arc::new(scope),

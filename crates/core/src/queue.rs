@@ -1,0 +1,193 @@
+//! A queue from many to one that takes memory only for what lies in it: each run has two, and they are mostly empty.
+//!
+//! A channel of tokio keeps room for 32 items from the start: for what drivers are told, 4 kB for each of the two.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Makes a queue without a bound.
+pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
+    let lane = Lane { items: VecDeque::new(), waker: None, closed: false };
+    let lane = Arc::new(Mutex::new(lane));
+    (Sender(Arc::clone(&lane)), Receiver(lane))
+}
+
+struct Lane<T> {
+    items: VecDeque<T>,
+    /// Who waits for an item.
+    waker: Option<Waker>,
+    /// Whether nobody receives any more.
+    closed: bool,
+}
+
+fn lock<T>(lane: &Mutex<Lane<T>>) -> MutexGuard<'_, Lane<T>> {
+    lane.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nobody receives any more; what was sent has been dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// The end that many have.
+pub(crate) struct Sender<T>(Arc<Mutex<Lane<T>>>);
+
+/// The end that one has. When it is dropped, so is what was not received.
+pub(crate) struct Receiver<T>(Arc<Mutex<Lane<T>>>);
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Sender<T> {
+    /// Puts an item at the end of the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`] if nobody receives any more.
+    pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
+        let mut lane = lock(&self.0);
+        if lane.closed {
+            drop(lane);
+            // What the item does when it is dropped may come back here.
+            drop(item);
+            return Err(Closed);
+        }
+        lane.items.push_back(item);
+        let waker = lane.waker.take();
+        drop(lane);
+        waker.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Whether nothing lies in the queue.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).items.is_empty()
+    }
+
+    /// Takes the next item, without waiting.
+    pub(crate) fn try_recv(&mut self) -> Option<T> {
+        lock(&self.0).items.pop_front()
+    }
+
+    /// Takes the next item, waiting for it as long as it takes.
+    ///
+    /// Cancel safe: an item that was not returned stays in its place.
+    pub(crate) async fn recv(&mut self) -> T {
+        poll_fn(|cx| {
+            let mut lane = lock(&self.0);
+            if let Some(item) = lane.items.pop_front() {
+                return Poll::Ready(item);
+            }
+            match &mut lane.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        let mut lane = lock(&self.0);
+        lane.closed = true;
+        let left = std::mem::take(&mut lane.items);
+        let waker = lane.waker.take();
+        drop(lane);
+        drop((left, waker));
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    /// Never shows what was sent.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn items_come_in_the_order_in_which_they_were_sent() {
+        let (sender, mut receiver) = queue();
+        assert!(receiver.is_empty());
+        (0..100).for_each(|item| sender.send(item).unwrap());
+        assert!(!receiver.is_empty());
+        for item in 0..100 {
+            assert_eq!(receiver.recv().await, item);
+        }
+        assert_eq!(receiver.try_recv(), None);
+    }
+
+    /// Many threads send, and each wait must be woken: an item that nobody is told of would stop a run for ever.
+    #[tokio::test]
+    async fn whoever_waits_is_woken() {
+        let (sender, mut receiver) = queue();
+        let senders: Vec<_> = (0..4_usize)
+            .map(|from| {
+                let sender = sender.clone();
+                std::thread::spawn(move || {
+                    for item in 0..2_000_usize {
+                        sender.send((from, item)).unwrap();
+                        std::thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0; 4];
+        for _ in 0..8_000 {
+            let received = tokio::time::timeout(Duration::from_secs(60), receiver.recv());
+            let (from, item) = received.await.expect("an item was sent and nobody was woken");
+            assert_eq!(item, next[from]);
+            next[from] += 1;
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    }
+
+    /// A wait that was given up neither takes an item nor keeps the next wait from being woken.
+    #[tokio::test]
+    async fn a_wait_that_was_given_up_takes_nothing() {
+        let (sender, mut receiver) = queue();
+        tokio::select! {
+            biased;
+            item = receiver.recv() => panic!("nothing was sent, and {item} came"),
+            () = std::future::ready(()) => {}
+        }
+        let waits = tokio::spawn(async move { receiver.recv().await });
+        tokio::task::yield_now().await;
+        sender.send(1).unwrap();
+        let received = tokio::time::timeout(Duration::from_secs(60), waits).await;
+        assert_eq!(received.expect("nobody was woken").unwrap(), 1);
+    }
+
+    /// Whoever waits for the reply to an item learns that there is none when the receiver goes.
+    #[tokio::test]
+    async fn what_was_not_received_is_dropped_with_the_receiver() {
+        let (sender, receiver) = queue();
+        let (reply, answer) = tokio::sync::oneshot::channel::<()>();
+        sender.send(reply).unwrap();
+        drop(receiver);
+        assert!(answer.await.is_err());
+        let (reply, answer) = tokio::sync::oneshot::channel::<()>();
+        assert_eq!(sender.send(reply), Err(Closed));
+        assert!(answer.await.is_err());
+    }
+
+    #[test]
+    fn an_empty_queue_takes_no_room_for_items() {
+        let (_sender, receiver) = queue::<[u8; 1_000]>();
+        assert_eq!(lock(&receiver.0).items.capacity(), 0);
+    }
+}

@@ -1,0 +1,65 @@
+//! When a record becomes a base: only if what was written since the last one outweighs what a base would weigh now.
+
+use crate::engine::fold::Folded;
+
+/// What reading and folding one record costs beside its bytes, in bytes.
+pub(super) const RECORD_COST: u64 = 64;
+
+/// How many times what a base would weigh is written before there is one.
+///
+/// With a factor of F, bases add at most 1/F of what records take, whatever the state does, and a load reads at most 2 + F times
+/// what a base weighed when it was last looked at. ARCHITECTURE.md has the sums.
+pub(super) const BASE_FACTOR: u64 = 4;
+
+/// Smaller logs than this are read whole: a base would save nothing.
+pub(super) const BASE_FLOOR: u64 = 16 * 1024;
+
+/// What was written since the last base, and when to look next whether another is due.
+///
+/// To look takes as long as to write a base without storing it. So it waits until the last base, or what was found at the last
+/// look, is outweighed: then that time is in proportion to what was written meanwhile.
+#[derive(Debug)]
+pub(super) struct Bases {
+    since: u64,
+    look_above: u64,
+}
+
+impl Bases {
+    /// Begins with no base; the first record is one whoever asks.
+    pub(super) fn new() -> Self {
+        Self { since: 0, look_above: u64::MAX }
+    }
+
+    /// Goes on after what was loaded. What was found at looks is not stored: the next record that may, looks anew.
+    pub(super) fn after(folded: &Folded) -> Self {
+        let mut bases = Self::new();
+        bases.wrote_base(folded.base_bytes);
+        bases.since = folded.since_bytes + RECORD_COST * folded.since_records;
+        bases
+    }
+
+    /// Whether it is time to see what a base would weigh.
+    pub(super) fn is_time_to_look(&self) -> bool {
+        self.since > self.look_above
+    }
+
+    /// Tells whether a base is due that would weigh so much.
+    pub(super) fn is_due(&mut self, weight: u64) -> bool {
+        if self.since > BASE_FACTOR * weight {
+            return true;
+        }
+        // Not at the factor itself: where nearly so much is written now, that would be to look again at once.
+        self.look_above = BASE_FLOOR.max((BASE_FACTOR + 1) * weight);
+        false
+    }
+
+    /// Takes in that a base was written.
+    pub(super) fn wrote_base(&mut self, bytes: u64) {
+        (self.since, self.look_above) = (0, BASE_FLOOR.max(BASE_FACTOR * bytes));
+    }
+
+    /// Takes in that a record was written that is none.
+    pub(super) fn wrote(&mut self, bytes: u64) {
+        self.since += bytes + RECORD_COST;
+    }
+}

@@ -1,0 +1,187 @@
+//! Logs as released versions wrote them: read by this one, and, the newest, written the same to the byte.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::PathBuf;
+
+use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
+use ferrata_core::store::{At, CheckpointStore, Order, Page, PruneCut, RunAppend};
+use ferrata_core::{
+    Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunId, RunKey, Seq, Timestamp, Visit, WorkflowName,
+};
+use ferrata_store_fs::FsStore;
+use tempfile::TempDir;
+
+/// Spelled out in every line.
+const FIRST: &str = include_str!("golden/v1.jsonl");
+/// The same run, as it is written now.
+const NEWEST: &str = include_str!("golden/v2.jsonl");
+
+fn key() -> RunKey {
+    RunId::new("r").unwrap().into()
+}
+
+fn facts() -> RunFacts {
+    let print = Fingerprint::of(b"graph");
+    RunFacts::new(WorkflowName::new("review").unwrap(), "1", print, print, at(0)).unwrap()
+}
+
+fn at(seq: u64) -> Timestamp {
+    Timestamp::from_unix_ms(1_763_700_000_000 + i64::try_from(seq).unwrap())
+}
+
+fn id(seq: u64) -> RecordId {
+    format!("019aa4b6-4500-768c-931c-{seq:012x}").parse().unwrap()
+}
+
+fn executor(number: u8) -> ExecutorId {
+    format!("019aa4b6-4500-70e0-b668-7bfc03897c{number:02x}").parse().unwrap()
+}
+
+/// One append of each kind of line: starts, nodes, several at once, a body in base64, a base, another owner, the end.
+fn appends() -> Vec<RunAppend> {
+    type Change = fn(&mut RecordHeader);
+    let node: Change = |header| {
+        header.node = Some(NodeName::new("approve").unwrap());
+        header.visit = Some(Visit::new(2));
+    };
+    let appends: [&[(&[u8], RecordKind, Change)]; 6] = [
+        &[(b"{\"entry\":\"approve\"}", RecordKind::Start, |header| header.base = true)],
+        &[
+            (b"{\"set\": {\"draft\":\"x\"}}", RecordKind::Node, node),
+            (b"\x00\xff", RecordKind::Attempt, |header| header.wake_at = Some(at(99))),
+            (b"[1]", RecordKind::Step, node),
+        ],
+        &[(b"1", RecordKind::Node, node)],
+        &[(b"{\"base\":{}}", RecordKind::Base, |header| header.base = true)],
+        &[(b"2", RecordKind::Claim, |header| {
+            header.epoch = Epoch::new(2);
+            header.owner = Some(executor(2));
+        })],
+        &[(b"3", RecordKind::Node, |header| {
+            header.epoch = Epoch::new(2);
+            header.owner = None;
+            header.status = RunStatus::Completed;
+        })],
+    ];
+    let (mut seq, mut expected) = (0, None);
+    let mut made = Vec::new();
+    for bodies in appends {
+        let mut records = Vec::new();
+        for (body, kind, change) in bodies {
+            let mut header = RecordHeader {
+                format: FORMAT,
+                seq: Seq::new(seq),
+                id: id(seq),
+                prev: seq.checked_sub(1).map(id),
+                kind: *kind,
+                status: RunStatus::InProgress,
+                node: None,
+                visit: None,
+                epoch: Epoch::new(1),
+                owner: Some(executor(1)),
+                wake_at: None,
+                at: at(seq),
+                base: false,
+                body_len: 0,
+                body_crc: 0,
+            };
+            change(&mut header);
+            records.push(Record::seal(header, body.to_vec().into()).unwrap());
+            seq += 1;
+        }
+        let head = records.last().unwrap().header.head();
+        made.push(RunAppend { run: key(), expected, records, facts: (seq == 1).then(facts) });
+        expected = Some(head);
+    }
+    made
+}
+
+fn records() -> Vec<Record> {
+    appends().into_iter().flat_map(|append| append.records).collect()
+}
+
+struct Place {
+    directory: TempDir,
+    store: FsStore,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FsStore::open(directory.path()).unwrap();
+        Self { directory, store }
+    }
+
+    async fn with(log: &str) -> Self {
+        let place = Self::new();
+        place.store.setup().await.unwrap();
+        fs::create_dir_all(place.log().parent().unwrap()).unwrap();
+        fs::write(place.log(), log).unwrap();
+        place
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.path().join("runs/default/r.jsonl")
+    }
+
+    async fn append(&self, append: &RunAppend) {
+        self.store.append(vec![append.clone()]).await.pop().unwrap().unwrap();
+    }
+
+    /// Checks that the run has exactly these records, in every way of asking.
+    async fn check(&self, expected: &[Record]) {
+        let headers: Vec<_> = expected.iter().map(|record| record.header.clone()).collect();
+        let newest = self.store.history(&key(), Page::first(1_000)).await.unwrap().items;
+        assert!(newest.iter().rev().eq(&headers), "{newest:#?}");
+        let oldest = Page::first(1_000).with_order(Order::OldestFirst);
+        assert_eq!(self.store.history(&key(), oldest).await.unwrap().items, headers);
+        let head = self.store.head(&key()).await.unwrap().unwrap();
+        let last = headers.last().unwrap();
+        assert_eq!(
+            (head.id, head.status, head.epoch, head.owner),
+            (last.id, last.status, last.epoch, last.owner)
+        );
+        for at in expected {
+            let loaded = self.store.load(&key(), At::Seq(at.header.seq)).await.unwrap().unwrap();
+            let first = expected.iter().position(|record| record.header == loaded[0].header).unwrap();
+            assert!(loaded[0].header.base);
+            assert_eq!(loaded, expected[first..first + loaded.len()]);
+            assert_eq!(loaded.last().unwrap(), at);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_now_is_as_it_was_released() {
+    let place = Place::new();
+    for append in appends() {
+        place.append(&append).await;
+    }
+    let written = fs::read_to_string(place.log()).unwrap();
+    assert_eq!(written, NEWEST, "{written}");
+    place.check(&records()).await;
+}
+
+#[tokio::test]
+async fn logs_of_every_version_are_read_and_gone_on_with() {
+    for log in [FIRST, NEWEST] {
+        // Cut after each of its appends, and gone on with from there.
+        for kept in 1..=appends().len() {
+            let lines = 1 + appends()[..kept].iter().map(|append| append.records.len()).sum::<usize>();
+            let beginning: String = log.split_inclusive('\n').take(lines).collect();
+            let place = Place::with(&beginning).await;
+            place.check(&records()[..lines - 1]).await;
+            for append in &appends()[kept - 1..] {
+                // The first of these is there already: it is found to be.
+                place.append(append).await;
+            }
+            place.check(&records()).await;
+            let rest: String = NEWEST.split_inclusive('\n').skip(lines).collect();
+            assert_eq!(fs::read_to_string(place.log()).unwrap(), beginning + &rest);
+            let pruned = place.store.prune(&key(), PruneCut { at: Seq::new(5), base: None }).await.unwrap();
+            assert_eq!(pruned.records, 5);
+            place.check(&records()[5..]).await;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The stored form of headers, byte by byte, and what is none.
+
+use super::*;
+
+fn header() -> RecordHeader {
+    RecordHeader {
+        format: FORMAT,
+        seq: Seq::new(300),
+        id: "019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap(),
+        prev: Some("019aa4b6-4500-768c-931c-6e7d5b8ea911".parse().unwrap()),
+        kind: RecordKind::Node,
+        status: RunStatus::InProgress,
+        node: Some(NodeName::new("write").unwrap()),
+        visit: Some(Visit::new(2)),
+        epoch: Epoch::new(1),
+        owner: Some("019aa4b6-4500-768c-931c-000000000001".parse().unwrap()),
+        wake_at: None,
+        at: Timestamp::from_unix_ms(1_763_700_000_000),
+        base: false,
+        body_len: 300,
+        body_crc: 1_860_712_058,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The stored form is a promise to every later version: it is never edited.
+#[test]
+fn a_header_is_stored_as_documented() {
+    let text = write_header(&header(), Seq::new(297)).unwrap();
+    let parts = [
+        "019aa4b64500768c931c6e7d5b8ea912", // id
+        "ac02",                             // number 300
+        "01",                               // format
+        "03",                               // three records after the base
+        "01",                               // node
+        "00",                               // in progress
+        "0f",                               // prev, owner, node, visit
+        "01",                               // epoch
+        "8094b2cbd466",                     // time
+        "ac02",                             // length of the body
+        "6ee8367a",                         // its checksum
+        "019aa4b64500768c931c6e7d5b8ea911", // prev
+        "019aa4b64500768c931c000000000001", // owner
+        "057772697465",                     // write
+        "02",                               // visit
+    ];
+    assert_eq!(hex(&text), parts.concat());
+    assert_eq!(read(&text, Some(Seq::new(300))).unwrap(), (header(), Seq::new(297)));
+    assert!(text.starts_with(&beginning(&header().head())));
+    let first = RecordHeader {
+        prev: None,
+        node: None,
+        visit: None,
+        owner: None,
+        wake_at: Some(Timestamp::from_unix_ms(-1)),
+        base: true,
+        ..header()
+    };
+    let text = write_header(&first, Seq::new(0)).unwrap();
+    assert_eq!(hex(&text[18..20]), "0100", "it is a base itself");
+    assert_eq!(text.last(), Some(&1), "the least time before 1970");
+    assert_eq!(read(&text, None).unwrap(), (first, Seq::new(300)));
+}
+
+#[test]
+fn every_value_comes_back() {
+    for kind in RecordKind::ALL {
+        for status in RunStatus::ALL {
+            let header = RecordHeader { kind, status, ..header() };
+            let text = write_header(&header, Seq::new(0)).unwrap();
+            assert_eq!(header_of(&text, None).unwrap(), header);
+        }
+    }
+    for number in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        let mut header = RecordHeader { seq: Seq::new(number), base: true, ..header() };
+        header.body_len = u32::try_from(number).unwrap_or(u32::MAX);
+        header.epoch = Epoch::new(header.body_len);
+        for at in [i64::MIN, -1, 0, 1, i64::MAX, number.cast_signed()] {
+            header.at = Timestamp::from_unix_ms(at);
+            header.wake_at = Some(header.at);
+            let text = write_header(&header, Seq::new(0)).unwrap();
+            assert_eq!(header_of(&text, Some(header.seq)).unwrap(), header);
+            assert!(text.starts_with(&beginning(&header.head())));
+        }
+    }
+}
+
+#[test]
+fn what_is_no_header_is_a_fault_and_a_newer_one_is_not_damage() {
+    let good = write_header(&header(), Seq::new(297)).unwrap();
+    assert!(matches!(header_of(&good, Some(Seq::new(299))), Err(Fault::Corrupt { .. })));
+    let mut newer = good[..19].to_vec();
+    newer[18] = 2;
+    assert!(matches!(header_of(&newer, None), Err(Fault::Newer { .. })), "whatever follows");
+    for cut in 0..good.len() {
+        assert!(matches!(header_of(&good[..cut], None), Err(Fault::Corrupt { .. })), "cut at {cut}");
+    }
+    let mut longer = good.to_vec();
+    longer.push(0);
+    assert!(matches!(header_of(&longer, None), Err(Fault::Corrupt { .. })));
+    // Kind, status, what is there, and a number without an end.
+    for (at, byte) in [(20, 11), (21, 6), (22, 0x2f), (22, 0xff)] {
+        let mut broken = good.to_vec();
+        broken[at] = byte;
+        assert!(matches!(header_of(&broken, None), Err(Fault::Corrupt { .. })), "{byte} at {at}");
+    }
+    assert!(matches!(header_of(&[0xff; 64], None), Err(Fault::Corrupt { .. })));
+    // A base behind its record is none.
+    assert!(write_header(&header(), Seq::new(300)).is_err());
+    let mut early = good.to_vec();
+    (early[16], early[17], early[19]) = (0x83, 0x00, 0x04);
+    assert!(matches!(header_of(&early, None), Err(Fault::Corrupt { .. })));
+}
