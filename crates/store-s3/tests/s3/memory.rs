@@ -69,6 +69,9 @@ pub(crate) struct Asked {
 
 type Plan = Box<dyn FnMut(&Asked) -> Option<Fault> + Send>;
 
+/// Tells whether a request is the one that is to be held back.
+type IsMeant = fn(&Asked) -> bool;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) bytes: Bytes,
@@ -87,7 +90,7 @@ struct Inner {
     asked: Mutex<Vec<Asked>>,
     plan: Mutex<Option<Plan>>,
     clock: SystemClock,
-    gate: Mutex<Option<(fn(&Asked) -> bool, Gate)>>,
+    gate: Mutex<Option<(IsMeant, Gate)>>,
 }
 
 /// Holds one request back after it has arrived.
@@ -174,7 +177,7 @@ impl Memory {
     }
 
     /// Holds the next request of this kind back.
-    pub(crate) fn hold_next(&self, is_meant: fn(&Asked) -> bool) -> Gate {
+    pub(crate) fn hold_next(&self, is_meant: IsMeant) -> Gate {
         let gate = Gate::default();
         *self.inner.gate.lock().unwrap() = Some((is_meant, gate.clone()));
         gate
