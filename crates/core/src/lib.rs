@@ -15,6 +15,7 @@ pub mod testing;
 
 mod clock;
 mod error;
+mod few;
 mod few_map;
 mod id;
 mod latch;

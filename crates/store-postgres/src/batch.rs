@@ -4,276 +4,204 @@ use ferrata_core::record::{Record, RecordHeader, RunFacts};
 use ferrata_core::store::RunAppend;
 use ferrata_core::{ErrorKind, Result, Seq};
 use sqlx::Postgres;
-use sqlx::postgres::PgArguments;
+use sqlx::postgres::{PgArguments, PgBindIterExt as _};
 use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::codes;
-use crate::db::query;
+use crate::db::roomy;
 use crate::error::Fault;
 use crate::row::fingerprint_to_uuid;
 use crate::statement::{Statements, Waits};
 
-/// Entries that stand in one statement, by column.
+/// Entries that stand in one statement.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
-    grows: Heads<'a>,
-    expected: (Vec<i64>, Vec<Uuid>),
-    starts: Heads<'a>,
-    facts: Facts<'a>,
-    records: Records<'a>,
+    grows: Vec<Entry<'a>>,
+    starts: Vec<Entry<'a>>,
+    facts: Vec<Facts<'a>>,
+    records: Vec<(i32, &'a Record)>,
+    /// Where a record is not as the head of its entry.
+    differs: Differs,
     entries: i32,
+    /// About how many bytes the values take.
+    bytes: usize,
 }
 
-#[derive(Debug, Default)]
-struct Heads<'a> {
-    n: Vec<i32>,
-    tenant: Vec<&'a str>,
-    run: Vec<&'a str>,
-    seq: Vec<i64>,
-    id: Vec<Uuid>,
-    format: Vec<i16>,
-    kind: Vec<i8>,
-    status: Vec<i8>,
-    epoch: Vec<i32>,
-    owner: Vec<Option<Uuid>>,
-    wake_at: Vec<Option<i64>>,
-    updated: Vec<i64>,
-}
-
-#[derive(Debug, Default)]
-struct Facts<'a> {
-    workflow: Vec<&'a str>,
-    version: Vec<&'a str>,
-    graph: Vec<Uuid>,
-    input: Vec<Uuid>,
-    created: Vec<i64>,
-    parent_tenant: Vec<Option<&'a str>>,
-    parent_run: Vec<Option<&'a str>>,
-    parent_seq: Vec<Option<i64>>,
-    parent_id: Vec<Option<Uuid>>,
-    user_name: Vec<Option<&'a str>>,
-    labels: Vec<Option<String>>,
-}
-
-#[derive(Debug, Default)]
-struct Records<'a> {
-    n: Vec<i32>,
-    seq: Column<i64>,
-    at: Column<i64>,
-    wake_at: Column<Option<i64>>,
-    id: Column<Uuid>,
-    prev: Vec<Option<Uuid>>,
-    owner: Column<Option<Uuid>>,
-    epoch: Column<i32>,
-    visit: Vec<Option<i32>>,
-    crc: Vec<i32>,
-    format: Column<i16>,
-    kind: Column<i8>,
-    status: Column<i8>,
-    base: Column<bool>,
-    node: Vec<Option<&'a str>>,
-    body: Vec<&'a [u8]>,
-}
-
-/// A column that need not be sent if each value is what the server takes for an absent one.
-#[derive(Debug, Default)]
-struct Column<T> {
-    values: Vec<T>,
-    is_needed: bool,
-}
-
-impl<T: PartialEq> Column<T> {
-    fn push(&mut self, value: T, otherwise: &T) {
-        self.is_needed |= value != *otherwise;
-        self.values.push(value);
-    }
-
-    fn sent(self) -> Vec<T> {
-        if self.is_needed { self.values } else { Vec::new() }
-    }
-}
-
-/// A head, as the columns hold it.
 #[derive(Debug)]
-struct Head {
-    seq: i64,
-    id: Uuid,
-    format: i16,
-    kind: i8,
-    status: i8,
-    epoch: i32,
-    owner: Option<Uuid>,
-    wake_at: Option<i64>,
-    at: i64,
+struct Entry<'a> {
+    n: i32,
+    append: &'a RunAppend,
+    last: &'a RecordHeader,
 }
 
-impl Head {
-    fn of(header: &RecordHeader) -> Self {
-        Self {
-            seq: number(header.seq),
-            id: *header.id.as_uuid(),
-            format: header.format.cast_signed(),
-            kind: codes::of_kind(header.kind).unwrap_or_default(),
-            status: codes::of_status(header.status).unwrap_or_default(),
-            epoch: header.epoch.get().cast_signed(),
-            owner: header.owner.map(|owner| *owner.as_uuid()),
-            wake_at: header.wake_at.map(|wake| wake.unix_ms()),
-            at: header.at.unix_ms(),
-        }
+/// What is said of a run at its start, and what of it has another form in the tables.
+#[derive(Debug)]
+struct Facts<'a> {
+    said: &'a RunFacts,
+    graph: Uuid,
+    input: Uuid,
+    labels: Option<String>,
+}
+
+/// The columns of records of which values are sent: without, the server takes that of the head, and for `base` that it is none.
+#[derive(Debug, Default)]
+struct Differs {
+    head: bool,
+    at: bool,
+    wake_at: bool,
+    owner: bool,
+    epoch: bool,
+    format: bool,
+    kind: bool,
+    status: bool,
+    base: bool,
+}
+
+impl Differs {
+    fn note(&mut self, record: &RecordHeader, head: &RecordHeader) {
+        self.head |= record.seq != head.seq;
+        self.at |= record.at != head.at;
+        self.wake_at |= record.wake_at != head.wake_at;
+        self.owner |= record.owner != head.owner;
+        self.epoch |= record.epoch != head.epoch;
+        self.format |= record.format != head.format;
+        self.kind |= record.kind != head.kind;
+        self.status |= record.status != head.status;
+        self.base |= record.base;
     }
 }
+
+/// About how many bytes an entry and a record take, beside names and bodies.
+const ENTRY_BYTES: usize = 200;
+const RECORD_BYTES: usize = 160;
+
+/// How many parameters a statement has at most.
+const PARAMETERS: usize = 53;
 
 impl<'a> Batch<'a> {
     /// Adds an entry that [`check`] let pass.
-    pub(crate) fn push(&mut self, append: &'a RunAppend, last: &RecordHeader) -> Result<()> {
-        let n = self.entries;
-        self.entries += 1;
-        let head = Head::of(last);
+    pub(crate) fn push(&mut self, append: &'a RunAppend, last: &'a RecordHeader) -> Result<()> {
+        let entry = Entry { n: self.entries, append, last };
         match (&append.expected, &append.facts) {
-            (None, Some(facts)) => {
-                self.facts.push(facts)?;
-                self.starts.push(n, append, &head);
+            (None, Some(said)) => {
+                self.facts.push(Facts::of(said)?);
+                self.starts.push(entry);
             }
-            (expected, _) => {
-                let expected =
-                    expected.map(|head| (number(head.seq), *head.id.as_uuid())).unwrap_or_default();
-                self.expected.0.push(expected.0);
-                self.expected.1.push(expected.1);
-                self.grows.push(n, append, &head);
-            }
+            _ => self.grows.push(entry),
         }
-        append.records.iter().for_each(|record| self.records.push(n, record, &head));
+        self.bytes += ENTRY_BYTES + append.run.run.as_str().len();
+        for record in &append.records {
+            self.differs.note(&record.header, last);
+            self.bytes += RECORD_BYTES + record.body.len();
+            self.records.push((self.entries, record));
+        }
+        self.entries += 1;
         Ok(())
     }
 
-    /// Binds the arrays to the statement that fits.
+    /// Binds the columns, as arrays, to the statement that fits.
     pub(crate) fn query(
-        self,
+        &self,
         statements: &Statements,
         waits: Waits,
     ) -> Query<'static, Postgres, PgArguments> {
-        let (grows, starts) = (!self.grows.n.is_empty(), !self.starts.n.is_empty());
-        let mut query = query(statements.of(grows, starts, waits));
+        let (grows, starts) = (!self.grows.is_empty(), !self.starts.is_empty());
+        let mut query = roomy(statements.of(grows, starts, waits), PARAMETERS, self.bytes);
         if grows {
-            query = self.grows.bind(query).bind(self.expected.0).bind(self.expected.1);
+            query = expected(heads(query, &self.grows), &self.grows);
         }
         if starts {
-            query = self.facts.bind(self.starts.bind(query));
+            query = facts(heads(query, &self.starts), &self.facts);
         }
-        self.records.bind(query)
-    }
-}
-
-impl<'a> Heads<'a> {
-    fn push(&mut self, n: i32, append: &'a RunAppend, head: &Head) {
-        self.n.push(n);
-        self.tenant.push(append.run.tenant.as_str());
-        self.run.push(append.run.run.as_str());
-        self.seq.push(head.seq);
-        self.id.push(head.id);
-        self.format.push(head.format);
-        self.kind.push(head.kind);
-        self.status.push(head.status);
-        self.epoch.push(head.epoch);
-        self.owner.push(head.owner);
-        self.wake_at.push(head.wake_at);
-        self.updated.push(head.at);
-    }
-
-    fn bind<'q>(self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
-        query
-            .bind(self.n)
-            .bind(self.tenant)
-            .bind(self.run)
-            .bind(self.seq)
-            .bind(self.id)
-            .bind(self.format)
-            .bind(self.kind)
-            .bind(self.status)
-            .bind(self.epoch)
-            .bind(self.owner)
-            .bind(self.wake_at)
-            .bind(self.updated)
+        records(query, &self.records, &self.differs)
     }
 }
 
 impl<'a> Facts<'a> {
-    fn push(&mut self, facts: &'a RunFacts) -> Result<()> {
-        self.graph.push(fingerprint_to_uuid(facts.graph)?);
-        self.input.push(fingerprint_to_uuid(facts.input)?);
-        self.workflow.push(facts.workflow.as_str());
-        self.version.push(&facts.version);
-        self.created.push(facts.created.unix_ms());
-        let parent = facts.parent.as_ref();
-        self.parent_tenant.push(parent.map(|parent| parent.run.tenant.as_str()));
-        self.parent_run.push(parent.map(|parent| parent.run.run.as_str()));
-        self.parent_seq.push(parent.map(|parent| number(parent.at.seq)));
-        self.parent_id.push(parent.map(|parent| *parent.at.id.as_uuid()));
-        self.user_name.push(facts.user.as_deref());
-        let labels = facts.labels.iter().map(|(key, value)| (key.to_owned(), value.into()));
+    fn of(said: &'a RunFacts) -> Result<Self> {
+        let labels = said.labels.iter().map(|(key, value)| (key.to_owned(), value.into()));
         let labels = serde_json::Value::Object(labels.collect());
-        self.labels.push((!facts.labels.is_empty()).then(|| labels.to_string()));
-        Ok(())
-    }
-
-    fn bind<'q>(self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
-        query
-            .bind(self.workflow)
-            .bind(self.version)
-            .bind(self.graph)
-            .bind(self.input)
-            .bind(self.created)
-            .bind(self.parent_tenant)
-            .bind(self.parent_run)
-            .bind(self.parent_seq)
-            .bind(self.parent_id)
-            .bind(self.user_name)
-            .bind(self.labels)
+        Ok(Self {
+            said,
+            graph: fingerprint_to_uuid(said.graph)?,
+            input: fingerprint_to_uuid(said.input)?,
+            labels: (!said.labels.is_empty()).then(|| labels.to_string()),
+        })
     }
 }
 
-impl<'a> Records<'a> {
-    fn push(&mut self, n: i32, record: &'a Record, head: &Head) {
-        let header = &record.header;
-        let own = Head::of(header);
-        self.n.push(n);
-        self.seq.push(own.seq, &head.seq);
-        self.at.push(own.at, &head.at);
-        self.wake_at.push(own.wake_at, &head.wake_at);
-        self.id.push(own.id, &head.id);
-        self.prev.push(header.prev.map(|prev| *prev.as_uuid()));
-        self.owner.push(own.owner, &head.owner);
-        self.epoch.push(own.epoch, &head.epoch);
-        self.visit.push(header.visit.map(|visit| visit.get().cast_signed()));
-        self.crc.push(header.body_crc.cast_signed());
-        self.format.push(own.format, &head.format);
-        self.kind.push(own.kind, &head.kind);
-        self.status.push(own.status, &head.status);
-        self.base.push(header.base, &false);
-        self.node.push(header.node.as_ref().map(|node| node.as_str()));
-        self.body.push(&record.body);
-    }
+type Arrays = Query<'static, Postgres, PgArguments>;
 
-    fn bind<'q>(self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
-        query
-            .bind(self.n)
-            .bind(self.seq.sent())
-            .bind(self.at.sent())
-            .bind(self.wake_at.sent())
-            .bind(self.id.sent())
-            .bind(self.prev)
-            .bind(self.owner.sent())
-            .bind(self.epoch.sent())
-            .bind(self.visit)
-            .bind(self.crc)
-            .bind(self.format.sent())
-            .bind(self.kind.sent())
-            .bind(self.status.sent())
-            .bind(self.base.sent())
-            .bind(self.node)
-            .bind(self.body)
-    }
+/// Binds the columns `HEADS`.
+fn heads(query: Arrays, entries: &[Entry<'_>]) -> Arrays {
+    let last = || entries.iter().map(|entry| entry.last);
+    query
+        .bind(entries.iter().map(|entry| entry.n).bind_iter())
+        .bind(entries.iter().map(|entry| entry.append.run.tenant.as_str()).bind_iter())
+        .bind(entries.iter().map(|entry| entry.append.run.run.as_str()).bind_iter())
+        .bind(last().map(|last| number(last.seq)).bind_iter())
+        .bind(last().map(|last| *last.id.as_uuid()).bind_iter())
+        .bind(last().map(|last| last.format.cast_signed()).bind_iter())
+        .bind(last().map(|last| codes::of_kind(last.kind).unwrap_or_default()).bind_iter())
+        .bind(last().map(|last| codes::of_status(last.status).unwrap_or_default()).bind_iter())
+        .bind(last().map(|last| last.epoch.get().cast_signed()).bind_iter())
+        .bind(last().map(|last| last.owner.map(|owner| *owner.as_uuid())).bind_iter())
+        .bind(last().map(|last| last.wake_at.map(|wake| wake.unix_ms())).bind_iter())
+        .bind(last().map(|last| last.at.unix_ms()).bind_iter())
+}
+
+/// Binds the columns `EXPECTED`.
+fn expected(query: Arrays, entries: &[Entry<'_>]) -> Arrays {
+    let expected = || entries.iter().map(|entry| entry.append.expected);
+    query
+        .bind(expected().map(|head| head.map(|head| number(head.seq))).bind_iter())
+        .bind(expected().map(|head| head.map(|head| *head.id.as_uuid())).bind_iter())
+}
+
+/// Binds the columns `FACTS`.
+fn facts(query: Arrays, facts: &[Facts<'_>]) -> Arrays {
+    let said = || facts.iter().map(|facts| facts.said);
+    let parent = || said().map(|said| said.parent.as_ref());
+    query
+        .bind(said().map(|said| said.workflow.as_str()).bind_iter())
+        .bind(said().map(|said| said.version.as_str()).bind_iter())
+        .bind(facts.iter().map(|facts| facts.graph).bind_iter())
+        .bind(facts.iter().map(|facts| facts.input).bind_iter())
+        .bind(said().map(|said| said.created.unix_ms()).bind_iter())
+        .bind(parent().map(|parent| parent.map(|parent| parent.run.tenant.as_str())).bind_iter())
+        .bind(parent().map(|parent| parent.map(|parent| parent.run.run.as_str())).bind_iter())
+        .bind(parent().map(|parent| parent.map(|parent| number(parent.at.seq))).bind_iter())
+        .bind(parent().map(|parent| parent.map(|parent| *parent.at.id.as_uuid())).bind_iter())
+        .bind(said().map(|said| said.user.as_deref()).bind_iter())
+        .bind(facts.iter().map(|facts| facts.labels.as_deref()).bind_iter())
+}
+
+/// Binds the columns `RECORDS`; an array of which no value is needed is empty.
+fn records(query: Arrays, records: &[(i32, &Record)], differs: &Differs) -> Arrays {
+    let all = || records.iter().map(|(_, record)| &record.header);
+    let only_if = |is_needed: bool| all().take(if is_needed { usize::MAX } else { 0 });
+    query
+        .bind(records.iter().map(|(n, _)| *n).bind_iter())
+        .bind(only_if(differs.head).map(|header| number(header.seq)).bind_iter())
+        .bind(only_if(differs.at).map(|header| header.at.unix_ms()).bind_iter())
+        .bind(only_if(differs.wake_at).map(|header| header.wake_at.map(|wake| wake.unix_ms())).bind_iter())
+        .bind(only_if(differs.head).map(|header| *header.id.as_uuid()).bind_iter())
+        .bind(all().map(|header| header.prev.map(|prev| *prev.as_uuid())).bind_iter())
+        .bind(only_if(differs.owner).map(|header| header.owner.map(|owner| *owner.as_uuid())).bind_iter())
+        .bind(only_if(differs.epoch).map(|header| header.epoch.get().cast_signed()).bind_iter())
+        .bind(all().map(|header| header.visit.map(|visit| visit.get().cast_signed())).bind_iter())
+        .bind(all().map(|header| header.body_crc.cast_signed()).bind_iter())
+        .bind(only_if(differs.format).map(|header| header.format.cast_signed()).bind_iter())
+        .bind(only_if(differs.kind).map(|header| codes::of_kind(header.kind).unwrap_or_default()).bind_iter())
+        .bind(
+            only_if(differs.status)
+                .map(|header| codes::of_status(header.status).unwrap_or_default())
+                .bind_iter(),
+        )
+        .bind(only_if(differs.base).map(|header| header.base).bind_iter())
+        .bind(all().map(|header| header.node.as_ref().map(|node| node.as_str())).bind_iter())
+        .bind(records.iter().map(|(_, record)| &*record.body).bind_iter())
 }
 
 /// The number of a record as a column holds it. None is above the half that fits: a run would need centuries for it.

@@ -4,10 +4,11 @@ mod common;
 
 use std::num::NonZeroU32;
 
-use common::author::{Author, append};
+use common::author::{Author, append, fresh_id, is_kept};
 use common::{Schema, until};
-use ferrata_core::Result;
+use ferrata_core::record::{RecordHeader, RecordKind, RunStatus};
 use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Epoch, ExecutorId, Result, Timestamp, Visit};
 use ferrata_store_postgres::PostgresStore;
 use sqlx::Row as _;
 
@@ -27,7 +28,7 @@ async fn batches_are_not_planned_again_and_again() {
         assert!(store.append(batch).await.iter().all(Result::is_ok));
     }
     let sql = "SELECT generic_plans, custom_plans FROM pg_prepared_statements \
-               WHERE statement LIKE '%' || $1 || '%moved AS%'";
+               WHERE statement LIKE '%moved AS%' || $1 || '%'";
     let rows = sqlx::query(sql).bind(&schema.name).fetch_all(&pool).await.unwrap();
     let plans: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     // The first batch starts the runs; of the nine that follow the server plans five for their values.
@@ -71,8 +72,10 @@ async fn a_step_touches_no_index_of_runs() {
     .unwrap();
     store.setup().await.unwrap();
     let mut authors: Vec<Author> = (0..RUNS).map(|n| Author::new(&format!("r-{n}"))).collect();
-    for _ in 0..=ROUNDS {
-        let batch = authors.iter_mut().map(|author| author.next(1)).collect();
+    for round in 0..=ROUNDS {
+        let at = Timestamp::from_unix_ms(1_763_700_000_000 + i64::try_from(round).unwrap());
+        let next = |author: &mut Author| author.next_as(1, b"{\"a\": 1}", |header| header.at = at);
+        let batch = authors.iter_mut().map(next).collect();
         assert!(store.append(batch).await.iter().all(Result::is_ok));
     }
     // The server's process tells its counts when it ends, if not before.
@@ -87,6 +90,45 @@ async fn a_step_touches_no_index_of_runs() {
     let updates = i64::try_from(RUNS * ROUNDS).unwrap();
     until("counting", async || counted().await.0 == updates).await;
     let (_, within) = counted().await;
-    assert!(within * 10 >= updates * 8, "{within} of {updates} stayed within their page");
+    // All of them if nobody else uses the database. Old snapshots of other tests keep old versions in a page, and some rows move
+    // to another; with an index on anything that a step changes, none would stay.
+    assert!(within * 4 >= updates, "{within} of {updates} stayed within their page");
+    schema.remove().await;
+}
+
+/// Each value is kept by which a record differs from the head of its entry, also where it is the only one of its batch.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_record_keeps_what_is_not_as_in_the_head() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let shapes: [fn(&mut RecordHeader); 8] = [
+        |header| header.at = Timestamp::from_unix_ms(1_763_700_000_999),
+        |header| header.wake_at = Some(Timestamp::from_unix_ms(1_763_700_000_777)),
+        |header| header.owner = Some(ExecutorId::from_uuid(*fresh_id().as_uuid())),
+        |header| header.epoch = Epoch::new(u32::MAX),
+        |header| header.kind = RecordKind::Attempt,
+        |header| header.status = RunStatus::Interrupted,
+        |header| header.base = !header.base,
+        |header| header.visit = Some(Visit::new(7)),
+    ];
+    for (place, shape) in shapes.into_iter().enumerate() {
+        let mut authors = ["a", "b"].map(|name| Author::new(&format!("{name}-{place}")));
+        // The start; one record each, as the head by itself; four each, of which one differs; four each, all alike.
+        for (count, differs) in [(1, None), (1, Some(1)), (4, Some(3)), (4, None)] {
+            let batch = authors.iter_mut().map(|author| {
+                author.next_as(count, b"{\"a\": 1}", |header| {
+                    if Some(header.seq.get()) == differs {
+                        shape(header);
+                    }
+                })
+            });
+            assert!(store.append(batch.collect()).await.iter().all(Result::is_ok), "{place}");
+        }
+        for author in &authors {
+            is_kept(&store, author).await;
+        }
+    }
     schema.remove().await;
 }

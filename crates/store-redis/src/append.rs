@@ -190,12 +190,12 @@ impl Shared {
     }
 
     /// What the script that appends is told once for all runs.
-    pub(crate) fn common(&self) -> Vec<Bytes> {
+    pub(crate) fn common(&self) -> Arc<[Bytes]> {
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
-        vec![channel, self.layout.name_at().to_string().into()]
+        Arc::from([channel, self.layout.name_at().to_string().into()])
     }
 
-    fn script(&self, index: Option<&Index>, common: &[Bytes], entry: &Entry) -> Result<Call, Fault> {
+    fn script(&self, index: Option<&Index>, common: &Arc<[Bytes]>, entry: &Entry) -> Result<Call, Fault> {
         let RunAppend { run, expected, records, facts } = &entry.append;
         let last = entry.last().ok_or_else(|| Fault::strange("an append without records"))?;
         let beside = index.zip(entry.moves()).map(|(index, standing)| index.beside(&standing));
@@ -205,7 +205,7 @@ impl Shared {
             (1, "", 0) => Bytes::from_static(b"1"),
             (count, keep, places) => format!("{count};{keep};{places}").into(),
         };
-        let mut call = Call::each(&APPEND, common.to_vec(), self.layout.run(run))
+        let mut call = Call::each(&APPEND, common, self.layout.run(run))
             .arg(expected.as_ref().map_or_else(Bytes::new, beginning))
             .arg(what);
         beside.into_iter().for_each(|part| call.push(part));
@@ -280,7 +280,7 @@ impl Shared {
 
     /// Asks for all that makes the head of a run.
     pub(crate) fn head_call(&self, run: &RunKey) -> Call {
-        Call::each(&HEADS, Vec::new(), self.layout.run(run))
+        Call::each(&HEADS, &Arc::default(), self.layout.run(run))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Changes of the index: which calls announce where a run will stand, and settle where it stands.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ferrata_core::{RunKey, Seq};
 
@@ -12,7 +14,8 @@ use crate::scripts::INDEX;
 pub(crate) struct Index {
     layout: Layout,
     shards: u16,
-    grace_ms: Bytes,
+    /// What the script is told once for all changes: the grace in milliseconds.
+    common: Arc<[Bytes]>,
 }
 
 /// What a caller knows of a run's place in the index.
@@ -30,7 +33,7 @@ pub(crate) struct Standing<'a> {
 
 impl Index {
     pub(crate) fn new(layout: Layout, shards: u16, stale_after: std::time::Duration) -> Self {
-        Self { layout, shards, grace_ms: stale_after.as_millis().to_string().into() }
+        Self { layout, shards, common: Arc::from([stale_after.as_millis().to_string().into()]) }
     }
 
     fn catalog(&self, run: &RunKey) -> Bytes {
@@ -45,7 +48,7 @@ impl Index {
         seq: Seq,
         places: Vec<Bytes>,
     ) -> Call {
-        let mut call = Call::each(&INDEX, vec![self.grace_ms.clone()], self.catalog(run))
+        let mut call = Call::each(&INDEX, &self.common, self.catalog(run))
             .arg(Bytes::from_static(operation.as_bytes()))
             .arg(member.as_str().to_owned())
             .arg(seq.to_string())
@@ -91,7 +94,7 @@ impl Index {
     /// Does something to what stands for no run, in one shard.
     pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> Call {
         let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
-        let call = Call::each(&INDEX, vec![self.grace_ms.clone()], catalog.into());
+        let call = Call::each(&INDEX, &self.common, catalog.into());
         [operation, "probe", "0", "1", "o:probe", "0"].into_iter().fold(call, Call::arg)
     }
 

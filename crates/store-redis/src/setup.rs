@@ -82,8 +82,9 @@ impl Shared {
         let shards = if self.link.is_cluster() { index.shards() } else { PROBES };
         let key = |shard| Bytes::from(format!("{}probe-{id}", self.layout.shard(shard)));
         // No expected head, one record of nothing, and a minute to live.
+        let common = self.common();
         let write = |shard| {
-            let call = Call::each(&APPEND, self.common(), key(shard));
+            let call = Call::each(&APPEND, &common, key(shard));
             ["", "1;60000;0", "{}", "probe", ""].into_iter().fold(call, Call::arg)
         };
         if !self.link.is_cluster() && self.are_together((0..shards).map(&write).collect()).await? {

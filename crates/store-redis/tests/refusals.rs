@@ -182,9 +182,11 @@ async fn a_memory_that_fills_up_loses_and_halves_nothing() {
     let body = vec![b'x'; 20_000];
     let mut refused = 0;
     while refused < 8 {
-        for author in &mut authors {
-            let append = author.next_with(3, &body, |_| {});
-            match append_one(&store, &append).await {
+        // One script for all of them, which is refused at its first write or not at all.
+        let batch: Vec<_> = authors.iter().map(|author| author.next_with(3, &body, |_| {})).collect();
+        for ((author, append), result) in authors.iter_mut().zip(batch.clone()).zip(store.append(batch).await)
+        {
+            match result {
                 Ok(_) => author.took(append),
                 Err(error) => {
                     says(&error, ErrorKind::Unavailable, &["OOM"]);

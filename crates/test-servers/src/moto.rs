@@ -18,7 +18,7 @@ const KIND: Kind = Kind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// What Python runs before moto: a lock that keeps conditional writes apart. docker-compose.yml gives its moto the same file.
+/// What Python runs before moto: a server that keeps requests apart. docker-compose.yml gives its moto the same file.
 const ONE_AT_A_TIME: &str = include_str!("moto/sitecustomize.py");
 
 /// A `moto_server`. It keeps everything in memory: a restart begins empty. Any credentials are good.

@@ -5,6 +5,7 @@
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
 use super::replan::bounded;
+use crate::few::Few;
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::fire::Fires;
@@ -56,26 +57,11 @@ impl Machine {
         let plan = self.graph();
         let (node, visit) = ending.key;
         let index = NodeIx::new(node);
-        let mut done = NodeDone {
-            node: self.name(node).clone(),
-            visit,
-            attempts: self.in_flight.get(&ending.key).map_or(1, |activation| activation.failed + 1),
-            took_ms: 0,
-            failure: None,
-            output: None,
-            notes: None,
-            fired: Vec::new(),
-            bypassed: Vec::new(),
-            skipped: Vec::new(),
-            dropped: Vec::new(),
-            settled: Settled::default(),
-            wrote: Vec::new(),
-            hold: false,
-            end: None,
-        };
+        let mut done = NodeDone::new(self.name(node).clone(), visit);
+        done.attempts = self.in_flight.get(&ending.key).map_or(1, |activation| activation.failed + 1);
         match ending.result {
             Ok(Fires::Sole(edge)) if self.goes_straight(plan, index, plan.edge(edge).to) => {
-                done.fired = vec![Fired::plain(plan.node(plan.edge(edge).to).name.clone())];
+                done.fired = Few::One(Fired::plain(plan.node(plan.edge(edge).to).name.clone()));
                 return done;
             }
             Ok(fired) => {
@@ -104,8 +90,11 @@ impl Machine {
                 self.bypass(plan, index, |kind| kind == EdgeKind::OnFailure, &mut done);
             }
         }
-        done.hold = plan.node(index).interrupt.after && !done.fired.is_empty();
-        if self.in_flight.len() > 1 {
+        // What is usual is not said: saying it would make a box for what is not.
+        if plan.node(index).interrupt.after && !done.fired.is_empty() {
+            done.hold = true;
+        }
+        if self.in_flight.len() > 1 && !ending.overwrites.is_empty() {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
         let running = self.status == RunStatus::InProgress;
@@ -171,7 +160,10 @@ impl Machine {
                 done.bypassed.push(name.clone());
             }
         }
-        done.skipped = self.never(plan, node, done);
+        let skipped = self.never(plan, node, done);
+        if !(skipped.is_empty() && done.skipped.is_empty()) {
+            done.skipped = skipped;
+        }
     }
 
     /// Collects the nodes behind bypassed edges and dropped tokens that never ran and that nothing live can reach any more.
@@ -212,17 +204,19 @@ impl Machine {
         let Some(live) = &self.live else { return };
         let mut live = live.clone();
         live.finished(node);
+        let mut dropped = Vec::new();
         for fired in &done.fired {
             let Some(to) = plan.find(fired.to.as_str()) else { continue };
             let back = plan.topology.is_back(node, to);
             let late = self.nodes[to.as_usize()].spent && !back;
             if late {
-                done.dropped.push(fired.to.clone());
+                dropped.push(fired.to.clone());
             } else {
                 (0..fired.tokens()).for_each(|_| live.arrived(to, back));
             }
         }
-        if !done.dropped.is_empty() {
+        if !dropped.is_empty() {
+            done.dropped = dropped;
             // What only the dropped token could still have led to is lost with it.
             done.skipped = self.never(plan, node, done);
         }
@@ -309,7 +303,9 @@ impl Machine {
 
     /// Ends the run, or sends it back for a goal that is not met.
     fn finish(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
-        done.settled.start = None;
+        if done.settled.start.is_some() {
+            done.settled.start = None;
+        }
         let visited = |at: NodeIx| at == node || self.nodes[at.as_usize()].visits > 0;
         let ended_well = |at: NodeIx| {
             if at == node {
@@ -398,9 +394,9 @@ fn back_to(plan: &Plan, target: NodeIx) -> Fired {
 }
 
 /// Gathers fired edges by target, items together, in the order of the edges.
-fn collect(plan: &Plan, fires: Fires) -> Vec<Fired> {
+fn collect(plan: &Plan, fires: Fires) -> Few<Fired> {
     let fired = match fires {
-        Fires::Sole(edge) => return vec![Fired::plain(plan.node(plan.edge(edge).to).name.clone())],
+        Fires::Sole(edge) => return Few::One(Fired::plain(plan.node(plan.edge(edge).to).name.clone())),
         Fires::These(fired) => fired,
     };
     let mut by_edge: Vec<(EdgeIx, Fired)> = Vec::with_capacity(fired.len().min(8));

@@ -12,7 +12,7 @@ use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::outline::Outline;
 use crate::graph::plan::{EdgeIx, EdgePlan, NodePlan, Plan};
-use crate::graph::prints::Prints;
+use crate::graph::prints::{ByNode, Prints};
 use crate::graph::topology::Topology;
 use crate::id::{NodeName, WorkflowName};
 
@@ -101,7 +101,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         retry_target: outline.fallback.as_deref().map(find),
         fingerprint: graph_fingerprint,
         prints: Arc::new(Prints::of_graph(prints)),
-        effects: Arc::new(effects),
+        effects: Arc::new(ByNode::of_graph(effects)),
         gates: Arc::new(gates),
         blanks: OnceLock::new(),
     })

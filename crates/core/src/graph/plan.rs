@@ -1,6 +1,6 @@
 //! A graph as the engine needs it: by index, without the user's types and functions.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::policy::{Interrupt, NodeCheckpoint};
-use crate::graph::prints::Prints;
+use crate::graph::prints::{ByNode, Prints};
 use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     /// What each node is like; the runs of the graph share it.
     pub(crate) prints: Arc<Prints>,
     /// What repeating each node means, where that is not the usual.
-    pub(crate) effects: Arc<BTreeMap<NodeName, Effect>>,
+    pub(crate) effects: Arc<ByNode<Effect>>,
     /// How the base of a run holds each node that has not run yet, encoded when it is first needed.
     pub(crate) blanks: OnceLock<Box<[Box<RawValue>]>>,
     /// The nodes whose goal must be met for a run to end.

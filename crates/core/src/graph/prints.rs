@@ -1,4 +1,4 @@
-//! What each node of a graph is like, shared by its runs, and encoded once for all of them.
+//! What is said of each node of a graph at the start of a run, shared by its runs, and encoded once for all of them.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -11,43 +11,52 @@ use serde_json::value::RawValue;
 use crate::id::{Fingerprint, NodeName};
 
 /// The fingerprint of each node.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Prints {
-    by_name: BTreeMap<NodeName, Fingerprint>,
+pub(crate) type Prints = ByNode<Fingerprint>;
+
+/// What is said of each node.
+#[derive(Clone, Debug)]
+pub(crate) struct ByNode<T> {
+    by_name: BTreeMap<NodeName, T>,
     /// As JSON: every run begins with a record that holds it. `None` for what was read, which is not written again.
     text: Option<OnceLock<Box<RawValue>>>,
 }
 
-impl Prints {
+impl<T> ByNode<T> {
     /// Those of a graph that runs start from.
-    pub(crate) fn of_graph(by_name: BTreeMap<NodeName, Fingerprint>) -> Self {
+    pub(crate) fn of_graph(by_name: BTreeMap<NodeName, T>) -> Self {
         Self { by_name, text: Some(OnceLock::new()) }
     }
 }
 
-impl Deref for Prints {
-    type Target = BTreeMap<NodeName, Fingerprint>;
+impl<T> Default for ByNode<T> {
+    fn default() -> Self {
+        BTreeMap::new().into()
+    }
+}
+
+impl<T> Deref for ByNode<T> {
+    type Target = BTreeMap<NodeName, T>;
 
     fn deref(&self) -> &Self::Target {
         &self.by_name
     }
 }
 
-impl PartialEq for Prints {
+impl<T: PartialEq> PartialEq for ByNode<T> {
     fn eq(&self, other: &Self) -> bool {
         self.by_name == other.by_name
     }
 }
 
-impl Eq for Prints {}
+impl<T: Eq> Eq for ByNode<T> {}
 
-impl From<BTreeMap<NodeName, Fingerprint>> for Prints {
-    fn from(by_name: BTreeMap<NodeName, Fingerprint>) -> Self {
+impl<T> From<BTreeMap<NodeName, T>> for ByNode<T> {
+    fn from(by_name: BTreeMap<NodeName, T>) -> Self {
         Self { by_name, text: None }
     }
 }
 
-impl Serialize for Prints {
+impl<T: Serialize> Serialize for ByNode<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Some(text) = &self.text else { return self.by_name.serialize(serializer) };
         if let Some(text) = text.get() {
@@ -58,7 +67,7 @@ impl Serialize for Prints {
     }
 }
 
-impl<'de> Deserialize<'de> for Prints {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByNode<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         BTreeMap::deserialize(deserializer).map(Self::from)
     }

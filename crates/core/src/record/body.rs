@@ -2,7 +2,7 @@
 //!
 //! Bodies name nodes and channels and never need the user's types or the graph: whoever has the log can fold it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,11 +11,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
+pub(crate) use super::done::NodeDone;
 use super::pause::{Asking, Edited, Expired, Rested, Stepped};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::graph::Effect;
-use crate::graph::prints::Prints;
+use crate::graph::prints::{ByNode, Prints};
 use crate::id::{ExecutorId, NodeName, Seq, Visit};
 use crate::state::Patch;
 
@@ -102,13 +103,13 @@ pub(crate) struct Started {
     pub(crate) life: Uuid,
     /// What repeating each node means, where that is not the usual.
     #[serde(default, skip_serializing_if = "no_effects")]
-    pub(crate) effects: Arc<BTreeMap<NodeName, Effect>>,
+    pub(crate) effects: Arc<ByNode<Effect>>,
     /// The nodes whose goal must be met for the run to end.
     #[serde(default, skip_serializing_if = "no_gates")]
     pub(crate) gates: Arc<BTreeSet<NodeName>>,
 }
 
-fn no_effects(effects: &BTreeMap<NodeName, Effect>) -> bool {
+fn no_effects(effects: &ByNode<Effect>) -> bool {
     effects.is_empty()
 }
 
@@ -117,87 +118,11 @@ fn no_gates(gates: &BTreeSet<NodeName>) -> bool {
 }
 
 /// `Node`: activations that ended, in order, and the change of the state they made together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct NodesDone {
     pub(crate) done: Vec<NodeDone>,
-    #[serde(default, skip_serializing_if = "Patch::is_empty")]
+    #[serde(default)]
     pub(crate) patch: Patch,
-}
-
-/// One activation that ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct NodeDone {
-    pub(crate) node: NodeName,
-    pub(crate) visit: Visit,
-    /// How many attempts it took; absent for one.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(crate) attempts: u32,
-    /// How long the last attempt took, in milliseconds.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) took_ms: u64,
-    /// Why it failed; absent if it succeeded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) failure: Option<Failure>,
-    /// What travels along the fired edges.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) output: Option<Arc<RawValue>>,
-    /// What the node says to people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) notes: Option<String>,
-    /// Which edges fired.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) fired: Vec<Fired>,
-    /// The targets of the edges that did not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) bypassed: Vec<NodeName>,
-    /// The nodes that will now never run, transitively.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) skipped: Vec<NodeName>,
-    /// The targets at which the token came too late and was dropped.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) dropped: Vec<NodeName>,
-    /// Which tokens start beyond what is usual.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) settled: Settled,
-    /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) wrote: Vec<String>,
-    /// Whether what it leads to starts only once somebody agrees.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(crate) hold: bool,
-    /// How the run ended with it; absent if it did not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) end: Option<End>,
-}
-
-impl NodeDone {
-    /// Whether it succeeded and led to what it fired, and nothing else is to be said for what follows.
-    pub(crate) fn has_no_more_than_fired(&self) -> bool {
-        let Self { failure, dropped, skipped, settled, wrote, hold, end, .. } = self;
-        failure.is_none()
-            && dropped.is_empty()
-            && skipped.is_empty()
-            && wrote.is_empty()
-            && !hold
-            && end.is_none()
-            && settled.start.is_none()
-            && settled.spent.is_empty()
-            && settled.fresh.is_empty()
-    }
-}
-
-impl PartialEq for NodeDone {
-    fn eq(&self, other: &Self) -> bool {
-        let text = |output: &Option<Arc<RawValue>>| output.as_ref().map(|output| output.get().to_owned());
-        self.node == other.node
-            && self.visit == other.visit
-            && self.attempts == other.attempts
-            && self.failure == other.failure
-            && text(&self.output) == text(&other.output)
-            && self.fired == other.fired
-            && self.settled == other.settled
-            && self.end == other.end
-    }
 }
 
 fn one() -> u32 {

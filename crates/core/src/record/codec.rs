@@ -1,14 +1,18 @@
 //! Bodies to bytes and back. The format is JSON; `docs/format.md` lists every field.
 
-use bytes::Bytes;
+use std::cell::Cell;
+
+use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::{Base, Body, Event};
 use super::header::{Record, RecordKind};
+use super::write;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::state::text::on_desk;
 
 #[derive(Serialize)]
 struct With<'a, T> {
@@ -58,24 +62,60 @@ impl Event {
 ///
 /// [`ErrorKind::Invalid`] if it cannot be expressed in JSON; what users give was checked before.
 pub(crate) fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
-    let bytes = match event {
-        Event::Start(event) => serde_json::to_vec(&With { event, base }),
-        // The hot path: without a base there is nothing to flatten.
-        Event::Node(event) if base.is_none() => serde_json::to_vec(event),
-        Event::Node(event) => serde_json::to_vec(&With { event, base }),
-        Event::Attempt(event) => serde_json::to_vec(&With { event, base }),
-        Event::Intent(event) => serde_json::to_vec(&With { event, base }),
-        Event::Step(event) => serde_json::to_vec(&With { event, base }),
-        Event::Edit(event) => serde_json::to_vec(&With { event, base }),
-        Event::Status(change) => serde_json::to_vec(&With { event: &Change { change }, base }),
-        Event::Signal(change) => serde_json::to_vec(&With { event: &Change { change }, base }),
-        Event::Claim(event) => serde_json::to_vec(&With { event, base }),
-        Event::Release(event) => serde_json::to_vec(&With { event, base }),
-        Event::Base => serde_json::to_vec(&With { event: &Nothing {}, base }),
-    };
     let refuse =
         |source| Error::new(ErrorKind::Invalid, "the record cannot be encoded as JSON").with_source(source);
-    bytes.map(Bytes::from).map_err(refuse)
+    let Some(base) = base else {
+        return on_desk(|desk| fill(event, None, desk).map(|()| keep(desk))).map_err(refuse);
+    };
+    // It may be of the size of the whole state, which is copied once: to where it stays.
+    let mut body = Vec::with_capacity(base.state.get().len() + base.machine.get().len() + BLOCK);
+    fill(event, Some(base), &mut body).map_err(refuse)?;
+    Ok(body.into_boxed_slice().into())
+}
+
+fn fill(event: &Event, base: Option<&Base>, body: &mut Vec<u8>) -> serde_json::Result<()> {
+    match event {
+        Event::Node(event) => write::nodes(event, base, body),
+        Event::Start(event) => with(event, base, body),
+        Event::Attempt(event) => with(event, base, body),
+        Event::Intent(event) => with(event, base, body),
+        Event::Step(event) => with(event, base, body),
+        Event::Edit(event) => with(event, base, body),
+        Event::Status(change) => with(&Change { change }, base, body),
+        Event::Signal(change) => with(&Change { change }, base, body),
+        Event::Claim(event) => with(event, base, body),
+        Event::Release(event) => with(event, base, body),
+        Event::Base => with(&Nothing {}, base, body),
+    }
+}
+
+fn with<T: Serialize>(event: &T, base: Option<&Base>, body: &mut Vec<u8>) -> serde_json::Result<()> {
+    serde_json::to_writer(body, &With { event, base })
+}
+
+/// How large the pieces of memory are that small bodies share.
+///
+/// Large enough that few bodies need a new one, small enough that a body which outlives its neighbours does not hold much.
+const BLOCK: usize = 4 * 1024;
+
+thread_local! {
+    /// Room for the next small bodies.
+    static ROOM: Cell<BytesMut> = Cell::new(BytesMut::new());
+}
+
+/// Copies a body to memory that it shares with others, or of its own if it is large.
+fn keep(body: &[u8]) -> Bytes {
+    if body.len() > BLOCK / 4 {
+        return Bytes::copy_from_slice(body);
+    }
+    let mut room = ROOM.take();
+    if room.capacity() < body.len() && !room.try_reclaim(BLOCK) {
+        room = BytesMut::with_capacity(BLOCK);
+    }
+    room.extend_from_slice(body);
+    let body = room.split().freeze();
+    ROOM.set(room);
+    body
 }
 
 /// Decodes the body of a record whose checksum was verified.
@@ -136,4 +176,32 @@ pub(crate) fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|source| {
         Error::new(ErrorKind::Invalid, "the value cannot be encoded as JSON").with_source(source)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is kept or dropped beside it, a body stays what it was.
+    #[test]
+    fn bodies_that_share_memory_do_not_touch_each_other() {
+        let body = |at: usize| vec![u8::try_from(at % 251).unwrap(); 1 + at * 37 % (BLOCK / 3)];
+        let mut kept = Vec::new();
+        for at in 0..500 {
+            kept.push((at, keep(&body(at))));
+            if at % 3 == 0 {
+                kept.swap_remove(at * 31 % kept.len());
+            }
+            assert!(kept.iter().all(|(at, kept)| *kept == body(*at)));
+        }
+    }
+
+    #[test]
+    fn what_outlives_its_neighbours_holds_little_memory() {
+        let first = keep(&[1]);
+        let at = first.as_ptr() as usize;
+        let far = (0..10 * BLOCK).filter(|_| (keep(&[2]).as_ptr() as usize).abs_diff(at) >= BLOCK).count();
+        assert!(far > 0, "a block is never left while one body of it lives");
+        assert_eq!(*first, [1]);
+    }
 }

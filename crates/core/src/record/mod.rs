@@ -2,10 +2,12 @@
 
 pub(crate) mod body;
 pub(crate) mod codec;
+mod done;
 mod facts;
 mod header;
 pub(crate) mod memo;
 pub(crate) mod pause;
+mod write;
 
 pub use body::{Failure, FailureKind, Resolution};
 pub use facts::{Labels, Parent, RunFacts};

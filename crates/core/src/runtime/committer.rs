@@ -236,6 +236,10 @@ impl Committer {
             batch.push(next);
         }
         later.into_iter().rev().for_each(|submission| queue.waiting.push_front(submission));
+        if queue.waiting.is_empty() {
+            // What a crowd took at one moment is not kept for good.
+            queue.waiting.shrink_to(MAX_RUNS);
+        }
         queue.taking = false;
         queue.sent += batch.len();
         queue.last = batch.len();

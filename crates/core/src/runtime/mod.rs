@@ -17,6 +17,7 @@ mod load;
 mod log;
 mod outcome;
 mod past;
+mod print;
 mod pulse;
 mod recovery;
 mod resume;

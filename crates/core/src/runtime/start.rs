@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::admission::{Go, room};
@@ -15,6 +14,7 @@ use super::handle::{Link, RunHandle};
 use super::life;
 use super::log::{About, LogWriter};
 use super::outcome::Outcome;
+use super::print::input_print;
 use super::resume::{not_taken, resume};
 use super::shared::{Driven, Shared};
 use super::tasks::{caught, spawn};
@@ -22,7 +22,7 @@ use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
-use crate::id::{Epoch, Fingerprint, RunId, RunKey, TenantId};
+use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::latch::latch;
 use crate::node::RunScope;
 use crate::queue::queue;
@@ -361,42 +361,6 @@ fn go<S: State>(
             }
         })
     })
-}
-
-/// Hashes an input, whatever the order in which maps were serialised.
-fn input_print(text: &RawValue) -> Result<Fingerprint> {
-    let value: serde_json::Value = serde_json::from_str(text.get()).map_err(|source| {
-        Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source)
-    })?;
-    let mut sorted = String::with_capacity(text.get().len());
-    write_sorted(&value, &mut sorted);
-    Ok(Fingerprint::of(sorted.as_bytes()))
-}
-
-fn write_sorted(value: &serde_json::Value, out: &mut String) {
-    match value {
-        serde_json::Value::Object(map) => {
-            let mut entries: Vec<_> = map.iter().collect();
-            entries.sort_by_key(|(key, _)| *key);
-            out.push('{');
-            for (key, value) in entries {
-                out.push_str(&serde_json::Value::from(key.as_str()).to_string());
-                out.push(':');
-                write_sorted(value, out);
-                out.push(',');
-            }
-            out.push('}');
-        }
-        serde_json::Value::Array(items) => {
-            out.push('[');
-            for item in items {
-                write_sorted(item, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        plain => out.push_str(&plain.to_string()),
-    }
 }
 
 impl<S: State> IntoFuture for StartRequest<S> {

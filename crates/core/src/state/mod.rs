@@ -16,6 +16,7 @@ mod patch;
 pub mod reduce;
 mod schema;
 pub mod strict;
+pub(crate) mod text;
 mod update;
 mod writer;
 

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
@@ -10,7 +9,9 @@ use serde_json::value::RawValue;
 
 use super::op::Op;
 use super::strict;
+use super::text::Text;
 use crate::error::Result;
+use crate::few::Few;
 
 /// One operation whose values are text.
 #[derive(Clone)]
@@ -21,11 +22,11 @@ pub(super) struct Part {
 
 #[derive(Clone)]
 pub(super) enum Change {
-    Set(Arc<RawValue>),
+    Set(Text),
     /// Arrays whose items follow each other.
-    Append(Vec<Arc<RawValue>>),
+    Append(Few<Text>),
     /// Objects of which the later win.
-    Merge(Vec<Arc<RawValue>>),
+    Merge(Few<Text>),
     /// At least one key.
     RemoveKeys(Vec<String>),
     RemoveChannel,
@@ -45,9 +46,9 @@ impl Part {
     pub(super) fn from_op(op: &Op) -> Result<Self> {
         let name = op.channel();
         let change = match op {
-            Op::Set(_, value) => Change::Set(strict::channel_to_raw_value(name, value)?.into()),
-            Op::Append(_, items) => Change::Append(vec![strict::channel_to_raw_value(name, items)?.into()]),
-            Op::Merge(_, map) => Change::Merge(vec![strict::channel_to_raw_value(name, map)?.into()]),
+            Op::Set(_, value) => Change::Set(strict::channel_to_text(name, value)?),
+            Op::Append(_, items) => Change::Append(Few::One(strict::channel_to_text(name, items)?)),
+            Op::Merge(_, map) => Change::Merge(Few::One(strict::channel_to_text(name, map)?)),
             Op::Remove(_, keys) => Change::remove(keys.clone()),
         };
         Ok(Self { channel: name.to_owned().into(), change })
@@ -60,12 +61,12 @@ impl Part {
     fn parse(op: RawOp<'_>) -> serde_json::Result<Self> {
         let chunk = |value: &RawValue, open: char, what: &str| {
             if value.get().starts_with(open) {
-                return Ok(vec![Arc::from(value.to_owned())]);
+                return Ok(Few::One(Text::from(value)));
             }
             Err(serde::de::Error::custom(what))
         };
         let (channel, change) = match op {
-            RawOp::Set(channel, value) => (channel, Change::Set(value.to_owned().into())),
+            RawOp::Set(channel, value) => (channel, Change::Set(value.into())),
             RawOp::Append(channel, items) => {
                 (channel, Change::Append(chunk(items, '[', "append takes an array of items")?))
             }
@@ -85,6 +86,30 @@ impl std::fmt::Debug for Part {
     }
 }
 
+impl Part {
+    /// Appends what [`Serialize`] writes, without looking through a value that is text already.
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        let (verb, value): (&[u8], _) = match &self.change {
+            Change::Set(value) => (b"{\"set\":[", value),
+            Change::Append(Few::One(items)) => (b"{\"append\":[", items),
+            Change::Merge(Few::One(entries)) => (b"{\"merge\":[", entries),
+            _ => return serde_json::to_writer(out, self),
+        };
+        out.extend_from_slice(verb);
+        if self.channel.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+            out.push(b'"');
+            out.extend_from_slice(self.channel.as_bytes());
+            out.push(b'"');
+        } else {
+            serde_json::to_writer(&mut *out, &self.channel)?;
+        }
+        out.push(b',');
+        out.extend_from_slice(value.get().as_bytes());
+        out.extend_from_slice(b"]}");
+        Ok(())
+    }
+}
+
 impl Change {
     pub(super) fn remove(keys: Vec<String>) -> Self {
         if keys.is_empty() { Self::RemoveChannel } else { Self::RemoveKeys(keys) }
@@ -92,7 +117,7 @@ impl Change {
 }
 
 /// Adds an operation after those that are there, dropping what it makes superfluous.
-pub(super) fn join(parts: &mut Vec<Part>, later: Part) {
+pub(super) fn join(parts: &mut Few<Part>, later: Part) {
     if let Change::Set(_) | Change::RemoveChannel = later.change {
         parts.retain(|part| part.channel != later.channel);
         parts.push(later);
@@ -101,8 +126,12 @@ pub(super) fn join(parts: &mut Vec<Part>, later: Part) {
     // Only the last operation on a channel may take in the next one: their order matters.
     let last = parts.iter_mut().rev().find(|part| part.channel == later.channel);
     match (last.map(|part| &mut part.change), later.change) {
-        (Some(Change::Append(chunks)), Change::Append(more)) => chunks.extend(more),
-        (Some(Change::Merge(chunks)), Change::Merge(more)) => chunks.extend(more),
+        (Some(Change::Append(chunks)), Change::Append(more)) => {
+            more.into_iter().for_each(|chunk| chunks.push(chunk))
+        }
+        (Some(Change::Merge(chunks)), Change::Merge(more)) => {
+            more.into_iter().for_each(|chunk| chunks.push(chunk))
+        }
         (Some(Change::RemoveKeys(keys)), Change::RemoveKeys(more)) => keys.extend(more),
         (_, change) => parts.push(Part { channel: later.channel, change }),
     }
@@ -137,7 +166,7 @@ fn one<S: Serializer, T: ?Sized + Serialize>(
     serializer.collect_map([(verb, (channel, value))])
 }
 
-struct Items<'a>(&'a [Arc<RawValue>]);
+struct Items<'a>(&'a [Text]);
 
 impl Serialize for Items<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -151,7 +180,7 @@ impl Serialize for Items<'_> {
     }
 }
 
-struct Entries<'a>(&'a [Arc<RawValue>]);
+struct Entries<'a>(&'a [Text]);
 
 impl Serialize for Entries<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

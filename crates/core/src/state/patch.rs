@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use super::op::Op;
 use super::parts::Part;
 use crate::error::{Error, ErrorKind, Result};
+use crate::few::Few;
 
 /// What an update changed, as plain operations on channels, encoded once and kept as text.
 ///
@@ -36,12 +37,12 @@ enum Repr {
     /// As it was read or written.
     Text(Arc<RawValue>),
     /// As it was merged: joined to text when somebody asks, not at every merge.
-    Parts(Vec<Part>),
+    Parts(Few<Part>),
 }
 
 impl Default for Repr {
     fn default() -> Self {
-        Self::Parts(Vec::new())
+        Self::Parts(Few::new())
     }
 }
 
@@ -52,7 +53,7 @@ impl Patch {
     ///
     /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`](super::strict).
     pub fn from_ops(ops: &[Op]) -> Result<Self> {
-        let mut parts = Vec::with_capacity(ops.len());
+        let mut parts = Few::new();
         for op in ops {
             parts.push(Part::from_op(op)?);
         }
@@ -73,7 +74,7 @@ impl Patch {
         Self::from_ops(&ops)
     }
 
-    pub(super) fn from_parts(parts: Vec<Part>) -> Self {
+    pub(super) fn from_parts(parts: Few<Part>) -> Self {
         Self(Repr::Parts(parts))
     }
 
@@ -121,6 +122,11 @@ impl Patch {
     ///
     /// [`ErrorKind::Corrupt`] if the text of one of them is no list of operations.
     pub fn merge(self, later: Self) -> Result<Self> {
+        if let (Repr::Parts(none), Repr::Parts(Few::One(_))) = (&self.0, &later.0)
+            && none.is_empty()
+        {
+            return Ok(later);
+        }
         let mut parts = self.into_parts()?;
         for part in later.into_parts()? {
             super::parts::join(&mut parts, part);
@@ -128,11 +134,31 @@ impl Patch {
         Ok(Self::from_parts(parts))
     }
 
-    fn into_parts(self) -> Result<Vec<Part>> {
+    /// Appends the JSON text, as serde would write it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        let parts = match &self.0 {
+            Repr::Text(text) => {
+                out.extend_from_slice(text.get().as_bytes());
+                return Ok(());
+            }
+            Repr::Parts(parts) => parts,
+        };
+        out.push(b'[');
+        for (at, part) in parts.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            part.write(out)?;
+        }
+        out.push(b']');
+        Ok(())
+    }
+
+    fn into_parts(self) -> Result<Few<Part>> {
         match self.0 {
             Repr::Parts(parts) => Ok(parts),
             Repr::Text(text) => {
-                let mut parts = Vec::new();
+                let mut parts = Few::new();
                 for part in Part::parse_all(text.get()).map_err(corrupt)? {
                     super::parts::join(&mut parts, part);
                 }

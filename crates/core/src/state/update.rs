@@ -1,6 +1,7 @@
 //! What a node hands back: a change of the state, and what travels on from it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -30,7 +31,7 @@ use crate::error::{Error, Result};
 /// ```
 pub struct Update<S: State> {
     change: Result<Option<S::Update>>,
-    output: Result<Option<Box<RawValue>>>,
+    output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
 }
 
@@ -48,7 +49,7 @@ impl<S: State> Update<S> {
     /// Adds a value that travels along the fired edges to the nodes they lead to.
     #[must_use]
     pub fn with_output(mut self, output: impl Serialize) -> Self {
-        self.output = strict::to_raw_value(&output).map(Some);
+        self.output = strict::to_raw_value(&output).map(|text| Some(text.into()));
         self
     }
 
@@ -62,6 +63,11 @@ impl<S: State> Update<S> {
     /// Returns the value that travels along the fired edges.
     pub fn output(&self) -> Option<&RawValue> {
         self.output.as_ref().ok()?.as_deref()
+    }
+
+    /// As [`output`](Self::output), to be kept.
+    pub(crate) fn shared_output(&self) -> Option<&Arc<RawValue>> {
+        self.output.as_ref().ok()?.as_ref()
     }
 
     /// Returns the text for people.

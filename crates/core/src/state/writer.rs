@@ -7,6 +7,7 @@ use super::parts::{Change, Part};
 use super::patch::Patch;
 use super::strict;
 use crate::error::Result;
+use crate::few::Few;
 
 /// How a channel was written, which decides whether two concurrent writers are an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,8 +69,8 @@ pub struct PatchWriter {
     recording: bool,
     /// Whether channels are noted.
     noting: bool,
-    parts: Vec<Part>,
-    touched: Vec<Touch>,
+    parts: Few<Part>,
+    touched: Few<Touch>,
 }
 
 /// A point to go back to when an update fails half-way.
@@ -82,17 +83,17 @@ pub struct Mark {
 impl PatchWriter {
     /// Makes a writer that encodes what it is given.
     pub const fn recording() -> Self {
-        Self { recording: true, noting: true, parts: Vec::new(), touched: Vec::new() }
+        Self { recording: true, noting: true, parts: Few::new(), touched: Few::new() }
     }
 
     /// Makes a writer that encodes nothing and only notes which channels were written.
     pub const fn touching() -> Self {
-        Self { recording: false, noting: true, parts: Vec::new(), touched: Vec::new() }
+        Self { recording: false, noting: true, parts: Few::new(), touched: Few::new() }
     }
 
     /// Makes a writer that notes nothing at all, for where nobody asks.
     pub(crate) const fn idle() -> Self {
-        Self { recording: false, noting: false, parts: Vec::new(), touched: Vec::new() }
+        Self { recording: false, noting: false, parts: Few::new(), touched: Few::new() }
     }
 
     /// Tells whether values are encoded.
@@ -109,8 +110,8 @@ impl PatchWriter {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the value cannot be stored, see [`strict`]; nothing was written.
     pub fn set<T: ?Sized + Serialize>(&mut self, channel: &ChannelId, value: &T, write: Write) -> Result<()> {
         self.put(channel, write, |name| {
-            let text = strict::channel_to_raw_value(name, value)?;
-            Ok((text.get().len(), Change::Set(text.into())))
+            let text = strict::channel_to_text(name, value)?;
+            Ok((text.get().len(), Change::Set(text)))
         })
     }
 
@@ -124,8 +125,8 @@ impl PatchWriter {
             return Ok(());
         }
         self.put(channel, Write::Reduced, |name| {
-            let text = strict::channel_to_raw_value(name, items)?;
-            Ok((text.get().len(), Change::Append(vec![text.into()])))
+            let text = strict::channel_to_text(name, items)?;
+            Ok((text.get().len(), Change::Append(Few::One(text))))
         })
     }
 
@@ -143,8 +144,8 @@ impl PatchWriter {
             return Ok(());
         }
         self.put(channel, Write::Reduced, |name| {
-            let text = strict::channel_to_raw_value(name, &Entries(entries))?;
-            Ok((text.get().len(), Change::Merge(vec![text.into()])))
+            let text = strict::channel_to_text(name, &Entries(entries))?;
+            Ok((text.get().len(), Change::Merge(Few::One(text))))
         })
     }
 
@@ -180,10 +181,10 @@ impl PatchWriter {
         if self.recording {
             let (len, change) = encode(channel.name())?;
             bytes = len;
-            push(&mut self.parts, Part { channel: channel.shared_name(), change });
+            self.parts.push(Part { channel: channel.shared_name(), change });
         }
         if self.noting {
-            push(&mut self.touched, Touch { channel: channel.clone(), write, bytes });
+            self.touched.push(Touch { channel: channel.clone(), write, bytes });
         }
         Ok(())
     }
@@ -206,10 +207,17 @@ impl PatchWriter {
 
     /// Returns the patch and the channels it touches.
     pub fn finish(self) -> Written {
-        let mut touched = self.touched;
-        if touched.len() <= 1 {
-            return Written { patch: self.recording.then(|| Patch::from_parts(self.parts)), touched };
+        let (patch, touched) = self.close();
+        Written { patch, touched: touched.into() }
+    }
+
+    /// As [`finish`](Self::finish), without memory for a list of one channel.
+    pub(crate) fn close(self) -> (Option<Patch>, Few<Touch>) {
+        let patch = self.recording.then(|| Patch::from_parts(self.parts));
+        if self.touched.len() <= 1 {
+            return (patch, self.touched);
         }
+        let mut touched = Vec::from(self.touched);
         touched.sort_by(|a, b| a.channel.name().cmp(b.channel.name()));
         touched.dedup_by(|later, earlier| {
             let same = later.channel.name() == earlier.channel.name();
@@ -219,7 +227,7 @@ impl PatchWriter {
             }
             same
         });
-        Written { patch: self.recording.then(|| Patch::from_parts(self.parts)), touched }
+        (patch, touched.into())
     }
 }
 
@@ -230,12 +238,4 @@ impl<K: Serialize, V: Serialize> Serialize for Entries<'_, K, V> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
-}
-
-/// Most updates write one channel, and a list that grows by itself begins with room for four.
-fn push<T>(list: &mut Vec<T>, item: T) {
-    if list.is_empty() {
-        list.reserve_exact(1);
-    }
-    list.push(item);
 }

@@ -1,6 +1,7 @@
 //! One command to one server: a plain one, a script, or a script for the keys of many calls.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use redis::Cmd;
@@ -23,8 +24,9 @@ impl Script {
 #[derive(Clone)]
 pub(crate) struct Call {
     what: What,
-    slot: u16,
-    keys: Vec<Bytes>,
+    key: Bytes,
+    /// Whether the command has the key, or it only says where to go.
+    has_key: bool,
     args: Vec<Bytes>,
 }
 
@@ -33,7 +35,7 @@ enum What {
     Plain(&'static [&'static str]),
     Script(&'static Script),
     /// A script that does the same for several keys, with what is said to it once for all of them.
-    Each(&'static Script, Vec<Bytes>),
+    Each(&'static Script, Arc<[Bytes]>),
 }
 
 impl Call {
@@ -49,18 +51,18 @@ impl Call {
 
     /// A script on one key that may be sent together with others of its kind, if `common` is the same: see [`joined`]. Its
     /// reply is what the script says of this key.
-    pub(crate) fn each(script: &'static Script, common: Vec<Bytes>, key: Bytes) -> Self {
-        Self::new(What::Each(script, common), key)
+    pub(crate) fn each(script: &'static Script, common: &Arc<[Bytes]>, key: Bytes) -> Self {
+        Self::new(What::Each(script, Arc::clone(common)), key)
     }
 
     fn new(what: What, key: Bytes) -> Self {
-        Self { what, slot: slot(&key), keys: vec![key], args: Vec::new() }
+        Self { what, key, has_key: true, args: Vec::with_capacity(4) }
     }
 
-    /// Leaves the key out of the command: it only said where to go.
+    /// Leaves the key out of the command: it only says where to go.
     #[must_use]
     pub(crate) fn without_keys(mut self) -> Self {
-        self.keys.clear();
+        self.has_key = false;
         self
     }
 
@@ -76,14 +78,12 @@ impl Call {
 
     /// The slot of a cluster that its key is in.
     pub(crate) fn slot(&self) -> u16 {
-        self.slot
+        slot(&self.key)
     }
 
-    /// Its first key, which says where to go.
+    /// Its key, which says where to go.
     pub(crate) fn key(&self) -> &Bytes {
-        // Every call is made with one.
-        static NONE: Bytes = Bytes::new();
-        self.keys.first().unwrap_or(&NONE)
+        &self.key
     }
 
     pub(crate) fn is_script(&self) -> bool {
@@ -110,11 +110,15 @@ const MOST_BYTES: usize = 1 << 20;
 /// Sorts calls into groups that are sent as one command each: calls of the same script whose keys lie `together`, or are in the
 /// same slot of a cluster. Every other call is a group of its own.
 pub(crate) fn joined(calls: &[Call], together: bool) -> Vec<Vec<usize>> {
+    if calls.len() == 1 {
+        return vec![vec![0]];
+    }
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut open: HashMap<(*const Script, u16), usize> = HashMap::new();
     for (at, call) in calls.iter().enumerate() {
-        if let What::Each(script, _) = call.what {
-            let slot = if together { 0 } else { call.slot };
+        if let What::Each(script, _) = &call.what {
+            let script: *const Script = *script;
+            let slot = if together { 0 } else { call.slot() };
             let place = open.entry((script, slot)).or_insert(groups.len());
             if let Some((bytes, group)) = groups.get_mut(*place)
                 && group.len() < MOST
@@ -134,7 +138,7 @@ pub(crate) fn joined(calls: &[Call], together: bool) -> Vec<Vec<usize>> {
 /// Packs calls that were joined into a command; a script by its hash, or as a whole for a server that does not know it.
 pub(crate) fn cmd<'a>(calls: impl ExactSizeIterator<Item = &'a Call> + Clone, whole: bool) -> Cmd {
     let size = calls.clone().map(|call| call.bytes() + 64).sum::<usize>() + 128;
-    let parts = calls.clone().map(|call| call.keys.len() + call.args.len()).sum::<usize>() + 8;
+    let parts = calls.clone().map(|call| call.args.len() + 1).sum::<usize>() + 8;
     let mut cmd = Cmd::with_capacity(parts, size);
     let Some(first) = calls.clone().next() else { return cmd };
     let (script, common): (_, &[Bytes]) = match &first.what {
@@ -148,11 +152,10 @@ pub(crate) fn cmd<'a>(calls: impl ExactSizeIterator<Item = &'a Call> + Clone, wh
         What::Each(script, common) => (Some(*script), common),
     };
     if let Some(script) = script {
-        let keys = calls.clone().map(|call| call.keys.len()).sum::<usize>();
         let (word, text) = if whole { ("EVAL", script.source) } else { ("EVALSHA", &*script.hash) };
-        cmd.arg(word).arg(text).arg(keys);
+        cmd.arg(word).arg(text).arg(calls.len());
     }
-    let keys = calls.clone().flat_map(|call| &call.keys);
+    let keys = calls.clone().filter(|call| call.has_key).map(|call| &call.key);
     for part in keys.chain(common).chain(calls.flat_map(|call| &call.args)) {
         cmd.arg(&part[..]);
     }
@@ -169,7 +172,7 @@ mod tests {
     static OTHER: LazyLock<Script> = LazyLock::new(|| Script::new("return 2"));
 
     fn call(script: &'static Script, key: &str, bytes: usize) -> Call {
-        Call::each(script, vec!["both".into()], key.to_owned().into()).arg(vec![b'x'; bytes])
+        Call::each(script, &Arc::from(["both".into()]), key.to_owned().into()).arg(vec![b'x'; bytes])
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod author;
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::store::CheckpointStore;
@@ -163,7 +164,11 @@ fn seq_of(header: &[u8]) -> u64 {
 }
 
 pub async fn connect(url: &str) -> MultiplexedConnection {
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    // The driver's own limits are a second and less, which a busy machine can pass.
+    let patience = Some(Duration::from_secs(60));
+    let config =
+        redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection_with_config(&config).await.unwrap()
 }
 
 /// Which of the two parts of a record is which.

@@ -19,7 +19,7 @@ use crate::graph::{Effect, RouteContext};
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
-use crate::state::{Patch, PatchWriter, State, Update, Write, Written};
+use crate::state::{Patch, PatchWriter, State, Touch, Update, Write};
 
 /// An activation whose update went wrong after it had changed the live state.
 pub(super) struct Spoilt {
@@ -135,9 +135,7 @@ impl<S: State> Driver<S> {
             Err(failure) => Err(failure.clone()),
         };
         let (output, notes) = match &result {
-            Ok(update) => {
-                (update.output().map(|text| Arc::from(text.to_owned())), update.notes().map(str::to_owned))
-            }
+            Ok(update) => (update.shared_output().cloned(), update.notes().map(str::to_owned)),
             Err(_) => (None, None),
         };
         let (ending, patch, overwrites) = match applied {
@@ -162,7 +160,9 @@ impl<S: State> Driver<S> {
         done.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         if failed.is_none() {
             done.output = output;
-            done.notes = notes;
+            if notes.is_some() {
+                done.notes = notes;
+            }
         }
         let status = self.machine.status;
         self.machine.fresh.clear();
@@ -238,8 +238,8 @@ impl<S: State> Driver<S> {
                 .map_err(|panic| caught("a reducer of the state", &*panic))?
                 .map_err(|error| Failure::of(FailureKind::Update, &error))?;
         }
-        let written = writer.finish();
-        self.check_size(&written, update.output())?;
+        let (patch, touched) = writer.close();
+        self.check_size(&touched, update.output())?;
         let name = &self.plan.node(index).name;
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output()).with_replans(&replans);
@@ -247,24 +247,24 @@ impl<S: State> Driver<S> {
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?
             .map_err(|error| Failure::of(FailureKind::Route, &error))?;
-        let overwritten = written.touched.iter().filter(|touch| touch.write == Write::Overwritten);
+        let overwritten = touched.iter().filter(|touch| touch.write == Write::Overwritten);
         let overwrites = if alone {
             Vec::new()
         } else {
             overwritten.map(|touch| touch.channel.name().to_owned()).collect()
         };
-        Ok(Applied { patch: written.patch.unwrap_or_default(), overwrites, fired })
+        Ok(Applied { patch: patch.unwrap_or_default(), overwrites, fired })
     }
 
     /// Refuses what would not fit into a record, and names what is to blame.
-    fn check_size(&self, written: &Written, output: Option<&RawValue>) -> Result<(), Failure> {
+    fn check_size(&self, touched: &[Touch], output: Option<&RawValue>) -> Result<(), Failure> {
         let output_bytes = output.map_or(0, |text| text.get().len());
-        let bytes: usize = written.touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes;
+        let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes;
         let most = self.log.max_body;
         if bytes <= most {
             return Ok(());
         }
-        let blame = match written.largest() {
+        let blame = match touched.iter().max_by_key(|touch| touch.bytes) {
             Some(touch) if touch.bytes >= output_bytes => {
                 format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)
             }

@@ -15,6 +15,9 @@ use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, State};
 
+/// For how many ends memory is kept from one record to the next.
+const SPARE: usize = 4;
+
 impl<S: State> Driver<S> {
     /// Holds an end that was absorbed, and writes what is held if the policy says so.
     pub(super) fn hold(
@@ -83,8 +86,16 @@ impl<S: State> Driver<S> {
         self.held.written = self.shared.clock.monotonic();
         let about =
             About { node: done.last().map(|last| (last.node.clone(), last.visit)), ..About::default() };
-        let seq = self.write(&Event::Node(NodesDone { done, patch }), about)?;
+        let event = Event::Node(NodesDone { done, patch });
+        let seq = self.write(&event, about)?;
         self.facts.written(seq);
+        if let Event::Node(NodesDone { mut done, .. }) = event {
+            // The next list needs no memory of its own, unless many were held back.
+            if done.capacity() <= SPARE {
+                done.clear();
+                self.held.done = done;
+            }
+        }
         Ok(())
     }
 

@@ -420,8 +420,8 @@ impl Told {
             at: Some(at),
             index: Some(index),
             effect,
-            led_to: done.fired.into_iter().map(|fired| fired.to).collect(),
-            notes: done.notes,
+            led_to: done.fired.iter().map(|fired| fired.to.clone()).collect(),
+            notes: done.notes.clone(),
             failure: done.failure.clone(),
             ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
         };

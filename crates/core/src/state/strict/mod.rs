@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::text::Text;
 use crate::error::Result;
 use path::{Subject, Tracker};
 use serializer::Strict;
@@ -76,8 +77,8 @@ pub fn to_value<T: ?Sized + Serialize>(value: &T) -> Result<Value> {
 }
 
 /// Encodes what goes into the channel `name`, so that an error names it.
-pub(crate) fn channel_to_raw_value<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Box<RawValue>> {
-    run(Subject::Channel(name), value, |value| serde_json::value::to_raw_value(value))
+pub(crate) fn channel_to_text<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Text> {
+    run(Subject::Channel(name), value, |value| Text::of(value))
 }
 
 /// Converts what goes into the channel `name`, so that an error names it.

@@ -51,7 +51,7 @@ fn what_json_cannot_hold_is_refused_with_its_place() {
 
 #[test]
 fn an_error_names_its_channel() {
-    let error = channel_to_raw_value("ratio", &[0.5, f64::NAN]).unwrap_err();
+    let error = channel_to_text("ratio", &[0.5, f64::NAN]).unwrap_err();
     assert!(error.message().starts_with("channel \"ratio\", at [1]: NaN"), "{error}");
     let error = state_to_raw_value(&BTreeMap::from([("ratio", f64::NAN)])).unwrap_err();
     assert!(error.message().starts_with("channel \"ratio\": NaN"), "{error}");

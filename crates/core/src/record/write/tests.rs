@@ -1,0 +1,142 @@
+//! What is written by hand is what serde writes of the same fields.
+
+use proptest::prelude::*;
+use serde::Serialize;
+
+use super::*;
+use crate::few::Few;
+use crate::id::Visit;
+use crate::record::body::{End, Failure, FailureKind, Item, Settled, Start};
+use crate::record::codec::to_raw;
+use crate::record::done::Stored;
+use crate::state::{ChannelId, Patch, PatchWriter, Write};
+
+/// The body as serde writes it.
+#[derive(Serialize)]
+struct Fields<'a> {
+    done: Vec<Stored>,
+    #[serde(skip_serializing_if = "Patch::is_empty")]
+    patch: &'a Patch,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<&'a Base>,
+}
+
+fn node() -> impl Strategy<Value = NodeName> {
+    "[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,20}".prop_map(|name| NodeName::new(name).unwrap())
+}
+
+fn nodes_of() -> impl Strategy<Value = Vec<NodeName>> {
+    prop::collection::vec(node(), 0..3)
+}
+
+fn number_of() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), 0..12u64, any::<u64>(), Just(u64::MAX)]
+}
+
+fn failure() -> impl Strategy<Value = Failure> {
+    (any::<String>(), prop::collection::vec(any::<String>(), 0..2), prop::option::of(node())).prop_map(
+        |(message, causes, node)| Failure { causes, node, ..Failure::new(FailureKind::Node, message) },
+    )
+}
+
+fn edge_of() -> impl Strategy<Value = Fired> {
+    let items = prop::collection::vec(any::<Vec<u8>>(), 0..3);
+    let items = items.prop_map(|all| all.iter().map(|item| Item(to_raw(item).unwrap().into())).collect());
+    (
+        node(),
+        prop::option::weighted(0.3, items),
+        prop::bool::weighted(0.2),
+        prop::option::weighted(0.2, any::<String>()),
+    )
+        .prop_map(|(to, items, back, reason)| Fired { to, items, back, reason })
+}
+
+fn settled() -> impl Strategy<Value = Settled> {
+    let start = (node(), any::<bool>())
+        .prop_map(|(each, joins)| if joins { Start::Joined(each) } else { Start::Each { each } });
+    let start = prop::option::of(prop::collection::vec(start, 0..3));
+    (start, nodes_of(), nodes_of()).prop_map(|(start, spent, fresh)| Settled { start, spent, fresh })
+}
+
+prop_compose! {
+    fn done()(
+        node in node(),
+        visit in any::<u32>(),
+        attempts in number_of(),
+        took_ms in number_of(),
+        output in prop::option::of(any::<String>()),
+        fired in prop::collection::vec(edge_of(), 0..3),
+        rare in prop::option::of((
+            prop::option::of(failure()),
+            prop::option::of(any::<String>()),
+            [nodes_of(), nodes_of(), nodes_of()],
+            settled(),
+            prop::collection::vec(any::<String>(), 0..3),
+            any::<bool>(),
+            prop::option::of(prop_oneof![Just(End::Completed), failure().prop_map(End::Failed)]),
+        )),
+    ) -> NodeDone {
+        let mut done = NodeDone::new(node, Visit::new(visit));
+        done.attempts = u32::try_from(attempts).unwrap_or(1);
+        done.took_ms = took_ms;
+        done.output = output.map(|output| to_raw(&output).unwrap().into());
+        done.fired = fired.into_iter().collect::<Few<_>>();
+        if let Some((failure, notes, [bypassed, skipped, dropped], settled, wrote, hold, end)) = rare {
+            *done = Rare { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, end };
+        }
+        done
+    }
+}
+
+/// Patches as updates make them, and merged.
+fn patch() -> impl Strategy<Value = Patch> {
+    let name =
+        prop_oneof![3 => Just("notes".to_owned()), 1 => Just("a\"b\\c".to_owned()), 1 => any::<String>()];
+    let part =
+        (0..5u8, name, prop::collection::vec(any::<String>(), 0..3)).prop_map(|(verb, name, words)| {
+            let mut writer = PatchWriter::recording();
+            let channel = ChannelId::new(None, name);
+            match verb {
+                0 => writer.set(&channel, &words, Write::Overwritten).unwrap(),
+                1 => writer.append(&channel, &words).unwrap(),
+                2 => {
+                    let pairs: Vec<_> = words.iter().map(|word| (word, 1)).collect();
+                    writer.merge(&channel, &pairs).unwrap();
+                }
+                3 => writer.remove_keys(&channel, &words).unwrap(),
+                _ => writer.remove_channel(&channel),
+            }
+            writer.finish().patch.unwrap()
+        });
+    (prop::collection::vec(part, 0..4), any::<bool>()).prop_map(|(parts, read)| {
+        let merged = parts.into_iter().try_fold(Patch::default(), Patch::merge).unwrap();
+        if read { serde_json::from_str(&serde_json::to_string(&merged).unwrap()).unwrap() } else { merged }
+    })
+}
+
+proptest! {
+    #[test]
+    fn it_is_what_serde_writes(done in prop::collection::vec(done(), 0..3), patch in patch(), based in any::<bool>()) {
+        let base = based.then(|| Base { state: to_raw(&"s").unwrap(), machine: to_raw(&[1]).unwrap(), version: 2 });
+        let fields = Fields { done: done.iter().map(Stored::from).collect(), patch: &patch, base: base.as_ref() };
+        let event = NodesDone { done, patch: patch.clone() };
+        let mut out = Vec::new();
+        nodes(&event, base.as_ref(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        prop_assert_eq!(&text, &serde_json::to_string(&fields).unwrap());
+        let mut again = Vec::new();
+        nodes(&serde_json::from_str(&text).unwrap(), base.as_ref(), &mut again).unwrap();
+        prop_assert_eq!(text.as_bytes(), again);
+    }
+}
+
+/// Nothing rare in the usual record, so that it makes no box: what is absent is not said, and read as absent.
+#[test]
+fn what_is_usual_has_no_box() {
+    let text = r#"{"done":[{"node":"a","visit":1,"took_ms":7,"output":1,"fired":["b"]}]}"#;
+    let read: NodesDone = serde_json::from_str(text).unwrap();
+    assert!(read.done[0].is_usual());
+    let mut out = Vec::new();
+    nodes(&read, None, &mut out).unwrap();
+    assert_eq!(text.as_bytes(), out);
+}

@@ -1,0 +1,106 @@
+//! The JSON text of a value, shared by those who hold it.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// JSON text of one value.
+///
+/// What a `RawValue` is, without the two copies that making a shared one takes.
+#[derive(Clone)]
+pub(crate) struct Text(Arc<str>);
+
+/// How much memory is kept for the next value: one large value must not hold its memory for good.
+const KEPT: usize = 16 * 1024;
+
+thread_local! {
+    /// Where a value is written before its length is known. Taken out while it is in use, since what encodes itself may encode others.
+    static DESK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Has something written where there is room already, and hands it on from there.
+pub(crate) fn on_desk<R>(work: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+    let mut desk = DESK.take();
+    desk.clear();
+    let result = work(&mut desk);
+    if desk.capacity() <= KEPT {
+        DESK.set(desk);
+    }
+    result
+}
+
+impl Text {
+    /// Encodes a value.
+    pub(super) fn of<T: ?Sized + Serialize>(value: &T) -> serde_json::Result<Self> {
+        on_desk(|desk| {
+            serde_json::to_writer(&mut *desk, value)?;
+            std::str::from_utf8(desk).map(|text| Self(text.into())).map_err(serde_json::Error::custom)
+        })
+    }
+
+    pub(super) fn get(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Text {
+    /// Shows the size, never a payload.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl From<&RawValue> for Text {
+    fn from(text: &RawValue) -> Self {
+        Self(text.get().into())
+    }
+}
+
+impl Serialize for Text {
+    /// Embeds the text, which is looked through once more: what is written often is written by [`Patch::write`](super::Patch).
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde_json::from_str::<&RawValue>(&self.0).map_err(S::Error::custom)?.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::strict;
+
+    /// A value that encodes another while it is encoded.
+    struct Nested(u8);
+
+    impl Serialize for Nested {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let inner = if self.0 == 0 {
+                "0".to_owned()
+            } else {
+                Text::of(&Self(self.0 - 1)).unwrap().get().to_owned()
+            };
+            (self.0, inner).serialize(serializer)
+        }
+    }
+
+    #[test]
+    fn values_that_encode_others_do_not_meet_on_the_desk() {
+        assert_eq!(Text::of(&Nested(2)).unwrap().get(), r#"[2,"[1,\"[0,\\\"0\\\"]\"]"]"#);
+    }
+
+    #[test]
+    fn a_large_value_does_not_hold_its_memory() {
+        assert_eq!(Text::of(&"x".repeat(KEPT)).unwrap().get().len(), KEPT + 2);
+        let kept = on_desk(|desk| desk.capacity());
+        assert!(kept <= KEPT, "the desk holds {kept} bytes");
+    }
+
+    #[test]
+    fn what_was_left_of_a_failure_is_not_in_the_next_value() {
+        strict::channel_to_text("c", &(1, f64::NAN)).unwrap_err();
+        assert_eq!(Text::of(&1).unwrap().get(), "1");
+    }
+}

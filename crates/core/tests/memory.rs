@@ -1,0 +1,120 @@
+//! What a run takes in memory while it is at work, while it waits, and after it was let go of: each allocation is counted.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::alloc::System;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::MemoryStore;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::sync::Semaphore;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// The tests of a program share its allocator.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// How many runs are counted.
+const RUNS: usize = 1_000;
+
+/// What the memory store keeps of a run with a few records, its place in maps that grow by doubling included: it is not the run's.
+const STORED: usize = 2_700;
+
+/// Returns how many bytes are in use.
+fn live() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// Counts in one thread, so that the same is allocated each time.
+fn alone(test: impl Future<Output = ()>) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test);
+}
+
+async fn start(runtime: &Runtime, graph: &Graph<Context>, runs: usize) -> Vec<RunHandle<Context>> {
+    let mut handles = Vec::with_capacity(runs);
+    for _ in 0..runs {
+        handles.push(runtime.start(graph, Context::new()).await.unwrap());
+    }
+    handles
+}
+
+async fn rest(handles: &[RunHandle<Context>]) {
+    for handle in handles {
+        assert!(matches!(handle.wait().await.unwrap(), Outcome::Interrupted { .. }));
+    }
+}
+
+async fn purge(runtime: &Runtime, handles: Vec<RunHandle<Context>>) {
+    for handle in handles {
+        runtime.purge(handle.run()).await.unwrap();
+    }
+}
+
+/// The largest part were two channels with room for 32 items each, and a driver with room for whatever it might ever wait for.
+#[test]
+fn a_run_at_work_is_small() {
+    alone(async {
+        let (there, go) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let node = (Arc::clone(&there), Arc::clone(&go));
+        let graph = Graph::<Context>::builder("hold")
+            .node("hold", move |_cx, s: Draft<Context>| {
+                let (there, go) = node.clone();
+                async move {
+                    there.add_permits(1);
+                    go.acquire().await.unwrap().forget();
+                    Ok(s)
+                }
+            })
+            .effect(Effect::Pure)
+            .entry("hold")
+            .build()
+            .unwrap();
+        let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+        let warm = start(&runtime, &graph, 100).await;
+        there.acquire_many(100).await.unwrap().forget();
+        let before = live();
+        let handles = start(&runtime, &graph, RUNS).await;
+        there.acquire_many(1_000).await.unwrap().forget();
+        let each = live().saturating_sub(before) / RUNS;
+        println!("{each} bytes for each run at work");
+        assert!(each < 4_500 + STORED, "each run at work takes {each} bytes");
+        go.add_permits(100 + RUNS);
+        for handle in warm.iter().chain(&handles) {
+            assert!(matches!(handle.wait().await.unwrap(), Outcome::Completed(_)));
+        }
+    });
+}
+
+/// A run that waits is in the store, and its handle in the hands of the caller; nothing else knows of it.
+#[test]
+fn a_run_that_waits_is_smaller_and_leaves_nothing_behind() {
+    alone(async {
+        let gate = |_s: &Context| Ask::<String>::new("go on?");
+        let graph = Graph::<Context>::builder("ask")
+            .gate("approve", gate, |s: &mut Context, answer| drop(s.set("answer", answer)))
+            .entry("approve")
+            .build()
+            .unwrap();
+        let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+        // What all runs share grows with the first.
+        let warm = start(&runtime, &graph, RUNS).await;
+        rest(&warm).await;
+        purge(&runtime, warm).await;
+        let before = live();
+        let handles = start(&runtime, &graph, RUNS).await;
+        rest(&handles).await;
+        let each = live().saturating_sub(before) / RUNS;
+        println!("{each} bytes for each run that waits");
+        assert!(each < 2_500, "each run that waits takes {each} bytes");
+        purge(&runtime, handles).await;
+        let each = live().saturating_sub(before) / RUNS;
+        println!("{each} bytes left of each run that was purged");
+        assert!(each < 20, "each run that was purged leaves {each} bytes behind");
+    });
+}

@@ -1,0 +1,15 @@
+//! The runtime as its users see it, one module for each thing that it promises.
+//!
+//! One program, because each of its own would compile the driver of a run anew: four seconds of processor time.
+
+mod awake;
+mod gathering;
+mod operator;
+mod past;
+mod pauses;
+mod recovery;
+mod refusals;
+mod replans;
+mod rounds;
+mod runs;
+mod unfinished;
