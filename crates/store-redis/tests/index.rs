@@ -268,7 +268,7 @@ async fn a_run_that_changes_fast_is_never_lost() {
             let (store, mut author) = (place.store(), author.clone());
             spawn(async move {
                 // Some change the index in the same step as the run, and some before and after it.
-                if n % 2 == 0 {
+                if n.is_multiple_of(2) {
                     store.setup().await.unwrap();
                 }
                 for round in 0..100 {
@@ -321,7 +321,7 @@ async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
         let (status, wake_at) = (RunStatus::ALL[round % 6], (round % 4 == 1).then_some(1));
         let shape = |header: &mut RecordHeader| {
             header.status = status;
-            header.owner = (round % 3 == 0).then_some(owner);
+            header.owner = round.is_multiple_of(3).then_some(owner);
             header.wake_at = wake_at.map(Timestamp::from_unix_ms);
         };
         author.write_with(&store, 1, shape).await;
@@ -333,7 +333,7 @@ async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
                 "{of} in round {round}"
             );
         }
-        let owned = round % 3 == 0;
+        let owned = round.is_multiple_of(3);
         assert_eq!(size(&place, &format!("o:{owner}")).await, i64::from(owned), "round {round}");
         let nobodys = !owned && status == RunStatus::InProgress;
         assert_eq!(size(&place, "o:-").await, i64::from(nobodys), "round {round}");
