@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use ferrata_core::Result;
 use sqlx::pool::PoolConnection;
@@ -10,17 +9,13 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 
+use crate::at_hand::{AtHand, Held, TRUSTED};
 use crate::config::PostgresOptions;
 use crate::error::{Call, Fault, fault, is_lost};
 use crate::tasks::to_its_end;
 
 /// A statement with its names filled in; the same text is prepared once on each connection.
 pub(crate) type Sql = Arc<str>;
-
-/// How long a connection may have been idle before it is asked whether it is still there.
-///
-/// Asking costs a round trip, so it is not done for each call. A connection used within the last second is as good as sure.
-const TRUSTED: Duration = Duration::from_secs(1);
 
 /// How often a read is tried on another connection when one turns out to be dead: a restart of the server leaves several.
 const READS: u32 = 4;
@@ -29,6 +24,8 @@ const READS: u32 = 4;
 #[derive(Clone)]
 pub(crate) struct Db {
     pool: Arc<OnceLock<PgPool>>,
+    /// Absent for a pool of somebody else's, who wants its connections back.
+    at_hand: Option<Arc<AtHand>>,
     connect: PgConnectOptions,
     options: Arc<PostgresOptions>,
 }
@@ -67,12 +64,13 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 impl Db {
     /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
-        Self { pool: Arc::default(), connect, options: Arc::new(options) }
+        Self { pool: Arc::default(), at_hand: Some(Arc::default()), connect, options: Arc::new(options) }
     }
 
     /// Uses a pool of somebody else's.
     pub(crate) fn of_pool(pool: PgPool, options: PostgresOptions) -> Self {
-        let db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
+        let mut db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
+        db.at_hand = None;
         db.pool.get_or_init(|| pool);
         db
     }
@@ -87,8 +85,17 @@ impl Db {
 
     /// Waits for a connection, for a bounded time; nothing was sent if this fails.
     pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
+        self.hold().await.map(|held| held.connection)
+    }
+
+    /// The same, of a connection that may be kept at hand.
+    async fn hold(&self) -> Result<Held, Fault> {
+        let _waiting = match self.at_hand.as_ref().map(|at_hand| at_hand.take()) {
+            Some(Ok(held)) => return Ok(held),
+            waiting => waiting,
+        };
         let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
-        pool.acquire().await.map_err(|error| fault(&error, Call::Read))
+        pool.acquire().await.map(Held::new).map_err(|error| fault(&error, Call::Read))
     }
 
     /// Reads, on another connection if one turns out to be dead.
@@ -108,8 +115,8 @@ impl Db {
         let mut tries = 0;
         loop {
             tries += 1;
-            let connection = self.acquire().await?;
-            match self.send(connection, make(), map.clone(), Call::Read).await? {
+            let held = self.hold().await?;
+            match self.send(held, make(), map.clone(), Call::Read).await? {
                 Ok(rows) => return Ok(rows),
                 Err(error) if is_lost(&error) && tries < READS => {}
                 Err(error) => return Err(fault(&error, Call::Read)),
@@ -122,24 +129,29 @@ impl Db {
         &self,
         query: Query<'static, Postgres, PgArguments>,
     ) -> Result<Vec<PgRow>, Fault> {
-        let connection = self.acquire().await?;
-        self.send(connection, query, |row| row, Call::Write)
-            .await?
-            .map_err(|error| fault(&error, Call::Write))
+        let held = self.hold().await?;
+        self.send(held, query, |row| row, Call::Write).await?.map_err(|error| fault(&error, Call::Write))
     }
 
     /// Sends one statement, in a transaction of its own.
     async fn send<T: Send + Unpin + 'static>(
         &self,
-        mut connection: PoolConnection<Postgres>,
+        mut held: Held,
         query: Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
     ) -> Result<Result<Vec<T>, sqlx::Error>, Fault> {
         if self.options.prepared {
-            let sent = query.map(map).fetch_all(&mut *connection).await;
-            return Ok(put_back(connection, sent));
+            let sent = query.map(map).fetch_all(&mut *held.connection).await;
+            return Ok(match (&self.at_hand, &sent) {
+                (Some(at_hand), Ok(_)) => {
+                    at_hand.keep(held);
+                    sent
+                }
+                _ => put_back(held.connection, sent),
+            });
         }
+        let mut connection = held.connection;
         // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
         // send both to the same server process.
         let sent = async move {

@@ -38,6 +38,7 @@
 //! `docs/store-postgres.md` has the tables column by column, the costs, tuning and operations.
 
 mod append;
+mod at_hand;
 mod batch;
 mod codes;
 mod config;

@@ -267,6 +267,10 @@ async fn a_run_that_changes_fast_is_never_lost() {
         .map(|n: usize| {
             let (store, mut author) = (place.store(), author.clone());
             spawn(async move {
+                // Some change the index in the same step as the run, and some before and after it.
+                if n % 2 == 0 {
+                    store.setup().await.unwrap();
+                }
                 for round in 0..100 {
                     let loaded = store.load(&author.run, At::Latest).await.unwrap().unwrap();
                     author.log = loaded;
@@ -296,6 +300,48 @@ async fn a_run_that_changes_fast_is_never_lost() {
         assert_eq!(found.is_empty(), of != head.status, "{of}");
         assert_eq!(size(&place, &format!("s:{of}")).await, i64::from(of == head.status), "{of}");
     }
+    place.remove().await;
+}
+
+/// Where one server has all keys, the index is changed in the same step as the run, and there is nothing for a reader to put
+/// right.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
+    let place = Place::on(Service::Redis);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    let (mut author, mut loser) = (Author::new("r-1"), Author::new("r-1"));
+    author.write(&store, 1).await;
+    loser.facts.created = Timestamp::from_unix_ms(5);
+    assert_eq!(kind(append_one(&store, &loser.next(1)).await), ErrorKind::Conflict);
+    let stale = author.next_with(1, b"", |header| header.status = RunStatus::Cancelled);
+    for round in 0..12 {
+        let (status, wake_at) = (RunStatus::ALL[round % 6], (round % 4 == 1).then_some(1));
+        let shape = |header: &mut RecordHeader| {
+            header.status = status;
+            header.owner = (round % 3 == 0).then_some(owner);
+            header.wake_at = wake_at.map(Timestamp::from_unix_ms);
+        };
+        author.write_with(&store, 1, shape).await;
+        assert_eq!(kind(append_one(&store, &stale).await), ErrorKind::Conflict);
+        for of in RunStatus::ALL {
+            assert_eq!(
+                size(&place, &format!("s:{of}")).await,
+                i64::from(of == status),
+                "{of} in round {round}"
+            );
+        }
+        let owned = round % 3 == 0;
+        assert_eq!(size(&place, &format!("o:{owner}")).await, i64::from(owned), "round {round}");
+        let nobodys = !owned && status == RunStatus::InProgress;
+        assert_eq!(size(&place, "o:-").await, i64::from(nobodys), "round {round}");
+        let is_due = wake_at.is_some() && !status.is_finished();
+        assert_eq!(size(&place, "due").await, i64::from(is_due), "round {round}");
+        assert_eq!(size(&place, "all").await, 1);
+    }
+    author.is_kept(&store).await;
     place.remove().await;
 }
 

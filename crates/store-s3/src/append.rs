@@ -12,6 +12,7 @@ use crate::entry::{Entry, State};
 use crate::error::Fault;
 use crate::keeper::{ATTEMPTS, Keeper, TRUSTED};
 use crate::layout::{Place, Tree};
+use crate::line::Tag;
 use crate::object::Head;
 use crate::view::{Look, Seen};
 
@@ -44,8 +45,8 @@ struct Draft {
 }
 
 impl Keeper {
-    /// Appends one entry of a batch.
-    pub(crate) async fn append(&self, append: &RunAppend) -> Result<HeadRef, Fault> {
+    /// Appends one entry of a batch; adds to `stale` what the index then holds without need.
+    pub(crate) async fn append(&self, append: &RunAppend, stale: &mut Vec<String>) -> Result<HeadRef, Fault> {
         check_append(append).map_err(Fault::Checked)?;
         let len = append.records.iter().map(|record| record.body.len() as u64).sum();
         if len > MOST_BYTES {
@@ -54,13 +55,11 @@ impl Keeper {
         // Whether an earlier attempt may have been written without our knowledge.
         let mut doubt = None;
         let mut indexed = None;
-        let done = self.try_append(append, &mut doubt, &mut indexed).await;
+        let done = self.try_append(append, &mut doubt, &mut indexed, stale).await;
         match done {
             Err(Fault::Conflict { .. }) => {
                 // Our records will never be in the log, so nothing needs their entry.
-                if let Some(entry) = indexed {
-                    self.drop_entries(&[entry]).await;
-                }
+                stale.extend(indexed);
                 done
             }
             Err(fault) if doubt.is_some() && fault.sort() != Sort::Lost => {
@@ -75,12 +74,16 @@ impl Keeper {
         append: &RunAppend,
         doubt: &mut Option<Fault>,
         indexed: &mut Option<String>,
+        stale: &mut Vec<String>,
     ) -> Result<HeadRef, Fault> {
         let run = &append.run;
-        let remembered = append.expected.and_then(|expected| {
-            self.cache.get(run).filter(|seen| seen.last.head() == expected).map(Look::There)
-        });
-        let mut known = remembered;
+        let mut known = match (append.expected, self.cache.get(run)) {
+            (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(Look::There(seen)),
+            // Most starts are of ids that were never used, and need not look: the key of the first record of the first life is
+            // never free again. Whoever gets it has begun the run; who does not, looks.
+            (None, None) => Some(Look::Absent { life: 0, ended: None, at: None }),
+            _ => None,
+        };
         let mut failed = Fault::Restless { what: self.layout.run(run) };
         for attempt in 0..ATTEMPTS {
             let look = match known.take() {
@@ -92,16 +95,18 @@ impl Keeper {
                 Judged::Lost(fault) => return Err(fault),
                 Judged::Next => {}
             }
-            let draft = self.draft(&look, append).await?;
+            let mut draft = self.draft(&look, append).await?;
             if let Some(entry) = &draft.entry {
                 // Before the log, so that no listing ever lacks a run that has one.
-                self.bucket.put(entry, bytes::Bytes::new()).await?;
-                *indexed = Some(entry.clone());
+                let told = self.bucket.put(entry, bytes::Bytes::new()).await?;
+                draft.confirmed = draft.confirmed.or(told.at);
+                // An attempt before may have been for an earlier life.
+                stale.extend(indexed.replace(entry.clone()).filter(|before| before != entry));
             }
             let key = self.layout.object(run, draft.place);
             match self.bucket.put_new(&key, draft.head.encode(&append.records)).await {
                 Ok(Told { value: Put::Done(etag), at }) => {
-                    return self.appended(run, draft, etag, at).await;
+                    return self.appended(run, draft, etag, at, stale).await;
                 }
                 // Somebody wrote first, perhaps we ourselves: the log tells.
                 Ok(Told { value: Put::Lost, .. }) if attempt == 0 => continue,
@@ -160,7 +165,7 @@ impl Keeper {
         let mut key = self.layout.object(run, seen.place);
         let mut headers: Vec<RecordHeader> = Vec::new();
         while let Some((head, _)) = self.head_of(&key).await? {
-            headers.extend(head.headers().rev());
+            headers.extend(head.headers().iter().rev().cloned());
             if headers.len() >= append.records.len() || head.start == 0 {
                 break;
             }
@@ -178,16 +183,19 @@ impl Keeper {
     /// Works out what to write.
     async fn draft(&self, look: &Look, append: &RunAppend) -> Result<Draft, Fault> {
         let run = &append.run;
-        let (place, confirmed, base, bytes, before) = match look {
-            Look::Absent { life, at, .. } => (Place { life: *life, start: 0 }, *at, 0, 0, None),
+        // Checked: an append has records.
+        let first = append.records.first().ok_or(Fault::NoRun)?;
+        let (place, confirmed, log, base, bytes, before) = match look {
+            Look::Absent { life, at, .. } => {
+                (Place { life: *life, start: 0 }, *at, Tag::of(&first.header), 0, 0, None)
+            }
             Look::There(seen) => {
                 let place = Place { life: seen.place.life, start: seen.last.seq.next().get() };
-                (place, seen.confirmed, seen.base, seen.bytes, Some(seen))
+                (place, seen.confirmed, seen.log, seen.base, seen.bytes, Some(seen))
             }
         };
-        let head = Head::new(&append.records, base, bytes, append.facts.clone());
-        // Checked: an append has records.
-        let last = head.last().ok_or(Fault::NoRun)?;
+        let head = Head::new(&append.records, log, base, bytes, append.facts.clone());
+        let last = head.last().cloned().ok_or(Fault::NoRun)?;
         let mut facts = append.facts.clone().map(Arc::new);
         facts = facts.or_else(|| before.and_then(|seen| seen.facts.clone()));
         let mut entry = None;
@@ -211,6 +219,7 @@ impl Keeper {
         draft: Draft,
         etag: String,
         at: Option<ServerTime>,
+        stale: &mut Vec<String>,
     ) -> Result<HeadRef, Fault> {
         let Draft { expected, place, confirmed, head, last, entry, entry_before, facts } = draft;
         let is_fresh = confirmed.zip(at).is_some_and(|(before, now)| now - before <= TRUSTED);
@@ -221,21 +230,15 @@ impl Keeper {
         let actual = seen.last.head();
         seen.confirmed = at;
         seen.facts = facts;
-        let stale = match (entry, entry_before) {
+        match (entry, entry_before) {
             (Some(entry), before) => {
                 seen.entry = Some(entry);
                 // What said that the run was finished stays for a while: a listing that passes now may have missed the new one.
-                before.filter(|(state, _)| state.tree() == Tree::Live).map(|(_, entry)| entry)
+                stale.extend(before.filter(|(state, _)| state.tree() == Tree::Live).map(|(_, entry)| entry));
             }
-            (None, before) => {
-                seen.entry = before.map(|(_, entry)| entry);
-                None
-            }
-        };
-        self.cache.put(run, Arc::new(seen));
-        if let Some(stale) = stale {
-            self.drop_entries(&[stale]).await;
+            (None, before) => seen.entry = before.map(|(_, entry)| entry),
         }
+        self.cache.put(run, Arc::new(seen));
         Ok(actual)
     }
 
@@ -255,11 +258,16 @@ impl Keeper {
         }
         let log = self.open(run).await.map_err(|fault| Fault::Unsure(Box::new(fault)))?;
         let actual = match log {
-            Some(log) if log.life() == place.life && place.start >= log.first() => return Ok(()),
+            // Who wrote the first object of a life has begun it, whatever was pruned since.
+            Some(log) if log.life() == place.life && (place.start == 0 || place.start >= log.first()) => {
+                return Ok(());
+            }
             log => log.map(|log| log.seen.last.head()),
         };
         // It is below where the log begins, or in a life that has ended: nobody reads it, and nobody else has its key.
-        self.bucket.delete(&self.layout.object(run, place)).await?;
+        if place != Place::FIRST {
+            self.bucket.delete(&self.layout.object(run, place)).await?;
+        }
         tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
         Err(Fault::Conflict { expected, actual })
     }

@@ -1,19 +1,13 @@
 //! The server as the store uses it: six requests, each with its outcome told apart, and the server's time with every answer.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
-use aws_sdk_s3::primitives::{ByteStream, DateTime, DateTimeFormat};
+use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{Delete, ObjectIdentifier};
-use aws_smithy_runtime_api::box_error::BoxError;
-use aws_smithy_runtime_api::client::interceptors::context::BeforeDeserializationInterceptorContextRef;
-use aws_smithy_runtime_api::client::interceptors::{Intercept, dyn_dispatch_hint};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
-use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
-use aws_smithy_types::config_bag::ConfigBag;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
@@ -22,12 +16,12 @@ use crate::codes::Sort;
 use crate::config::S3Options;
 use crate::crowd::Task;
 use crate::error::{Doing, Fault};
+use crate::time::{millis, timed};
 
 /// How many keys one request to delete may name.
 pub(crate) const MOST_DELETED: usize = 1_000;
 
-/// The server's time in milliseconds since 1970, to the second, as it stands in its answers.
-pub(crate) type ServerTime = i64;
+pub(crate) use crate::time::ServerTime;
 
 /// An answer, and when the server gave it, by its own clock; `None` if it did not say.
 #[derive(Clone, Debug)]
@@ -136,11 +130,10 @@ impl Bucket {
         most: usize,
     ) -> Task<'a, Result<Told<Listed>, Fault>> {
         Box::pin(async move {
-            let time = Time::default();
             let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
             let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
             let request = request.max_keys(most).set_start_after(after.map(str::to_owned));
-            let answer = request.customize().interceptor(time.clone()).send().await;
+            let (answer, at) = timed(Box::pin(request.send())).await;
             let answer = answer.map_err(|error| fault(Doing::List, prefix, &error))?;
             let mut items = Vec::with_capacity(answer.contents().len());
             for object in answer.contents() {
@@ -152,7 +145,7 @@ impl Bucket {
                 });
             }
             let more = answer.is_truncated().unwrap_or(false);
-            Ok(time.told(Listed { items, more }))
+            Ok(Told { value: Listed { items, more }, at })
         })
     }
 
@@ -163,11 +156,11 @@ impl Bucket {
         first: Option<usize>,
     ) -> Task<'a, Result<Option<Told<Object>>, Fault>> {
         Box::pin(async move {
-            let time = Time::default();
             let range = first.map(|first| format!("bytes=0-{}", first.saturating_sub(1)));
             let request =
                 self.clients().await.patient.get_object().bucket(&self.name).key(key).set_range(range);
-            let answer = match request.customize().interceptor(time.clone()).send().await {
+            let (answer, at) = timed(Box::pin(request.send())).await;
+            let answer = match answer {
                 Ok(answer) => answer,
                 Err(error) => {
                     let fault = fault(Doing::Get, key, &error);
@@ -176,7 +169,7 @@ impl Bucket {
                         // An object without a single byte, which this library never writes: let its reader judge.
                         (_, Fault::Refused { code, .. }) if code == "InvalidRange" => {
                             let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
-                            Ok(Some(time.told(object)))
+                            Ok(Some(Told { value: object, at }))
                         }
                         _ => Err(fault),
                     };
@@ -190,23 +183,22 @@ impl Bucket {
                 what: "the answer broke off".into(),
                 was_sent: true,
             })?;
-            Ok(Some(time.told(Object { bytes: bytes.into_bytes(), etag, modified })))
+            Ok(Some(Told { value: Object { bytes: bytes.into_bytes(), etag, modified }, at }))
         })
     }
 
     /// Puts an object where there is none. Sent once.
     pub(crate) fn put_new<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Told<Put>, Fault>> {
         Box::pin(async move {
-            let time = Time::default();
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             let request = request.if_none_match("*").body(ByteStream::from(bytes));
-            let answer = request.customize().interceptor(time.clone()).send().await;
+            let (answer, at) = timed(Box::pin(request.send())).await;
             match answer {
                 Ok(answer) => {
                     self.written(answer.version_id());
-                    Ok(time.told(Put::Done(answer.e_tag().unwrap_or_default().to_owned())))
+                    Ok(Told { value: Put::Done(answer.e_tag().unwrap_or_default().to_owned()), at })
                 }
-                Err(error) => decided(fault(Doing::Put, key, &error)).map(|put| time.told(put)),
+                Err(error) => decided(fault(Doing::Put, key, &error)).map(|value| Told { value, at }),
             }
         })
     }
@@ -235,13 +227,13 @@ impl Bucket {
     }
 
     /// Puts an object, whatever was there.
-    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<(), Fault>> {
+    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Told<()>, Fault>> {
         Box::pin(async move {
             let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
-            let answer = request.body(ByteStream::from(bytes)).send().await;
+            let (answer, at) = timed(Box::pin(request.body(ByteStream::from(bytes)).send())).await;
             let answer = answer.map_err(|error| fault(Doing::Put, key, &error))?;
             self.written(answer.version_id());
-            Ok(())
+            Ok(Told { value: (), at })
         })
     }
 
@@ -326,53 +318,12 @@ impl Bucket {
     }
 }
 
-fn millis(time: &DateTime) -> ServerTime {
-    time.to_millis().unwrap_or(i64::MAX)
-}
-
 /// Tells a write whose condition decided it from one that failed.
 fn decided(fault: Fault) -> Result<Put, Fault> {
     match fault.sort() {
         Sort::Lost => Ok(Put::Lost),
         Sort::Undecided => Ok(Put::Undecided),
         _ => Err(fault),
-    }
-}
-
-/// Reads the server's time from an answer.
-#[derive(Clone, Debug)]
-struct Time(Arc<AtomicI64>);
-
-impl Default for Time {
-    fn default() -> Self {
-        Self(Arc::new(AtomicI64::new(i64::MIN)))
-    }
-}
-
-impl Time {
-    fn told<T>(&self, value: T) -> Told<T> {
-        let at = self.0.load(Ordering::Relaxed);
-        Told { value, at: (at != i64::MIN).then_some(at) }
-    }
-}
-
-#[dyn_dispatch_hint]
-impl Intercept for Time {
-    fn name(&self) -> &'static str {
-        "ServerTime"
-    }
-
-    fn read_before_deserialization(
-        &self,
-        context: &BeforeDeserializationInterceptorContextRef<'_>,
-        _components: &RuntimeComponents,
-        _cfg: &mut ConfigBag,
-    ) -> Result<(), BoxError> {
-        let date = context.response().headers().get("date");
-        if let Some(date) = date.and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok()) {
-            self.0.store(millis(&date), Ordering::Relaxed);
-        }
-        Ok(())
     }
 }
 

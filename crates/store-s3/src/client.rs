@@ -17,6 +17,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
 use crate::config::S3Options;
+use crate::time::Dates;
 
 /// How often a request that may be repeated without harm is sent, at most.
 ///
@@ -50,7 +51,8 @@ impl Clients {
             .timeout_config(timeouts)
             // Every record has a checksum of its own, and servers differ in what they send with a part of an object.
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
-            .interceptor(Signed);
+            .interceptor(Signed)
+            .interceptor(Dates);
         let patient = config.clone().retry_config(RetryConfig::standard().with_max_attempts(TRIES));
         let once = config.retry_config(RetryConfig::disabled());
         Self { patient: Client::from_conf(patient.build()), once: Client::from_conf(once.build()) }

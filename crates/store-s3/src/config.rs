@@ -18,7 +18,9 @@ pub struct S3Options {
     pub region: Option<String>,
     /// Whether the bucket stands in the path and not in the host's name; off by default, and needed by most servers but AWS.
     pub path_style: bool,
-    /// How many requests of one call are under way at once; 32 by default.
+    /// How many requests of one call are under way at once; 64 by default.
+    ///
+    /// The runtime has up to four batches of appends under way, of up to 256 runs each: so 256 runs write at the same time.
     ///
     /// Raised: batches, loads and listings end sooner, and more connections are open. Lowered: the reverse. Correct at any
     /// number.
@@ -49,7 +51,7 @@ impl Default for S3Options {
             endpoint: None,
             region: None,
             path_style: false,
-            parallel: at_least_one(32),
+            parallel: at_least_one(64),
             cached_runs: at_least_one(10_000),
             request_timeout: Duration::from_secs(30),
             probe_writers: at_least_one(16),

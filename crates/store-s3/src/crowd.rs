@@ -15,10 +15,52 @@ pub(crate) async fn all<T: Send>(
     tasks: Vec<Task<'_, Result<T, Fault>>>,
     parallel: usize,
 ) -> Result<Vec<T>, Fault> {
-    stream::iter(tasks).buffered(parallel).try_collect().await
+    let done = stream::iter(placed(tasks)).buffer_unordered(parallel);
+    done.map(|(place, done)| done.map(|done| (place, done))).try_collect().await.map(in_order)
 }
 
 /// Runs tasks, up to `parallel` at once, and returns what they return in their order.
 pub(crate) async fn each<T: Send>(tasks: Vec<Task<'_, T>>, parallel: usize) -> Vec<T> {
-    stream::iter(tasks).buffered(parallel).collect().await
+    in_order(stream::iter(placed(tasks)).buffer_unordered(parallel).collect().await)
+}
+
+/// Has each task return its place, too.
+fn placed<'a, T: Send + 'a>(tasks: Vec<Task<'a, T>>) -> Vec<Task<'a, (usize, T)>> {
+    let mut placed: Vec<Task<'a, (usize, T)>> = Vec::with_capacity(tasks.len());
+    for (place, task) in tasks.into_iter().enumerate() {
+        placed.push(Box::pin(async move { (place, task.await) }));
+    }
+    placed
+}
+
+/// Sorts at the end: were answers taken in order, one that is slow would keep those behind it from being asked for.
+fn in_order<T>(mut placed: Vec<(usize, T)>) -> Vec<T> {
+    placed.sort_unstable_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, done)| done).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// The first of three waits for the last: with two at once, that only ends if the second makes room.
+    #[test]
+    fn one_that_is_slow_holds_nobody_up() {
+        let (tell, told) = oneshot::channel();
+        let tasks: Vec<Task<'_, u8>> = vec![
+            Box::pin(async {
+                told.await.unwrap();
+                1
+            }),
+            Box::pin(async { 2 }),
+            Box::pin(async {
+                tell.send(()).unwrap();
+                3
+            }),
+        ];
+        assert_eq!(each(tasks, 2).now_or_never(), Some(vec![1, 2, 3]));
+    }
 }

@@ -50,6 +50,10 @@ pub(crate) enum Fault {
     Missing { key: String, seq: Option<Seq> },
     #[error("{key} has layout {found}, this version reads up to {known}; upgrade this process")]
     Newer { key: String, found: u32, known: u32 },
+    #[error(
+        "{key} has layout {found}, which was never released; this version reads {known}; give the store an empty prefix"
+    )]
+    Older { key: String, found: u32, known: u32 },
     #[error("{key} holds a record of format {found}, this version reads up to {known}; upgrade this process")]
     NewerRecord { key: String, seq: Option<Seq>, found: u64, known: u16 },
     #[error("the server does not keep conditional writes apart: {what}; use one that does")]
@@ -105,7 +109,7 @@ impl Fault {
 
     /// Tells whether the run alone is to blame, so that a listing goes on with the others.
     pub(crate) fn is_of_run(&self) -> bool {
-        self.is_damage() || matches!(self, Self::Newer { .. } | Self::NewerRecord { .. })
+        self.is_damage() || matches!(self, Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. })
     }
 
     fn kind(&self) -> ErrorKind {
@@ -114,7 +118,9 @@ impl Fault {
             Self::Unreached { .. } | Self::Nonsense { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
             Self::Unsure(_) => ErrorKind::Indeterminate,
             Self::Damaged { .. } | Self::Missing { .. } => ErrorKind::Corrupt,
-            Self::Newer { .. } | Self::NewerRecord { .. } | Self::Unfit { .. } => ErrorKind::Unsupported,
+            Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. } | Self::Unfit { .. } => {
+                ErrorKind::Unsupported
+            }
             Self::Conflict { .. } => ErrorKind::Conflict,
             Self::NoRun | Self::NoRecord { .. } => ErrorKind::NotFound,
             Self::NoCredentials { .. } | Self::Unmakeable { .. } | Self::Cursor | Self::Doubled => {

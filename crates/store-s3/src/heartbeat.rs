@@ -30,7 +30,7 @@ impl Keeper {
         }
         let beat = Heartbeat { ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) };
         let json = serde_json::to_vec(&beat).unwrap_or_default();
-        self.bucket.put(&key, json.into()).await
+        self.bucket.put(&key, json.into()).await.map(drop)
     }
 
     /// Tells whether an executor's heartbeat has not expired.

@@ -4,8 +4,9 @@ use ferrata_core::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
 
 use crate::entry::Entry;
 
-/// The version of keys and objects that this library writes, and the newest it reads.
-pub(crate) const LAYOUT: u32 = 1;
+/// The version of keys and objects that this library writes, and the only one it reads: the first was never released, and
+/// did not keep the key that a start relies on.
+pub(crate) const LAYOUT: u32 = 2;
 
 /// Which half of the index a run stands in: what recovery asks for again and again is kept apart from what has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +31,12 @@ impl Tree {
 pub(crate) struct Place {
     pub(crate) life: u32,
     pub(crate) start: u64,
+}
+
+impl Place {
+    /// Where a run begins whose id was never used before. Once written, the key stays taken for good: by the first record, or
+    /// by a mark. So a start that gets it need not look whether there is, or was, such a run.
+    pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
 }
 
 /// The keys below one prefix.

@@ -39,7 +39,7 @@
 //! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/store-s3.md`.
 //! - One append may have 256 MiB of bodies.
 //! - No notices: a bucket tells nobody, so the runtime polls.
-//! - A purged run leaves one mark of 18 bytes under its id, which keeps writers of its old life out.
+//! - A purged run leaves two marks of 18 bytes under its id, which keep writers of its old life out.
 //!
 //! `docs/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.
 
@@ -56,6 +56,7 @@ mod error;
 mod heartbeat;
 mod keeper;
 mod layout;
+mod line;
 mod list;
 mod mend;
 mod object;
@@ -63,6 +64,7 @@ mod read;
 mod remove;
 mod setup;
 mod store;
+mod time;
 mod view;
 
 pub use config::S3Options;

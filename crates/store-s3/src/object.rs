@@ -1,44 +1,41 @@
 //! An object of a log, byte by byte: a line that names and guards the head, the head in JSON, then the bodies.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::cmp::Ordering;
+
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::{Epoch, ExecutorId, HeadRef, NodeName, RecordId, Seq, Timestamp, Visit};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use ferrata_core::record::{FORMAT, Record, RecordHeader, RunFacts};
+use serde::{Deserialize, Serialize};
 
 use crate::layout::LAYOUT;
+use crate::line::{Json, Tag};
 
 /// The first word of every object.
 const NAME: &str = "ferrata-s3";
 
 /// What lies where a life of a run ended, and in place of objects whose key must stay taken for a while.
-pub(crate) const GONE: &[u8] = b"ferrata-s3 1 gone\n";
+pub(crate) const GONE: &[u8] = b"ferrata-s3 2 gone\n";
 
 /// The longest first line that can be: the name, and three numbers.
 const LONGEST_LINE: usize = 64;
 
 /// What an object says before its bodies.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
+    /// Which log it belongs to, of those that may have begun under one key.
+    pub(crate) log: Tag,
     /// The number that the key names: that of the first record at the time of writing.
-    #[serde(rename = "seq")]
     pub(crate) start: u64,
     /// The number of the first record that is still here, if pruning has taken away some before it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    from: Option<u64>,
+    pub(crate) from: Option<u64>,
     /// The object that holds the newest base before this one.
     pub(crate) base: u64,
     /// How many bytes the bodies of the run had, up to the last of this object, when it was written.
     pub(crate) bytes: u64,
     /// What was said of the run at its start; in the object with number 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) facts: Option<RunFacts>,
     /// Where the log begins, if it was pruned; in the object with number 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cut: Option<Cut>,
-    #[serde(rename = "records")]
-    lines: Vec<Line>,
+    pub(crate) headers: Vec<RecordHeader>,
 }
 
 /// Where a pruned log begins.
@@ -52,81 +49,6 @@ pub(crate) struct Cut {
     pub(crate) dropped: i64,
 }
 
-/// A header, as it is kept: the number follows from the place, and so does the record before, except for the first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Line {
-    #[serde(rename = "v", default = "first_format", skip_serializing_if = "is_first_format")]
-    format: u16,
-    id: Short,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    prev: Option<Short>,
-    kind: RecordKind,
-    status: RunStatus,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    node: Option<NodeName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    visit: Option<Visit>,
-    epoch: Epoch,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    owner: Option<Short>,
-    #[serde(rename = "wake", default, skip_serializing_if = "Option::is_none")]
-    wake_at: Option<Timestamp>,
-    at: Timestamp,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    base: bool,
-    len: u32,
-    crc: u32,
-}
-
-const fn first_format() -> u16 {
-    1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-const fn is_first_format(format: &u16) -> bool {
-    *format == 1
-}
-
-/// The 16 bytes of an id in 22 characters of base64: there are up to three in each header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Short([u8; 16]);
-
-impl Serialize for Short {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&URL_SAFE_NO_PAD.encode(self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Short {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        let bytes = URL_SAFE_NO_PAD.decode(text.as_bytes()).map_err(serde::de::Error::custom)?;
-        bytes.try_into().map(Self).map_err(|_| serde::de::Error::custom("an id has 16 bytes"))
-    }
-}
-
-impl From<RecordId> for Short {
-    fn from(id: RecordId) -> Self {
-        Self(*id.as_uuid().as_bytes())
-    }
-}
-
-impl From<ExecutorId> for Short {
-    fn from(id: ExecutorId) -> Self {
-        Self(*id.as_uuid().as_bytes())
-    }
-}
-
-impl Short {
-    fn record(self) -> RecordId {
-        RecordId::from_uuid(uuid::Uuid::from_bytes(self.0))
-    }
-
-    fn executor(self) -> ExecutorId {
-        ExecutorId::from_uuid(uuid::Uuid::from_bytes(self.0))
-    }
-}
-
 /// Why bytes are no object of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Spoilt {
@@ -136,6 +58,8 @@ pub(crate) enum Spoilt {
     Gone,
     /// A newer version wrote it.
     Newer(u32),
+    /// A version wrote it that was never released.
+    Older(u32),
     /// A newer version wrote a record of it.
     NewerRecord(u64),
     /// They are damaged.
@@ -144,18 +68,23 @@ pub(crate) enum Spoilt {
 
 impl Head {
     /// Makes the head of an object that is appended.
-    pub(crate) fn new(records: &[Record], base: u64, bytes_before: u64, facts: Option<RunFacts>) -> Self {
+    pub(crate) fn new(
+        records: &[Record],
+        log: Tag,
+        base: u64,
+        bytes_before: u64,
+        facts: Option<RunFacts>,
+    ) -> Self {
         let start = records.first().map_or(0, |record| record.header.seq.get());
         let bytes = records.iter().map(|record| record.body.len() as u64).sum::<u64>() + bytes_before;
-        let lines = lines(records);
-        Self { start, from: None, base, bytes, facts, cut: None, lines }
+        Self { log, start, from: None, base, bytes, facts, cut: None, headers: headers(records) }
     }
 
     /// Replaces the records, which end where they did.
     pub(crate) fn with_records(mut self, records: &[Record]) -> Self {
         let first = records.first().map(|record| record.header.seq.get());
         self.from = first.filter(|first| *first != self.start);
-        self.lines = lines(records);
+        self.headers = headers(records);
         self
     }
 
@@ -164,57 +93,30 @@ impl Head {
         self.from.unwrap_or(self.start)
     }
 
-    /// Returns how many records are here.
-    pub(crate) fn len(&self) -> u64 {
-        self.lines.len() as u64
-    }
-
     /// Returns the number of the record that follows the last one.
     pub(crate) fn end(&self) -> u64 {
-        self.first().saturating_add(self.len())
+        self.first().saturating_add(self.headers.len() as u64)
     }
 
     /// Returns the headers, the oldest first.
-    pub(crate) fn headers(&self) -> impl DoubleEndedIterator<Item = RecordHeader> + ExactSizeIterator {
-        (0..self.lines.len()).map(|at| self.header(at))
+    pub(crate) fn headers(&self) -> &[RecordHeader] {
+        &self.headers
     }
 
     /// Returns the last header; none of an object that pruning emptied.
-    pub(crate) fn last(&self) -> Option<RecordHeader> {
-        self.lines.len().checked_sub(1).map(|at| self.header(at))
+    pub(crate) fn last(&self) -> Option<&RecordHeader> {
+        self.headers.last()
     }
 
     /// Tells whether a record of this object is a base.
     pub(crate) fn has_base(&self) -> bool {
-        self.lines.iter().any(|line| line.base)
-    }
-
-    fn header(&self, at: usize) -> RecordHeader {
-        let line = &self.lines[at];
-        let prev = line.prev.or_else(|| at.checked_sub(1).map(|before| self.lines[before].id));
-        RecordHeader {
-            format: line.format,
-            seq: Seq::new(self.first().saturating_add(at as u64)),
-            id: line.id.record(),
-            prev: prev.map(Short::record),
-            kind: line.kind,
-            status: line.status,
-            node: line.node.clone(),
-            visit: line.visit,
-            epoch: line.epoch,
-            owner: line.owner.map(Short::executor),
-            wake_at: line.wake_at,
-            at: line.at,
-            base: line.base,
-            body_len: line.len,
-            body_crc: line.crc,
-        }
+        self.headers.iter().any(|header| header.base)
     }
 
     /// Writes the object with these bodies.
     pub(crate) fn encode(&self, records: &[Record]) -> Bytes {
         // Numbers, names and ids always have JSON.
-        let mut json = serde_json::to_vec(self).unwrap_or_default();
+        let mut json = serde_json::to_vec(&Json::of(self)).unwrap_or_default();
         json.push(b'\n');
         let line = format!("{NAME} {LAYOUT} {} {:08x}\n", json.len(), crc32c::crc32c(&json));
         let bodies: usize = records.iter().map(|record| record.body.len()).sum();
@@ -240,8 +142,10 @@ impl Head {
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<usize>().ok());
         let layout = words.next().and_then(|word| word.parse::<u32>().ok());
         let layout = layout.ok_or_else(|| damaged("its first line has no version"))?;
-        if layout > LAYOUT {
-            return Err(Spoilt::Newer(layout));
+        match layout.cmp(&LAYOUT) {
+            Ordering::Greater => return Err(Spoilt::Newer(layout)),
+            Ordering::Less => return Err(Spoilt::Older(layout)),
+            Ordering::Equal => {}
         }
         if bytes == GONE {
             return Err(Spoilt::Gone);
@@ -254,11 +158,11 @@ impl Head {
         if sum != Some(crc32c::crc32c(json)) {
             return Err(damaged("its head has another checksum than its first line says"));
         }
-        let head = serde_json::from_slice(json).map_err(|error| match newest_format(json) {
+        let read: Json<'_> = serde_json::from_slice(json).map_err(|error| match newest_format(json) {
             Some(found) if found > u64::from(FORMAT) => Spoilt::NewerRecord(found),
             _ => Spoilt::Damaged(error.to_string()),
         })?;
-        Ok((head, until))
+        Ok((read.head(), until))
     }
 
     /// Reads a whole object.
@@ -267,13 +171,13 @@ impl Head {
             Spoilt::Short(_) => Spoilt::Damaged("it ends within its head".into()),
             other => other,
         })?;
-        let mut records = Vec::with_capacity(head.lines.len());
-        for header in head.headers() {
+        let mut records = Vec::with_capacity(head.headers.len());
+        for header in &head.headers {
             let end = at + header.body_len as usize;
             if end > bytes.len() {
                 return Err(Spoilt::Damaged(format!("it ends within the body of record {}", header.seq)));
             }
-            records.push(Record { header, body: bytes.slice(at..end) });
+            records.push(Record { header: header.clone(), body: bytes.slice(at..end) });
             at = end;
         }
         if at != bytes.len() {
@@ -289,30 +193,8 @@ fn newest_format(json: &[u8]) -> Option<u64> {
     head.get("records")?.as_array()?.iter().filter_map(|line| line.get("v")?.as_u64()).max()
 }
 
-fn lines(records: &[Record]) -> Vec<Line> {
-    let mut before: Option<HeadRef> = None;
-    let mut lines = Vec::with_capacity(records.len());
-    for Record { header, .. } in records {
-        let prev = header.prev.filter(|prev| before.is_none_or(|before| before.id != *prev));
-        before = Some(header.head());
-        lines.push(Line {
-            format: header.format,
-            id: header.id.into(),
-            prev: prev.map(Short::from),
-            kind: header.kind,
-            status: header.status,
-            node: header.node.clone(),
-            visit: header.visit,
-            epoch: header.epoch,
-            owner: header.owner.map(Short::from),
-            wake_at: header.wake_at,
-            at: header.at,
-            base: header.base,
-            len: header.body_len,
-            crc: header.body_crc,
-        });
-    }
-    lines
+fn headers(records: &[Record]) -> Vec<RecordHeader> {
+    records.iter().map(|record| record.header.clone()).collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ use crate::view::{Log, spoilt};
 /// How many objects a page of a listing holds at most.
 const PAGE: usize = 1_000;
 
+/// How many heads are read at once in search of a record: what is looked for is mostly near the end.
+const SEARCHED: usize = 32;
+
 /// An object of a log, whole.
 pub(crate) struct Chunk {
     pub(crate) key: String,
@@ -163,7 +166,7 @@ impl Keeper {
     async fn find(&self, run: &RunKey, log: &Log, id: RecordId) -> Result<Option<u64>, Fault> {
         let mut next = log.last();
         loop {
-            let mut items = self.items_from(run, log, next, self.options.parallel.get()).await?;
+            let mut items = self.items_from(run, log, next, SEARCHED).await?;
             let is_kept = |item: &Item| {
                 self.layout.place_of(run, &item.key).is_some_and(|place| place.start >= log.cut().object)
             };
@@ -171,7 +174,7 @@ impl Keeper {
             items.truncate(items.iter().take_while(|item| is_kept(item)).count());
             let heads = self.heads(&items).await?;
             for head in &heads {
-                if let Some(found) = head.headers().rev().find(|header| header.id == id) {
+                if let Some(found) = head.headers().iter().rev().find(|header| header.id == id) {
                     return Ok(Some(found.seq.get()));
                 }
             }
@@ -253,7 +256,8 @@ impl Keeper {
         items.truncate(before.map_or(items.len(), |before| before + 1));
         let mut headers = Vec::with_capacity(most);
         for head in self.heads(&items).await?.into_iter().rev() {
-            headers.extend(head.headers().filter(|header| (begin..=end).contains(&header.seq.get())));
+            let meant = head.headers().iter().filter(|header| (begin..=end).contains(&header.seq.get()));
+            headers.extend(meant.cloned());
         }
         let dense = headers.iter().zip(begin..).find(|(header, seq)| header.seq.get() != *seq);
         let missed = match dense {

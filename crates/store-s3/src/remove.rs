@@ -138,7 +138,7 @@ impl Keeper {
     async fn clear_below(&self, run: &RunKey, log: &Log, start: u64) -> Result<(), Fault> {
         let items = self.older(run, log, start, 1).await?;
         let now = self.now_of(run, &items).await?;
-        self.retire(&items, now).await
+        self.retire(run, &items, now).await
     }
 
     /// Asks the server for its time, unless nothing depends on it.
@@ -146,9 +146,12 @@ impl Keeper {
         if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
     }
 
-    /// Removes objects that no log needs: the young ones leave their key taken.
-    async fn retire(&self, items: &[Item], now: Option<ServerTime>) -> Result<(), Fault> {
-        let is_old = |item: &Item| now.is_some_and(|now| item.modified <= now.saturating_sub(KEPT));
+    /// Removes objects that no log needs: the young ones leave their key taken for a while, the first of all for good.
+    async fn retire(&self, run: &RunKey, items: &[Item], now: Option<ServerTime>) -> Result<(), Fault> {
+        let first = self.layout.object(run, Place::FIRST);
+        let is_old = |item: &Item| {
+            item.key != first && now.is_some_and(|now| item.modified <= now.saturating_sub(KEPT))
+        };
         let (old, young): (Vec<_>, Vec<_>) = items.iter().partition(|item| is_old(item));
         let tasks = young.into_iter().filter(|item| item.size != GONE.len() as u64).map(|item| {
             Box::pin(self.replace(&item.key, &item.etag, Bytes::from_static(GONE))) as Task<'_, _>
@@ -158,7 +161,8 @@ impl Keeper {
         self.bucket.delete_all(&old).await
     }
 
-    /// Removes a run and every trace of it but one mark: its newest key stays taken, and says that this life has ended.
+    /// Removes a run and every trace of it but two marks: its newest key stays taken, and says that this life has ended; and so
+    /// does its first, for a start would take it.
     pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
         let purged = self.end(run).await?;
         self.cache.forget(run);
@@ -278,20 +282,27 @@ impl Keeper {
         self.clear_index(run, ended).await?;
         let mut after = if is_ended { newest.key.clone() } else { top };
         let mut kept = Vec::new();
+        let first = self.layout.object(run, Place::FIRST);
+        let mut is_first_taken = newest.key == first;
         loop {
             let listed = self.bucket.list(&prefix, Some(&after), 1_000).await?;
             let mut items = listed.value.items;
             let Some(last) = items.last() else { break };
             after = last.key.clone();
+            is_first_taken |= last.key == first;
             if !is_ended && kept.is_empty() {
                 // The mark of the life before the one that goes on.
                 kept.push(items.remove(0).key);
             }
             items.reverse();
-            self.retire(&items, listed.at).await?;
+            self.retire(run, &items, listed.at).await?;
             if !listed.value.more {
                 break;
             }
+        }
+        if !is_first_taken {
+            // It was lost, and the run could not be read; nobody must begin below the mark.
+            self.put_mark(run, Place::FIRST).await?;
         }
         self.clear_versions(run).await
     }
@@ -318,7 +329,7 @@ impl Keeper {
         // one before it speaks of damage.
         let second = self.layout.object(run, Place { life: ended, start: 1 });
         let listed = self.bucket.list(&self.layout.run(run), Some(&second), 1).await?;
-        self.retire(&listed.value.items, listed.at).await
+        self.retire(run, &listed.value.items, listed.at).await
     }
 
     /// In a bucket that keeps versions, removes all that are not the newest of their key, and the marks of deletion.

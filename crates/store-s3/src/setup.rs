@@ -72,6 +72,9 @@ impl Keeper {
         if marker.layout > LAYOUT {
             return Err(Fault::Newer { key, found: marker.layout, known: LAYOUT });
         }
+        if marker.layout < LAYOUT {
+            return Err(Fault::Older { key, found: marker.layout, known: LAYOUT });
+        }
         self.is_marked.store(true, Ordering::Relaxed);
         Ok(true)
     }

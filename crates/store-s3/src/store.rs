@@ -100,15 +100,17 @@ impl S3Store {
         self.keeper.mend().await.map_err(of("store.mend"))
     }
 
-    async fn append_one(&self, append: RunAppend, is_doubled: bool) -> Result<HeadRef> {
+    async fn append_one(&self, append: RunAppend, is_doubled: bool) -> (Result<HeadRef>, Vec<String>) {
+        let mut stale = Vec::new();
         let done = async {
             if is_doubled {
                 return Err(Fault::Doubled);
             }
             self.keeper.ready().await?;
-            self.keeper.append(&append).await
+            self.keeper.append(&append, &mut stale).await
         };
-        done.await.map_err(|fault| fault.of_run("store.append", &append.run))
+        let done = done.await.map_err(|fault| fault.of_run("store.append", &append.run));
+        (done, stale)
     }
 }
 
@@ -142,7 +144,11 @@ impl CheckpointStore for S3Store {
             let is_doubled = !named.insert(append.run.clone());
             Box::pin(self.append_one(append, is_doubled)) as Task<'_, _>
         });
-        crowd::each(tasks.collect(), self.keeper.options.parallel.get()).await
+        let done = crowd::each(tasks.collect(), self.keeper.options.parallel.get()).await;
+        let (results, stale): (Vec<_>, Vec<Vec<_>>) = done.into_iter().unzip();
+        // One request for the batch: runs that come to their end together share it.
+        self.keeper.drop_entries(&stale.into_iter().flatten().collect::<Vec<_>>()).await;
+        results
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {

@@ -11,6 +11,7 @@ use crate::entry::State;
 use crate::error::Fault;
 use crate::keeper::{Keeper, READS};
 use crate::layout::{LAYOUT, Place};
+use crate::line::Tag;
 use crate::object::{Cut, GONE, Head, Spoilt};
 
 /// How much of an object is fetched to read its head: the heads of some 30 records.
@@ -26,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) modified: ServerTime,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
+    /// Which log it is the head of.
+    pub(crate) log: Tag,
     /// The object that holds the newest base.
     pub(crate) base: u64,
     /// What the bodies had in all, as they were written.
@@ -72,8 +75,8 @@ impl Seen {
     ) -> Self {
         let base = if head.has_base() { head.start } else { head.base };
         let facts = head.facts.clone().map(Arc::new);
-        let bytes = head.bytes;
-        Self { place, etag, modified, last, base, bytes, confirmed: None, facts, entry: None }
+        let (log, bytes) = (head.log, head.bytes);
+        Self { place, etag, modified, last, log, base, bytes, confirmed: None, facts, entry: None }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -85,8 +88,8 @@ impl Seen {
         let json = r#"{"v":1,"seq":0,"id":"018f3a4e-0000-7000-8000-000000000001","kind":"start",
             "status":"in_progress","epoch":1,"at":0,"base":true,"len":0,"crc":0}"#;
         let last: RecordHeader = serde_json::from_str(json).unwrap();
-        let place = Place { life: 0, start: 0 };
-        Self::of(place, String::new(), 0, &Head::new(&[], 0, 0, None), last)
+        let head = Head::new(&[], Tag::of(&last), 0, 0, None);
+        Self::of(Place::FIRST, String::new(), 0, &head, last)
     }
 }
 
@@ -121,6 +124,7 @@ pub(crate) fn spoilt(key: &str, seq: Option<u64>, spoilt: Spoilt) -> Fault {
     match spoilt {
         Spoilt::Gone => Fault::Missing { key, seq },
         Spoilt::Newer(found) => Fault::Newer { key, found, known: LAYOUT },
+        Spoilt::Older(found) => Fault::Older { key, found, known: LAYOUT },
         Spoilt::NewerRecord(found) => Fault::NewerRecord { key, seq, found, known: FORMAT },
         Spoilt::Damaged(what) => Fault::Damaged { key, seq, what },
         Spoilt::Short(_) => Fault::Damaged { key, seq, what: "it ends within its head".into() },
@@ -183,7 +187,7 @@ impl Keeper {
             })?;
             return Ok(Some(Look::Absent { life, ended: Some(newest.modified), at }));
         };
-        let Some(last) = head.last() else {
+        let Some(last) = head.last().cloned() else {
             let what = "it holds no record, and no newer object follows".into();
             return Err(Fault::Damaged { key: key.clone(), seq: None, what });
         };
@@ -240,6 +244,12 @@ impl Keeper {
             }
             let card = if seen.place.life == life { card? } else { self.card(run, seen.place.life).await? };
             if let Some(card) = card {
+                if card.head.log != seen.log {
+                    // Somebody has removed the first object, and a start took its place.
+                    let key = self.layout.object(run, Place { life: seen.place.life, start: 0 });
+                    let what = "it begins another log than the newest object belongs to".into();
+                    return Err(Fault::Damaged { key, seq: Some(Seq::new(0)), what });
+                }
                 if seen.facts.is_none() {
                     let facts = Some(Arc::clone(&card.facts));
                     self.cache.put(run, Arc::new(Seen { facts, ..Seen::clone(&seen) }));

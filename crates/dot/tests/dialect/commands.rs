@@ -3,17 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "processes end in real time, for which these tests poll")]
 
-mod support;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::{Ran, compile, run_with};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
 use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Tool};
 use serde_json::json;
-use support::{Ran, compile, run_with};
 
 /// Runs one tool between start and exit.
 async fn tool(attributes: &str) -> Ran {

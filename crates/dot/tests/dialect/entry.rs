@@ -1,8 +1,7 @@
 //! Going on with a run at a chosen node: a fork that begins there, if a run can begin there.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-mod support;
-
+use crate::support::{path_of, pipeline, registry, source};
 use ferrata_core::ErrorKind;
 use ferrata_core::RunKey;
 use ferrata_core::runtime::{Position, Runtime};
@@ -10,7 +9,6 @@ use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::store::MemoryStore;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::entry::{begin_at, check};
-use support::{path_of, pipeline, registry, source};
 
 #[tokio::test]
 async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {

@@ -1,10 +1,9 @@
 //! Section 1.7: how much of the run a task is told, on which session it goes on, and what happens when that session is gone.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{compile, pipeline, registry, run_with};
 use async_trait::async_trait;
 use ferrata_core::RunKey;
 use ferrata_core::ask::Answer as Reply;
@@ -15,7 +14,6 @@ use ferrata_dot::fidelity::Fidelity;
 use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Registry, Request};
 use ferrata_dot::lint::Linter;
 use serde_json::json;
-use support::{compile, pipeline, registry, run_with};
 
 /// What a task was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,7 +192,7 @@ async fn a_fresh_start_forgets_what_was_before_it() {
 
 #[tokio::test]
 async fn a_pipeline_without_tasks_keeps_nothing_for_them() {
-    let ran = support::run("a b start -> a -> b -> exit").await;
+    let ran = crate::support::run("a b start -> a -> b -> exit").await;
     assert!(ran.context().keys().all(|key| !key.starts_with("internal.")), "{:?}", ran.context());
 }
 

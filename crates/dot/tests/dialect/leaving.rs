@@ -2,12 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{Ran, compile, path_of, pipeline, registry, run_with, source};
 use async_trait::async_trait;
 use ferrata_core::RunKey;
 use ferrata_core::ask::Answer;
@@ -19,7 +18,6 @@ use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
 use ferrata_dot::outcome::StageOutcome;
 use serde_json::Value;
-use support::{Ran, compile, path_of, pipeline, registry, run_with, source};
 
 /// Never ends, and counts how often it is dropped.
 #[derive(Clone, Debug, Default)]

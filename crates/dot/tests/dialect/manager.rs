@@ -2,12 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
 
-mod support;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{path_of, pipeline, registry};
 use async_trait::async_trait;
 use ferrata_core::ask::Answer as Reply;
 use ferrata_core::record::RunStatus;
@@ -19,7 +18,6 @@ use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Manager, Registry, Request};
 use ferrata_dot::transform::Transforms;
 use serde_json::json;
-use support::{path_of, pipeline, registry};
 
 const PARENT: &str = "digraph P { goal=ship start [shape=Mdiamond] exit [shape=Msquare] node [retry_policy=none] \
      first [type=scripted, does=\"success/color:red\"] \

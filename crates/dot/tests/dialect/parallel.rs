@@ -1,13 +1,12 @@
 //! Section 1.6: branches side by side, each with a context of its own, and the fan-in that takes in what came of them.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{Ran, compile, path_of, pipeline, registry, run, run_with, source};
 use async_trait::async_trait;
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
@@ -19,7 +18,6 @@ use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Stage};
 use ferrata_dot::outcome::StageOutcome;
 use serde_json::{Value, json};
-use support::{Ran, compile, path_of, pipeline, registry, run, run_with, source};
 
 /// A fork `p` with these attributes, a fan-in `f`, and these branches, which begin with `p -> x` and end with `-> f`.
 fn fork(attributes: &str, branches: &str) -> String {

@@ -2,12 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 #![expect(clippy::disallowed_methods, reason = "a deadline in real time")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{Ran, Scripted, compile, path_of, pipeline, registry, run, run_with, source};
 use ferrata_core::record::{RecordKind, Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
@@ -17,7 +16,6 @@ use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Noop, Stage};
 use ferrata_dot::outcome::StageOutcome;
 use serde_json::json;
-use support::{Ran, Scripted, compile, path_of, pipeline, registry, run, run_with, source};
 
 /// Runs, and expects success along a path.
 #[track_caller]

@@ -154,7 +154,7 @@ proptest! {
 
     #[test]
     fn a_cut_or_changed_pipeline_gets_an_answer(cut in 0..2000_usize, byte: u8) {
-        let source = include_bytes!("corpus/everything.dot");
+        let source = include_bytes!("../corpus/everything.dot");
         let cut = cut.min(source.len() - 1);
         exercise(&source[..cut]);
         let mut changed = source.to_vec();

@@ -1,18 +1,16 @@
 //! `selection=random`: chance decides once, and whoever runs the node again after a crash takes the same edge.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{compile, path_of, registry, run, source};
 use ferrata_core::RunKey;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Event, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
-use support::{compile, path_of, registry, run, source};
 
 const TEXT: &str = "a [selection=random] b c d e start -> a a -> b a -> c a -> d [weight=2] a -> e b -> exit c -> exit d -> exit e -> exit";
 

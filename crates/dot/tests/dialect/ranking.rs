@@ -1,15 +1,13 @@
 //! Section 1.6: a fan-in with a prompt, whose best candidate somebody else names.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Ran, registry, run_with, source};
 use async_trait::async_trait;
 use ferrata_core::state::Context;
 use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Request};
 use ferrata_dot::outcome::StageOutcome;
-use support::{Ran, registry, run_with, source};
 
 /// Gives the same answer to everything, and writes down what it is asked.
 #[derive(Clone, Debug)]

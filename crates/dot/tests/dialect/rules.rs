@@ -52,7 +52,7 @@ fn every_rule_names_tests_that_are_there() {
                 (Some(row), _) => table.contains(row.trim_matches('"')),
                 (None, Some(("core", test))) => core.contains(test),
                 (None, Some((file, test))) => {
-                    let source = std::fs::read_to_string(root.join(format!("tests/{file}.rs")));
+                    let source = std::fs::read_to_string(root.join(format!("tests/dialect/{file}.rs")));
                     source.is_ok_and(|source| said(&source).contains(test))
                 }
                 (None, None) => false,

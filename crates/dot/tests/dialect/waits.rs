@@ -1,11 +1,10 @@
 //! Nodes that wait for a person or for time, also beyond the end of the process.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{compile, path_of, pipeline, registry, source};
 use ferrata_core::ask::{Answer, Automatic, Question};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
@@ -15,7 +14,6 @@ use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use ferrata_dot::compile::Compiler;
 use serde_json::{Value, json};
-use support::{compile, path_of, pipeline, registry, source};
 
 const HOUR: Duration = Duration::from_secs(3600);
 

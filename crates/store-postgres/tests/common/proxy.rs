@@ -1,7 +1,7 @@
 //! A proxy that counts the requests of a client and can cut the connection before, during or after any of them.
 //!
 //! A request is what ends with `Sync` or is a simple `Query`: what costs a round trip. A `Sync` alone, with which the driver
-//! asks in the background whether a connection is there, counts for nothing.
+//! asks in the background whether a connection is there, is counted apart.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,8 @@ pub(crate) enum Cut {
 #[derive(Debug, Default)]
 struct State {
     requests: AtomicU64,
+    /// How often the driver asked whether a connection is there.
+    questions: AtomicU64,
     cut: Mutex<Option<(u64, Cut)>>,
     has_cut: AtomicBool,
 }
@@ -72,6 +74,11 @@ impl Proxy {
     /// Returns how many requests there were, and counts from zero again.
     pub(crate) fn take_requests(&self) -> u64 {
         self.state.requests.swap(0, Ordering::SeqCst)
+    }
+
+    /// Returns how often the driver asked, beside the requests, whether a connection is there.
+    pub(crate) fn questions(&self) -> u64 {
+        self.state.questions.load(Ordering::SeqCst)
     }
 
     /// Cuts the connection at the request with this number from now on.
@@ -152,6 +159,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State
                 }
                 return;
             }
+        } else if is_answered {
+            state.questions.fetch_add(1, Ordering::SeqCst);
         }
         if to.write_all(&request).await.is_err() {
             return;

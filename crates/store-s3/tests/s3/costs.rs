@@ -39,12 +39,23 @@ async fn calls_cost_what_the_manual_says() {
         assert_eq!(kinds(&memory), expected, "{what}");
     };
     let go = RunStatus::InProgress;
-    step("a start", 1, go, &["LIST log", "PUT index", "PUT log"]).await;
+    step("a start", 1, go, &["PUT index", "PUT log"]).await;
     step("a step", 1, go, &["PUT log"]).await;
     step("five records in one append", 5, go, &["PUT log"]).await;
     step("another status", 1, RunStatus::Interrupted, &["DELETE index", "PUT index", "PUT log"]).await;
     step("the end", 1, RunStatus::Completed, &["DELETE index", "PUT index", "PUT log"]).await;
 
+    let found = append_to(&store, &Author::new("r", 5).next(1)).await.unwrap_err();
+    assert_eq!(found.kind(), ferrata_core::ErrorKind::Conflict, "{found:?}");
+    assert_eq!(kinds(&memory), ["LIST log"], "a start of a run that this process knows");
+
+    let fresh = Raw::on(&memory).store();
+    append_to(&fresh, &Author::new("r", 5).next(1)).await.unwrap_err();
+    assert_eq!(
+        kinds(&memory),
+        ["DELETE index", "GET ferrata.json", "GET log", "LIST log", "PUT index", "PUT log"],
+        "a start of a run that is there, by a stranger"
+    );
     let fresh = Raw::on(&memory).store();
     let again = log.next_in(1, RunStatus::Completed);
     append_to(&fresh, &again).await.unwrap();
@@ -75,6 +86,61 @@ async fn calls_cost_what_the_manual_says() {
     store.prune(&log.key, PruneCut { at: Seq::new(8), base: None }).await.unwrap();
     let pruned = kinds(&memory);
     assert!(pruned.len() <= 10, "a prune of four objects: {pruned:?}");
+
+    store.purge(&log.key).await.unwrap();
+    kinds(&memory);
+    append_to(&fresh, &Author::new("r", 6).next(1)).await.unwrap();
+    assert_eq!(
+        kinds(&memory),
+        ["GET log", "LIST log", "PUT index", "PUT log"],
+        "a start of a purged id that this process knows"
+    );
+    store.purge(&log.key).await.unwrap();
+    kinds(&memory);
+    append_to(&Raw::on(&memory).store(), &Author::new("r", 6).next(1)).await.unwrap();
+    assert_eq!(
+        kinds(&memory),
+        [
+            "DELETE index",
+            "GET ferrata.json",
+            "GET log",
+            "LIST log",
+            "PUT index",
+            "PUT index",
+            "PUT log",
+            "PUT log"
+        ],
+        "a start of a purged id, by a stranger"
+    );
+}
+
+/// A run of twenty steps, as often as runs share a batch: two requests to start, one for each step, two to end, and one for all
+/// entries of the index that are left over.
+#[tokio::test]
+async fn a_batch_of_runs_shares_what_can_be_shared() {
+    let memory = Memory::start().await;
+    let store = Raw::on(&memory).store();
+    store.setup().await.unwrap();
+    let mut logs: Vec<_> = (0..8).map(|n| Author::new(&format!("r-{n}"), n + 1)).collect();
+    memory.take_asked();
+    for step in 0..=20 {
+        let status = if step < 20 { RunStatus::InProgress } else { RunStatus::Completed };
+        let batch: Vec<_> = logs.iter().map(|log| log.next_in(1, status)).collect();
+        for done in store.append(batch.clone()).await {
+            done.unwrap();
+        }
+        for (log, append) in logs.iter_mut().zip(&batch) {
+            log.took(append);
+        }
+    }
+    let kinds = kinds(&memory);
+    let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
+    assert_eq!((count("PUT log"), count("PUT index"), count("POST ?")), (8 * 21, 8 * 2, 1), "{kinds:?}");
+    assert_eq!(kinds.len(), 8 * 23 + 1, "and nothing else: {kinds:?}");
+    for log in &logs {
+        log.is_kept(&store, "after a batch of ends").await;
+    }
+    assert_eq!(memory.keys("some/prefix/index").len(), logs.len(), "one entry for each run");
 }
 
 /// The goal is 300 bytes beside what the caller hands over.

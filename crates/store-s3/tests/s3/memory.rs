@@ -69,6 +69,9 @@ pub(crate) struct Asked {
 
 type Plan = Box<dyn FnMut(&Asked) -> Option<Fault> + Send>;
 
+/// Tells whether a request is the one that is to be held back.
+type IsMeant = fn(&Asked) -> bool;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) bytes: Bytes,
@@ -87,10 +90,10 @@ struct Inner {
     asked: Mutex<Vec<Asked>>,
     plan: Mutex<Option<Plan>>,
     clock: SystemClock,
-    gate: Mutex<Option<Gate>>,
+    gate: Mutex<Option<(IsMeant, Gate)>>,
 }
 
-/// Holds one conditional write back after it has arrived.
+/// Holds one request back after it has arrived.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate {
     arrived: Arc<Notify>,
@@ -170,8 +173,13 @@ impl Memory {
 
     /// Holds the next conditional write back.
     pub(crate) fn hold(&self) -> Gate {
+        self.hold_next(|asked| asked.is_conditional)
+    }
+
+    /// Holds the next request of this kind back.
+    pub(crate) fn hold_next(&self, is_meant: IsMeant) -> Gate {
         let gate = Gate::default();
-        *self.inner.gate.lock().unwrap() = Some(gate.clone());
+        *self.inner.gate.lock().unwrap() = Some((is_meant, gate.clone()));
         gate
     }
 
@@ -275,8 +283,8 @@ impl Service<Request<Incoming>> for Front {
             };
             inner.asked.lock().unwrap().push(asked.clone());
             let fault = inner.plan.lock().unwrap().as_mut().and_then(|plan| plan(&asked));
-            let gate = if asked.is_conditional { inner.gate.lock().unwrap().take() } else { None };
-            if let Some(gate) = gate {
+            let gate = inner.gate.lock().unwrap().take_if(|(is_meant, _)| is_meant(&asked));
+            if let Some((_, gate)) = gate {
                 gate.arrived.notify_one();
                 gate.opened.notified().await;
             }

@@ -41,7 +41,7 @@ impl Parsed {
     fn write(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec(&self.head).unwrap();
         json.push(b'\n');
-        let line = format!("ferrata-s3 1 {} {:08x}\n", json.len(), crc32c::crc32c(&json));
+        let line = format!("ferrata-s3 2 {} {:08x}\n", json.len(), crc32c::crc32c(&json));
         [line.as_bytes(), &json, &self.bodies.concat()].concat()
     }
 
@@ -62,13 +62,22 @@ impl Parsed {
         let records = self.head["records"].as_array().unwrap();
         let (mut bytes, mut base) = (0, 0);
         let mut parts = Vec::new();
+        let mut said = serde_json::Map::new();
         for (seq, (record, body)) in records.iter().zip(&self.bodies).enumerate() {
             let mut record = record.clone();
+            // What a record leaves out is as in the one before.
+            for field in ["kind", "status", "node", "visit", "epoch", "owner"] {
+                match (record.get(field), said.get(field)) {
+                    (Some(now), _) => drop(said.insert(field.to_owned(), now.clone())),
+                    (None, Some(before)) => record[field] = before.clone(),
+                    (None, None) => {}
+                }
+            }
             if seq > 0 {
                 record["prev"] = records[seq - 1]["id"].clone();
             }
             bytes += body.len();
-            let mut head = json!({"seq": seq, "base": base, "bytes": bytes, "records": [record]});
+            let mut head = json!({"log": self.head["log"], "seq": seq, "base": base, "bytes": bytes, "records": [record]});
             if seq == 0 {
                 head["facts"] = self.head["facts"].clone();
             }

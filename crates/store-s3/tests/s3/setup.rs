@@ -49,23 +49,27 @@ async fn a_sound_server_is_accepted_and_left_clean() {
         store.setup().await.unwrap();
         assert_eq!(memory.keys(""), ["some/prefix/ferrata.json"], "one mark and nothing else");
     }
-    assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"layout":1}"#);
+    assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"layout":2}"#);
 }
 
 #[tokio::test]
-async fn a_newer_layout_is_unsupported_for_every_call() {
+async fn another_layout_is_unsupported_for_every_call() {
     let memory = Memory::start().await;
-    memory.set("some/prefix/ferrata.json", r#"{"layout":2}"#);
     let store = Raw::on(&memory).store();
     let log = Author::new("r", 1);
-    let errors = [
-        store.setup().await.unwrap_err(),
-        store.append(vec![log.next(1)]).await.remove(0).unwrap_err(),
-        store.head(&log.key).await.unwrap_err(),
-        store.purge(&log.key).await.unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+    for (layout, remedy) in [(3, "upgrade this process"), (1, "give the store an empty prefix")] {
+        memory.set("some/prefix/ferrata.json", format!(r#"{{"layout":{layout}}}"#));
+        let errors = [
+            store.setup().await.unwrap_err(),
+            store.append(vec![log.next(1)]).await.remove(0).unwrap_err(),
+            store.head(&log.key).await.unwrap_err(),
+            store.purge(&log.key).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
+        assert_eq!(memory.keys("").len(), 1, "nothing was written");
     }
     memory.set("some/prefix/ferrata.json", "no mark");
     assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Corrupt);

@@ -160,30 +160,120 @@ async fn a_start_that_arrives_late_is_not_lost() {
     }
 }
 
-/// What a purge leaves: one mark, once the keys need not be taken any more.
+/// What a purge leaves: a mark where the life ended and one where it began, once the other keys need not be taken any more.
 #[tokio::test]
-async fn one_mark_is_left_of_a_purged_run() {
+async fn two_marks_are_left_of_a_purged_run() {
     let scene = scene().await;
     let log = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
     scene.memory.advance(HOURS);
     scene.other.purge(&log.key).await.unwrap();
-    let keys = scene.memory.keys("some/prefix/log");
-    assert_eq!(keys.len(), 1, "of an old run: {keys:?}");
+    let marks = |run: &str, count: usize, what: &str| {
+        let keys = scene.memory.keys(&format!("some/prefix/log/default/{run}/"));
+        assert_eq!(keys.len(), count, "{what}: {keys:?}");
+        for key in &keys {
+            let is_mark = scene.memory.objects()[key].bytes == "ferrata-s3 2 gone\n";
+            assert!(is_mark, "{what}: nothing of the run is in {key}");
+        }
+        assert!(keys.contains(&format!("some/prefix/log/default/{run}/{}", FIRST)), "{what}: {keys:?}");
+    };
+    marks("r", 2, "of an old run");
     assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "nothing of it in the index");
 
     let young = Author::written(&scene.sleeper, "young", &[1, 2, 1]).await;
     scene.other.purge(&young.key).await.unwrap();
-    let held = scene.memory.keys("some/prefix/log/default/young/");
-    assert_eq!(held.len(), 4, "the keys of a young run stay taken: {held:?}");
-    for key in &held {
-        assert_eq!(
-            scene.memory.objects()[key].bytes,
-            "ferrata-s3 1 gone\n",
-            "with nothing of the run in them"
-        );
-    }
+    marks("young", 4, "the keys of a young run stay taken");
     scene.memory.advance(HOURS);
     let mended = scene.other.mend().await.unwrap();
     assert_eq!((mended.runs, mended.cleared), (0, 2), "{mended:?}");
-    assert_eq!(scene.memory.keys("some/prefix/log/default/young/").len(), 1);
+    marks("young", 2, "when they need not be taken any more");
+}
+
+/// The key of the first record of the first life.
+const FIRST: &str = "ffffffff/ffffffffffffffff";
+
+/// A start does not look whether its id was used before: the first key is never free again, however a run went, and for a
+/// process that never heard of it.
+#[tokio::test]
+async fn a_start_after_a_purge_begins_a_new_life() {
+    for (lost_first, lives) in [(false, 1), (false, 3), (true, 1)] {
+        let scene = scene().await;
+        let what = format!("after {lives} lives, the first object lost: {lost_first}");
+        for life in 0..lives {
+            let log = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
+            if lost_first {
+                scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
+            }
+            scene.memory.advance(HOURS);
+            scene.other.purge(&log.key).await.unwrap();
+            assert_eq!(
+                scene.memory.keys("some/prefix/index").len(),
+                usize::from(lost_first),
+                "{what}: {life}"
+            );
+        }
+        scene.memory.advance(HOURS);
+        let stranger = Raw::on(&scene.memory).store();
+        let mut log = Author::new("r", 7);
+        log.write(&stranger, 2).await;
+        log.write(&stranger, 1).await;
+        log.is_kept(&stranger, &what).await;
+        log.is_kept(&scene.other, &what).await;
+        let index = scene.memory.keys("some/prefix/index");
+        let of_life = format!("/{lives:08x}.");
+        assert!(index.iter().any(|entry| entry.contains(&of_life)), "{what}: {index:?}");
+        // That of a life whose first object was lost stays, until a listing meets it that is old enough.
+        let stale = usize::from(lost_first);
+        assert_eq!(
+            index.len() - stale,
+            1,
+            "{what}: the entry of the life that it first tried is gone: {index:?}"
+        );
+    }
+}
+
+/// Somebody removed a run's first object, and a start took its key: nobody takes the older records for those of the new run.
+#[tokio::test]
+async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was() {
+    let scene = scene().await;
+    let old = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
+    scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
+    let new = Author::new("r", 5).next(1);
+    let started = append_to(&scene.other, &new).await;
+    let reader = Raw::on(&scene.memory).store();
+    for store in [&reader, &scene.sleeper, &scene.other] {
+        let found = store.head(&old.key).await.unwrap_err();
+        assert_eq!(found.kind(), ErrorKind::Corrupt, "started: {started:?}; {found:?}");
+    }
+    let purged = scene.other.purge(&old.key).await.unwrap();
+    assert!(purged.records > 0, "it can go: {purged:?}");
+    let mut log = Author::new("r", 6);
+    log.write(&reader, 1).await;
+    log.is_kept(&scene.sleeper, "in a new life").await;
+}
+
+/// A start whose answer took so long that others went on with the run, and pruned its first record away, is no sleeper.
+#[tokio::test]
+async fn a_start_that_was_pruned_meanwhile_was_written() {
+    let scene = scene().await;
+    let mut log = Author::new("r", 1);
+    let start = log.next(1);
+    let gate = scene.memory.hold();
+    let meanwhile = async {
+        // Hours pass between its entry and its first object, so it looks again; and before it looks, others go on.
+        gate.arrived().await;
+        scene.memory.advance(HOURS);
+        let entry = scene.memory.hold_next(|asked| asked.method == "PUT" && asked.path.contains("/index/"));
+        gate.open();
+        entry.arrived().await;
+        log.took(&start);
+        for _ in 0..5 {
+            log.write(&scene.other, 1).await;
+        }
+        scene.other.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
+        log.pruned(4, None);
+        entry.open();
+    };
+    let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
+    assert_eq!(said.unwrap(), start.records[0].header.head(), "it was written, and others went on from it");
+    log.is_kept(&scene.other, "after the look").await;
 }

@@ -1,0 +1,25 @@
+//! The dialect, one module for each part of it.
+//!
+//! One program, because each of its own would be linked with all that the others are.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod commands;
+mod conditions;
+mod entry;
+mod fidelity;
+mod grammar;
+mod leaving;
+mod lint;
+mod manager;
+mod parallel;
+mod pipelines;
+mod properties;
+mod random;
+mod ranking;
+mod rules;
+mod run_dir;
+mod select;
+mod transforms;
+mod waits;

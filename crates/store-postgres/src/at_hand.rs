@@ -1,0 +1,155 @@
+//! Connections at hand: one that was just used is used again at once, without the pool.
+//!
+//! The pool asks the server whether a connection is well each time that one comes back: a round trip, and a task, for every
+//! statement. So a connection stays here after a statement that succeeded. The pool gets it back when somebody waits there, when
+//! nobody has used it for [`TRUSTED`], and once in [`AWAY`], so that the pool's own limits of age hold.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ferrata_core::{Clock as _, SystemClock};
+use sqlx::Postgres;
+use sqlx::pool::PoolConnection;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::tasks::Single;
+
+/// How long a connection may have been idle before it is asked whether it is still there.
+///
+/// Asking costs a round trip, so it is not done for each call. A connection used within the last second is as good as sure.
+pub(crate) const TRUSTED: Duration = Duration::from_secs(1);
+
+/// How long a connection may be away from the pool: short beside the half hour after which the pool replaces one.
+const AWAY: Duration = Duration::from_secs(60);
+
+/// The connections at hand, and the task that gives them back.
+#[derive(Debug, Default)]
+pub(crate) struct AtHand {
+    kept: Arc<Kept>,
+    sweeper: Single,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    idle: Vec<Idle>,
+    /// How many wait for the pool.
+    waiting: usize,
+}
+
+/// A connection in use, and since when it is away from the pool.
+pub(crate) struct Held {
+    pub(crate) connection: PoolConnection<Postgres>,
+    since: Duration,
+}
+
+impl Held {
+    /// Holds a connection that just came from the pool.
+    pub(crate) fn new(connection: PoolConnection<Postgres>) -> Self {
+        Self { connection, since: SystemClock::new().monotonic() }
+    }
+}
+
+/// A connection that waits for its next use, on the runtime that it belongs to.
+#[derive(Debug)]
+struct Idle {
+    /// Absent once it is taken out.
+    connection: Option<PoolConnection<Postgres>>,
+    since: Duration,
+    used: Duration,
+    runtime: Handle,
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        // The way back to the pool is a task, which needs a runtime also where the store is dropped outside of one.
+        let _runtime = self.runtime.enter();
+        drop(self.connection.take());
+    }
+}
+
+/// One who waits for the pool.
+pub(crate) struct Waiting<'k>(&'k Kept);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+impl AtHand {
+    /// Takes a connection; without any, the caller counts as waiting for the pool until the other value is dropped.
+    pub(crate) fn take(&self) -> Result<Held, Waiting<'_>> {
+        let mut state = self.kept.lock();
+        // One of another runtime may be dead, as may be one that nobody swept out because its runtime was busy.
+        let (now, runtime) =
+            (SystemClock::new().monotonic(), Handle::try_current().map(|handle| handle.id()));
+        let fits = |idle: &Idle| {
+            runtime.as_ref().is_ok_and(|id| idle.runtime.id() == *id)
+                && now.saturating_sub(idle.used) < TRUSTED
+        };
+        let place = state.idle.iter().rposition(fits);
+        let mut found = place.map(|place| state.idle.swap_remove(place));
+        if let Some(idle) = &mut found
+            && let Some(connection) = idle.connection.take()
+        {
+            return Ok(Held { connection, since: idle.since });
+        }
+        // What does not fit takes a place that the pool may need.
+        let odd = std::mem::take(&mut state.idle);
+        state.waiting += 1;
+        drop(state);
+        drop(odd);
+        Err(Waiting(&self.kept))
+    }
+
+    /// Keeps a connection after a statement that succeeded, unless the pool is to have it.
+    pub(crate) fn keep(&self, held: Held) {
+        let used = SystemClock::new().monotonic();
+        let Ok(runtime) = Handle::try_current() else { return };
+        let idle = Idle { connection: Some(held.connection), since: held.since, used, runtime };
+        let mut state = self.kept.lock();
+        if state.waiting > 0 || used.saturating_sub(idle.since) > AWAY {
+            // After the lock, which the way back must not wait for.
+            drop(state);
+            return;
+        }
+        state.idle.push(idle);
+        drop(state);
+        self.sweeper.ensure(|| sweep(Arc::clone(&self.kept)));
+        self.kept.changed.notify_one();
+    }
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives back what nobody uses, until the store is gone and ends the task.
+async fn sweep(kept: Arc<Kept>) {
+    let clock = SystemClock::new();
+    loop {
+        kept.changed.notified().await;
+        loop {
+            clock.sleep(TRUSTED).await;
+            let now = clock.monotonic();
+            let mut state = kept.lock();
+            let is_over = |idle: &mut Idle| now.saturating_sub(idle.used) >= TRUSTED;
+            let over: Vec<Idle> = state.idle.extract_if(.., is_over).collect();
+            let is_empty = state.idle.is_empty();
+            drop(state);
+            drop(over);
+            if is_empty {
+                break;
+            }
+        }
+    }
+}
