@@ -4,7 +4,11 @@ use anyhow::{Context as _, Result};
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_s3::error::DisplayErrorContext;
 use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{Delete, ObjectIdentifier};
 use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
+
+/// How many keys a request to delete may name.
+const MOST_DELETED: usize = 1_000;
 
 /// Part of a bucket.
 #[derive(Clone, Debug)]
@@ -85,8 +89,13 @@ impl Objects {
 
     /// Removes them.
     pub(crate) async fn remove(&self) -> Result<()> {
-        for (key, _) in self.list().await? {
-            self.client.delete_object().bucket(&self.bucket).key(key).send().await?;
+        let keys: Vec<String> = self.list().await?.into_iter().map(|(key, _)| key).collect();
+        for keys in keys.chunks(MOST_DELETED) {
+            let mut delete = Delete::builder().quiet(true);
+            for key in keys {
+                delete = delete.objects(ObjectIdentifier::builder().key(key).build()?);
+            }
+            self.client.delete_objects().bucket(&self.bucket).delete(delete.build()?).send().await?;
         }
         Ok(())
     }

@@ -32,6 +32,7 @@ Options of `bench`:
   --json FILE         Write all figures as JSON
   --markdown FILE     Write the table as Markdown
   --quick             Small, not optimised, and fails on a ratio ten times off benches/ratios.toml
+  --real-s3           Only the rows of S3, on a private Ceph object gateway instead of moto, as for `test`
   PART                Only rows whose name contains it, such as `core/` or `postgres/runs-64`
 
 Options of `chaos`:
@@ -86,6 +87,8 @@ pub(crate) struct TestOptions {
 pub(crate) struct BenchOptions {
     /// The stores; private servers are started if there is none.
     pub(crate) stores: Vec<String>,
+    /// Whether only S3 is measured, on a distributed server that is started.
+    pub(crate) real_s3: bool,
     /// A file for all figures.
     pub(crate) json: Option<String>,
     /// A file for the table.
@@ -225,9 +228,13 @@ fn parse_bench(arguments: &[String]) -> Result<BenchOptions> {
             "--json" => options.json = Some(value("a file")?),
             "--markdown" => options.markdown = Some(value("a file")?),
             "--quick" => options.quick = true,
+            "--real-s3" => options.real_s3 = true,
             option if option.starts_with('-') => bail!("`bench` does not take `{option}`"),
             _ => options.parts.push(argument.clone()),
         }
+    }
+    if options.real_s3 && !options.stores.is_empty() {
+        bail!("`--real-s3` starts the one server that is measured; leave `--store` away");
     }
     Ok(options)
 }
@@ -262,9 +269,12 @@ mod tests {
             markdown: Some("out.md".to_owned()),
             quick: true,
             parts: vec!["core/".to_owned()],
+            ..BenchOptions::default()
         };
         let line = "bench --store file:a --store file:b --json out.json --markdown out.md --quick core/";
         assert_eq!(parsed(line).unwrap(), Command::Bench(options));
+        let options = BenchOptions { real_s3: true, ..BenchOptions::default() };
+        assert_eq!(parsed("bench --real-s3").unwrap(), Command::Bench(options));
         assert_eq!(parsed("chaos").unwrap(), Command::Chaos(ChaosOptions::default()));
         let options = ChaosOptions { seeds: 5, minutes: 1 };
         assert_eq!(parsed("chaos --minutes 1 --seeds 5").unwrap(), Command::Chaos(options));
@@ -282,6 +292,9 @@ mod tests {
         assert!(parsed("test --services docker").unwrap_err().to_string().contains("not `docker`"));
         assert!(parsed("ci --skip-clippy").unwrap_err().to_string().contains("--skip-clippy"));
         assert!(parsed("bench --store").unwrap_err().to_string().contains("the URL of a store"));
+        assert!(
+            parsed("bench --real-s3 --store file:a").unwrap_err().to_string().contains("leave `--store`")
+        );
         assert!(parsed("bench --fast").unwrap_err().to_string().contains("`--fast`"));
         assert!(parsed("chaos --seeds many").unwrap_err().to_string().contains("a number"));
         assert!(parsed("simulate-fleet 0 9").unwrap_err().to_string().contains("from 4 on"));

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ferrata_test_servers::{Moto, Postgres, PostgresOptions, Redis, RedisOptions};
+use ferrata_test_servers::{Moto, Postgres, PostgresOptions, Radosgw, Redis, RedisOptions};
 
 use crate::args::{BenchOptions, TestOptions};
 use crate::cargo::Cargo;
@@ -23,7 +23,7 @@ const RATIOS: &str = "benches/ratios.toml";
 /// A quick run takes the build of the tests, which is there already: it looks for orders of magnitude, for which no build of all
 /// drivers with optimisation need be waited for. Other features of a dependency would build it again, so the call is the same.
 pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
-    if options.stores.is_empty() {
+    if options.stores.is_empty() && !options.real_s3 {
         servers::prepare(&TestOptions::default())?;
     }
     let build =
@@ -33,6 +33,13 @@ pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     command.current_dir(root).args(arguments(options)).stdin(Stdio::null());
     if !options.stores.is_empty() {
         return finish(command.env(STORES, options.stores.join(" ")));
+    }
+    if options.real_s3 {
+        // The first time, it is downloaded.
+        let server = Radosgw::start()?;
+        println!("server of the benchmark: {} at {}", server.version()?, server.url());
+        command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
+        return finish(command.env(STORES, bucket(&server.url())));
     }
     let servers = Servers::start()?;
     println!("servers of the benchmark: {}", servers.urls().join(" "));
@@ -56,12 +63,15 @@ fn arguments(options: &BenchOptions) -> Vec<String> {
     if options.quick {
         arguments.push("--quick".to_owned());
         // A part of the rows can be looked at without being judged.
-        if options.parts.is_empty() && options.stores.is_empty() {
+        if options.parts.is_empty() && options.stores.is_empty() && !options.real_s3 {
             arguments.extend(["--guard", RATIOS].map(str::to_owned));
         }
     }
     for (option, file) in [("--json", &options.json), ("--markdown", &options.markdown)] {
         arguments.extend(file.iter().flat_map(|file| [option.to_owned(), file.clone()]));
+    }
+    if options.real_s3 && options.parts.is_empty() {
+        arguments.push("s3/".to_owned());
     }
     arguments.extend_from_slice(&options.parts);
     arguments
@@ -102,14 +112,18 @@ impl Servers {
     }
 
     fn urls(&self) -> Vec<String> {
-        let endpoint = self.moto.url();
         vec![
             self.postgres.url(),
             self.redis.url(),
             format!("file:{}", self.folder.path().display()),
-            format!("s3://ferrata-bench/runs?endpoint={endpoint}&path_style=true&region=us-east-1"),
+            bucket(&self.moto.url()),
         ]
     }
+}
+
+/// Returns the URL of a store on a server of S3.
+fn bucket(endpoint: &str) -> String {
+    format!("s3://ferrata-bench/runs?endpoint={endpoint}&path_style=true&region=us-east-1")
 }
 
 #[cfg(test)]
@@ -123,5 +137,7 @@ mod tests {
         let part = BenchOptions { parts: vec!["core/".to_owned()], json: Some("a".to_owned()), ..quick };
         assert_eq!(arguments(&part), ["--quick", "--json", "a", "core/"]);
         assert!(arguments(&BenchOptions::default()).is_empty());
+        let real = BenchOptions { real_s3: true, quick: true, ..BenchOptions::default() };
+        assert_eq!(arguments(&real), ["--quick", "s3/"]);
     }
 }

@@ -1,10 +1,11 @@
 //! What a step takes of a server: its processor, its log, its disk, its requests. docs/scaling.md reckons with these.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ferrata::graph::Effect;
-use ferrata::{Clock as _, SystemClock};
+use ferrata::{Clock as _, Runtime, S3Options, S3Store, SystemClock};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 use super::{Table, runs};
@@ -19,8 +20,11 @@ const TOLD: Duration = Duration::from_secs(11);
 /// How often the work is done.
 const ROUNDS: usize = 5;
 
-/// As many steps at the same time as a busy process has.
-const WIDTH: usize = 256;
+/// As many steps at the same time as a busy process has; fewer where a server answers one request after the other, for what is
+/// counted does not depend on it.
+fn width(kind: Kind) -> usize {
+    if kind == Kind::S3 { 64 } else { 256 }
+}
 
 /// What is counted, in the order of [`count`]: a name, words, a unit.
 const POSTGRES: [(&str, &str, &str); 2] = [
@@ -29,15 +33,17 @@ const POSTGRES: [(&str, &str, &str); 2] = [
 ];
 const SYNCS: (&str, &str) = ("syncs", "syncs of that log");
 const REDIS: [(&str, &str, &str); 1] = [("cpu", "processor time of the server", "µs/step")];
+const S3: [(&str, &str, &str); 1] = [("requests", "requests of all kinds", "per step")];
 const OWN: (&str, &str, &str) = ("own-cpu", "processor time of this process", "µs/step");
 
-/// Measures the rows of costs: of servers that run on this machine.
+/// Measures the rows of costs: of servers that run on this machine, and of a bucket anywhere.
 pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let kind = Kind::of(server)?;
     let counted: &[_] = match kind {
         Kind::Postgres => &POSTGRES,
         Kind::Redis => &REDIS,
-        Kind::Files | Kind::S3 => return Ok(()),
+        Kind::S3 => &S3,
+        Kind::Files => return Ok(()),
     };
     let ids = counted.iter().chain([&OWN]);
     let ids: Vec<String> = ids.map(|(name, ..)| format!("{}/{name}", kind.name())).collect();
@@ -45,27 +51,35 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         return Ok(());
     }
     let space = Space::make(server).await?;
-    let runtime = super::runtime(&space).await?;
+    let bucket = match kind {
+        Kind::S3 => Some(S3Store::from_url(&space.url(), S3Options::default())?),
+        _ => None,
+    };
+    let runtime = match &bucket {
+        Some(bucket) => Runtime::builder_with(Arc::new(bucket.clone())).build().await?,
+        None => super::runtime(&space).await?,
+    };
     let graph = graphs::chain(runs::NODES, Effect::Write)?;
-    runs::all(&runtime, &graph, WIDTH).await?;
+    let width = width(kind);
+    runs::all(&runtime, &graph, width).await?;
     let mut found = vec![Vec::new(); ids.len()];
     let syncs_before = syncs(&space).await?;
     for _ in 0..ROUNDS {
-        let before = count(&space).await?;
-        runs::all(&runtime, &graph, WIDTH).await?;
-        let after = count(&space).await?;
+        let before = count(&space, bucket.as_ref()).await?;
+        runs::all(&runtime, &graph, width).await?;
+        let after = count(&space, bucket.as_ref()).await?;
         for (figures, (after, before)) in found.iter_mut().zip(after.into_iter().zip(before)) {
-            figures.push((after - before) / (WIDTH * runs::NODES) as f64);
+            figures.push((after - before) / (width * runs::NODES) as f64);
         }
     }
     for ((id, (_, words, unit)), figures) in ids.into_iter().zip(counted.iter().chain([&OWN])).zip(found) {
-        let workload = format!("{WIDTH} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
+        let workload = format!("{width} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
         table.push(Row::alone(id, workload, unit, Spread::of(figures), Goal::None));
     }
     if let (Some(before), Some(after)) = (syncs_before, syncs(&space).await?) {
         let (id, words) = SYNCS;
-        let workload = format!("{WIDTH} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
-        let each = (after - before) / (WIDTH * runs::NODES * ROUNDS) as f64;
+        let workload = format!("{width} runs of {} `Write` nodes, {}: {words}", runs::NODES, kind.name());
+        let each = (after - before) / (width * runs::NODES * ROUNDS) as f64;
         let id = format!("{}/{id}", kind.name());
         table.push(Row::alone(id, workload, "per step", Spread::of(vec![each]), Goal::None));
     }
@@ -84,7 +98,7 @@ async fn syncs(space: &Space) -> Result<Option<f64>> {
 }
 
 /// Counts everything since the server was started.
-async fn count(space: &Space) -> Result<Vec<f64>> {
+async fn count(space: &Space, bucket: Option<&S3Store>) -> Result<Vec<f64>> {
     let mut counts = match space.kind {
         Kind::Postgres => {
             let mut connection = space.postgres().await?;
@@ -93,6 +107,7 @@ async fn count(space: &Space) -> Result<Vec<f64>> {
             let backend: i32 = row.get(0);
             vec![family_cpu(backend)?, row.get(1)]
         }
+        Kind::S3 => vec![bucket.context("it was opened")?.requests() as f64],
         _ => {
             let info: String = redis::cmd("INFO").arg("cpu").query_async(&mut space.redis().await?).await?;
             let of = |name: &str| -> Result<f64> {

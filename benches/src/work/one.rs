@@ -20,7 +20,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
         _ => Goal::None,
     };
     row(table, server, "one-run-write", Effect::Write, rounds, nodes, goal).await?;
-    let (rounds, nodes) = table.args.scaled(if slow { (2, 400) } else { (7, 1_000) }, (2, 200));
+    let (rounds, nodes) = table.args.scaled(if slow { (3, 400) } else { (7, 1_000) }, (2, 200));
     let goal = match kind {
         Kind::Postgres => Goal::Rate(10.0),
         _ => Goal::None,

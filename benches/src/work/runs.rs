@@ -40,10 +40,9 @@ async fn row(table: &mut Table, space: &Space, id: String, width: usize) -> Resu
         Kind::Files => Goal::Rate(1.0),
         Kind::S3 => Goal::Rate(0.8),
     };
-    // The local server answers one request after the other: a round of 256 runs takes a minute.
-    let rounds = match (space.kind, width) {
-        (Kind::S3, 64) => Rounds::cold(2),
-        (Kind::S3, _) => Rounds::cold(1),
+    let rounds = match space.kind {
+        // The local server answers one request after the other: a round of 256 runs takes a minute.
+        Kind::S3 => Rounds::cold(3),
         _ => Rounds::warm(table.args.scaled(7, 2)),
     };
     let runtime = super::runtime(space).await?;

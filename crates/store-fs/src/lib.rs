@@ -65,6 +65,7 @@ mod rewrite;
 mod setup;
 mod slots;
 mod store;
+mod syncs;
 mod tail;
 mod walk;
 

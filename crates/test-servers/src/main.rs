@@ -1,4 +1,5 @@
-//! Runs the servers of the tests until its input ends, for a test that is run again and again.
+//! Runs the servers of the tests until its input ends, for a test that is run again and again; with `real-s3`, a Ceph object gateway
+//! only.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -8,23 +9,55 @@
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use ferrata_test_servers::Services;
+use ferrata_test_servers::{Radosgw, ServerError, Service, Services};
+
+/// What runs.
+#[derive(Debug)]
+enum Running {
+    All(Box<Services>),
+    RealS3(Box<Radosgw>),
+}
+
+impl Running {
+    fn start() -> Result<Self, ServerError> {
+        match std::env::args().nth(1).as_deref() {
+            Some("real-s3") => Ok(Self::RealS3(Box::new(Radosgw::start()?))),
+            _ => Ok(Self::All(Box::new(Services::start()?))),
+        }
+    }
+
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::All(services) => {
+                services.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()
+            }
+            Self::RealS3(server) => {
+                let user = || "test".to_owned();
+                vec![
+                    (Service::S3.variable(), server.url()),
+                    ("AWS_ACCESS_KEY_ID", user()),
+                    ("AWS_SECRET_ACCESS_KEY", user()),
+                ]
+            }
+        }
+    }
+}
 
 fn main() -> ExitCode {
-    let services = match Services::start() {
-        Ok(services) => services,
+    let running = match Running::start() {
+        Ok(running) => running,
         Err(error) => {
             eprintln!("error: {error}");
             return ExitCode::FAILURE;
         }
     };
-    for (service, url) in services.urls() {
-        println!("export {}={url}", service.variable());
+    for (variable, value) in running.variables() {
+        println!("export {variable}={value}");
     }
     // Whoever reads this through a pipe must not wait for a full buffer.
     let shown = std::io::stdout().flush();
-    eprintln!("the servers run until the end of the input, or Ctrl-C");
+    eprintln!("what was started runs until the end of the input, or Ctrl-C");
     let ended = std::io::stdin().read_to_end(&mut Vec::new());
-    drop(services);
+    drop(running);
     if shown.is_ok() && ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -19,7 +19,7 @@ use crate::folder::Folder;
 use crate::layout::Layout;
 
 fn folder(root: &Path, disk: Arc<dyn Disk>) -> Folder {
-    let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(2));
+    let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(20));
     Folder::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options)
 }
 
