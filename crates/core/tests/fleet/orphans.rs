@@ -134,10 +134,14 @@ async fn bad_rows_never_hold_up_the_rest() {
     line.set_down(true);
     ledger.began.store(0, Ordering::SeqCst);
     orphans(&world, &ledger, 300).await;
-    let (_, server) = world.process(|b| b).await;
+    let (line, server) = world.process(|b| b).await;
     server.serve(&graph(&ledger)).unwrap();
     world.pass(ended(&ledger, 300)).await;
+    line.take_calls();
     world.pass_for(Duration::from_secs(40)).await;
+    // Each of them rests for longer each time: some five tries where there are forty looks.
+    let reads = line.take_calls().get("load").copied().unwrap_or_default();
+    assert!((1_200..10_000).contains(&reads), "{reads} logs of bad rows were read in 40 seconds");
     let mut kinds: BTreeMap<ErrorKind, u32> = BTreeMap::new();
     server.stalled().iter().for_each(|stalled| *kinds.entry(stalled.error.kind()).or_default() += 1);
     assert_eq!((kinds[&ErrorKind::GraphChanged], kinds[&ErrorKind::Corrupt]), (600, 600), "{kinds:?}");
