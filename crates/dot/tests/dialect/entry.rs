@@ -1,5 +1,4 @@
 //! Going on with a run at a chosen node: a fork that begins there, if a run can begin there.
-#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use crate::support::{path_of, pipeline, registry, source};
 use ferrata_core::ErrorKind;

@@ -1,6 +1,7 @@
 //! The dialect, one module for each part of it.
 //!
 //! One program, because each of its own would be linked with all that the others are.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,5 +1,4 @@
 //! `selection=random`: chance decides once, and whoever runs the node again after a crash takes the same edge.
-#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
