@@ -8,7 +8,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -16,7 +18,7 @@ use tokio::sync::oneshot;
 use super::pulse::Pulse;
 use super::tasks::spawn;
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::id::HeadRef;
 use crate::store::{At, CheckpointStore, RunAppend};
 
@@ -132,16 +134,15 @@ impl Committer {
                 continue;
             }
             let (appends, rest): (Vec<_>, Vec<_>) = batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
-            let expected = rest.len();
-            let results = self.append(appends).await;
-            if results.len() != expected {
-                for submission in rest {
+            let results = match self.append(appends).await {
+                Ok(results) if results.len() == rest.len() => results,
+                Ok(_) => {
                     let message =
                         "the store did not answer for every run of a batch; report this to its author";
-                    let _ = submission.reply.send(Err(Error::new(ErrorKind::Unsupported, message)));
+                    rest.iter().map(|_| Err(Error::new(ErrorKind::Unsupported, message))).collect()
                 }
-                continue;
-            }
+                Err(error) => rest.iter().map(|s| Err(error.clone().with_run(&s.append.run))).collect(),
+            };
             for (submission, result) in rest.into_iter().zip(results) {
                 self.answer(submission, result);
             }
@@ -177,12 +178,26 @@ impl Committer {
     }
 
     /// Appends a batch; the lane then is about to take the next one.
-    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+    ///
+    /// A panic of the store would take the lane away for good. It is a lost reply: the same records are tried again.
+    async fn append(&self, batch: Vec<RunAppend>) -> Result<Vec<Result<HeadRef>>> {
         let count = batch.len();
-        let mut append = self.store.append(batch);
+        let (mut batch, mut append) = (Some(batch), None);
         let (mut in_time, mut stall) = (true, None);
         let results = poll_fn(|cx| {
-            let polled = append.as_mut().poll(cx);
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                append
+                    .get_or_insert_with(|| self.store.append(batch.take().unwrap_or_default()))
+                    .as_mut()
+                    .poll(cx)
+            }));
+            let polled = match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => {
+                    let message = format!("the store panicked in an append: {}", panic_text(&*panic));
+                    Poll::Ready(Err(Error::new(ErrorKind::Indeterminate, message)))
+                }
+            };
             if polled.is_pending() && in_time {
                 // Most stores in memory never come here, and need no timer.
                 let stall = stall.get_or_insert_with(|| self.clock.sleep(STALL));

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,21 +16,23 @@ use ferrata_core::store::{
     RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
-use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Timestamp};
+use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
 use tokio::sync::Semaphore;
 
-/// A store that appends when it is let, a batch for each permit, and counts the entries of each batch.
+/// A store that appends when it is let, a batch for each permit, and counts the entries of each batch; or panics then.
 #[derive(Clone, Debug)]
 struct Gate {
     inner: MemoryStore,
     permits: Arc<Semaphore>,
     batches: Arc<Mutex<Vec<usize>>>,
+    /// How many appends panic before the others do their work.
+    panics: Arc<AtomicUsize>,
 }
 
 impl Gate {
     fn new() -> Self {
         let permits = Arc::new(Semaphore::new(0));
-        Self { inner: MemoryStore::new(), permits, batches: Arc::default() }
+        Self { inner: MemoryStore::new(), permits, batches: Arc::default(), panics: Arc::default() }
     }
 
     fn batches(&self) -> Vec<usize> {
@@ -49,6 +52,8 @@ impl CheckpointStore for Gate {
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         self.batches.lock().unwrap().push(batch.len());
         self.permits.acquire().await.unwrap().forget();
+        let left = self.panics.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        assert!(left.is_err(), "the store is out of order");
         self.inner.append(batch).await
     }
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
@@ -151,4 +156,28 @@ async fn nobody_waits_for_a_batch_that_hangs() {
     for run in crowd.into_iter().chain(late) {
         run.await.unwrap();
     }
+}
+
+/// What a panic took away was never made up for: after four, nothing of the process was written any more.
+#[tokio::test]
+async fn a_store_that_panics_is_tried_again() {
+    let gate = Gate::new();
+    gate.permits.add_permits(1_000);
+    gate.panics.store(7, Ordering::SeqCst);
+    let runtime = Runtime::builder(gate.clone()).store_retries(8, Duration::ZERO).build().await.unwrap();
+    for run in start(&runtime, 3) {
+        run.await.unwrap();
+    }
+    assert_eq!(gate.panics.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_store_that_goes_on_panicking_leaves_a_doubt() {
+    let gate = Gate::new();
+    gate.permits.add_permits(1_000);
+    gate.panics.store(1_000, Ordering::SeqCst);
+    let runtime = Runtime::builder(gate.clone()).store_retries(8, Duration::ZERO).build().await.unwrap();
+    let error = runtime.start(&chain(), Context::new()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert!(error.to_string().contains("out of order"), "{error}");
 }
