@@ -1,4 +1,4 @@
-//! A batch of appends: what is still to be done of it, and what came of the rest.
+//! A batch of appends that several threads work through.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,6 @@ use ferrata_core::store::RunAppend;
 use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
 
 use crate::error::Fault;
-
-/// An entry and its place in the batch.
-pub(crate) type Numbered = (usize, RunAppend);
 
 /// The entries still to be done, and the results of those that were.
 #[derive(Debug)]
@@ -20,7 +17,7 @@ pub(crate) struct Batch {
 
 #[derive(Debug)]
 struct Work {
-    waiting: Vec<Numbered>,
+    waiting: std::iter::Enumerate<std::vec::IntoIter<RunAppend>>,
     results: Vec<Option<Result<HeadRef>>>,
 }
 
@@ -28,34 +25,27 @@ impl Batch {
     pub(crate) fn new(entries: Vec<RunAppend>) -> Self {
         let runs: Vec<RunKey> = entries.iter().map(|entry| entry.run.clone()).collect();
         let mut seen = HashSet::with_capacity(runs.len());
-        let results: Vec<_> = runs.iter().map(|run| (!seen.insert(run)).then(|| Err(twice(run)))).collect();
-        let waiting = entries.into_iter().enumerate().filter(|(number, _)| results[*number].is_none());
-        let work = Work { waiting: waiting.collect(), results };
+        let results = runs.iter().map(|run| (!seen.insert(run)).then(|| Err(twice(run)))).collect();
+        let work = Work { waiting: entries.into_iter().enumerate(), results };
         Self { runs, work: Mutex::new(work) }
     }
 
-    /// Returns how many entries are to be done.
-    pub(crate) fn waiting(&self) -> usize {
-        self.work().waiting.len()
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
     }
 
-    /// Takes all entries that are to be done.
-    pub(crate) fn take(&self) -> Vec<Numbered> {
-        std::mem::take(&mut self.work().waiting)
+    /// Takes the next entry that is to be done, and its number.
+    pub(crate) fn next(&self) -> Option<(usize, RunAppend)> {
+        let mut work = self.work();
+        loop {
+            let (number, entry) = work.waiting.next()?;
+            if work.results[number].is_none() {
+                return Some((number, entry));
+            }
+        }
     }
 
-    /// Takes an entry that is to be done.
-    pub(crate) fn next(&self) -> Option<Numbered> {
-        self.work().waiting.pop()
-    }
-
-    /// Gives back what was taken and cannot be done yet.
-    pub(crate) fn put_back(&self, entries: Vec<Numbered>) {
-        self.work().waiting.extend(entries);
-    }
-
-    pub(crate) fn done(&self, number: usize, result: Result<HeadRef, Fault>) {
-        let result = result.map_err(|fault| fault.of_run("store.append", &self.runs[number]));
+    pub(crate) fn done(&self, number: usize, result: Result<HeadRef>) {
         self.work().results[number] = Some(result);
     }
 

@@ -16,10 +16,10 @@ pub struct FsOptions {
     /// Raised: more runs append without opening and reading the end of their file first, and more of the process's file
     /// descriptors are taken. Lowered: the reverse. Correct at any number.
     pub open_files: NonZeroUsize,
-    /// How many runs of one batch are synced at the same time; 16 by default.
+    /// How many runs of one batch are written at the same time; 16 by default.
     ///
     /// Raised: large batches end sooner, as the file system brings many files to the disk at once, and more threads of
-    /// tokio's blocking pool are taken. Lowered: the reverse. Small batches take fewer.
+    /// tokio's blocking pool are taken. Lowered: the reverse.
     pub parallel: NonZeroUsize,
     /// How long to wait for a lock that another process holds on a run; 10 seconds by default.
     ///

@@ -6,7 +6,6 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ferrata_core::{Clock, RunKey, TenantId};
 
@@ -46,7 +45,7 @@ pub(crate) struct Folder {
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
-    pub(crate) lock: Locked,
+    _lock: Locked,
 }
 
 impl Folder {
@@ -72,12 +71,7 @@ impl Folder {
     /// Opens and locks the run's log, and cuts off what a crash left of a write; `None` if there is no such run.
     ///
     /// The caller must have the slot's turn.
-    pub(crate) fn writer(
-        &self,
-        slot: &Slot,
-        run: &RunKey,
-        patience: Duration,
-    ) -> Result<Option<Writer>, Fault> {
+    pub(crate) fn writer(&self, slot: &Slot, run: &RunKey) -> Result<Option<Writer>, Fault> {
         let path = self.layout.log(run);
         for _ in 0..MOVES {
             let known = slot.known();
@@ -89,7 +83,7 @@ impl Folder {
                     Err(error) => return Err(Fault::io(Doing::Open, &path, error)),
                 },
             };
-            let lock = Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, patience)?;
+            let lock = self.lock(&file, &path, Mode::Exclusive)?;
             // Only now is it certain that nobody removes or replaces the file, so only now its name is compared.
             let ident = match &known {
                 Some(log) => log.ident,
@@ -113,7 +107,7 @@ impl Folder {
                 }
             };
             let log = if self.suspects().contains(run) { self.renew(slot, &log)? } else { log };
-            return Ok(Some(Writer { log, lock }));
+            return Ok(Some(Writer { log, _lock: lock }));
         }
         Err(Fault::Restless { path })
     }
@@ -195,12 +189,13 @@ impl Folder {
     }
 
     /// Brings the name of the run's log to stable storage.
-    pub(crate) fn sync_name(&self, run: &RunKey) -> io::Result<()> {
-        self.disk.sync_dir(&self.layout.tenant(&run.tenant))?;
+    pub(crate) fn sync_name(&self, run: &RunKey) -> Result<(), Fault> {
+        let sync = |path: &Path| self.disk.sync_dir(path).map_err(|e| Fault::io(Doing::Sync, path, e));
+        sync(&self.layout.tenant(&run.tenant))?;
         if self.tenants().contains(&run.tenant) {
             return Ok(());
         }
-        self.disk.sync_dir(self.layout.runs())?;
+        sync(self.layout.runs())?;
         let mut tenants = self.tenants();
         if tenants.len() >= NAMED_TENANTS {
             tenants.clear();

@@ -65,7 +65,6 @@ mod rewrite;
 mod setup;
 mod slots;
 mod store;
-mod syncs;
 mod tail;
 mod walk;
 

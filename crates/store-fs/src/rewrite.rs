@@ -35,7 +35,7 @@ impl Folder {
     pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned, Fault> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
-        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(Fault::NoRun)?;
+        let writer = self.writer(&slot, run)?.ok_or(Fault::NoRun)?;
         let path = self.layout.log(run);
         // What a crash left of pruning before.
         self.remove(&self.layout.copy(run))?;
@@ -107,7 +107,7 @@ impl Folder {
                 return Err(fault);
             }
         };
-        self.sync_name(run).map_err(|source| self.suspect(slot, run, source))?;
+        self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))?;
         copy.named = true;
         Ok(copy)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::RunKey;
 
@@ -14,47 +14,15 @@ use crate::log::Log;
 /// on the file as two processes do.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    taken: Mutex<bool>,
-    freed: Condvar,
+    turn: Mutex<()>,
     log: Mutex<Option<Arc<Log>>>,
-}
-
-/// The right to write to a run, as far as this instance goes, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Turn(Arc<Slot>);
-
-impl Turn {
-    pub(crate) fn slot(&self) -> &Slot {
-        &self.0
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *self.0.taken() = false;
-        self.0.freed.notify_one();
-    }
 }
 
 impl Slot {
     /// Waits until nobody else in this instance writes to the run.
-    pub(crate) fn turn(self: &Arc<Self>) -> Turn {
-        let mut taken = self.taken();
-        while *taken {
-            taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
-        }
-        *taken = true;
-        Turn(Arc::clone(self))
-    }
-
-    /// Takes the turn if nobody has it.
-    pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
-        let mut taken = self.taken();
-        (!std::mem::replace(&mut *taken, true)).then(|| Turn(Arc::clone(self)))
-    }
-
-    fn taken(&self) -> MutexGuard<'_, bool> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        // It guards no data; what a panicking writer left is looked at under the file's lock.
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn known(&self) -> Option<Arc<Log>> {

@@ -119,28 +119,21 @@ impl CheckpointStore for FsStore {
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let batch = Arc::new(Batch::new(batch));
-        let begin = |work: fn(&Folder, &Batch)| {
-            let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
-            spawn_blocking(move || work(&folder, &batch))
-        };
-        // A thread that did not end has left its entries without a result, which says the same.
-        let _ended = begin(|folder, batch| {
-            let busy = folder.append_each(batch.take(), |number, done| batch.done(number, done));
-            batch.put_back(busy);
-        })
-        .await;
-        // Each of those that somebody else was writing to is waited for by itself, so that it holds up no other.
-        let waiting = batch.waiting().min(self.folder.options.parallel.get());
-        let workers: Vec<_> = (0..waiting)
+        let workers = batch.len().min(self.folder.options.parallel.get());
+        // Each worker takes the next entry when it is done with one, so that a slow run holds up none but itself.
+        let workers: Vec<_> = (0..workers)
             .map(|_| {
-                begin(|folder, batch| {
+                let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
+                spawn_blocking(move || {
                     while let Some((number, entry)) = batch.next() {
-                        batch.done(number, folder.append(&entry));
+                        let done = folder.ready_to_write().and_then(|()| folder.append(&entry));
+                        batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
                     }
                 })
             })
             .collect();
         for worker in workers {
+            // One that did not end has left its entries without a result, which says the same.
             let _ended = worker.await;
         }
         batch.results()

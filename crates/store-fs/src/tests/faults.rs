@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use ferrata_core::store::{At, Page, PruneCut, RunAppend};
+use ferrata_core::store::{At, Page, PruneCut};
 use ferrata_core::{Error, ErrorKind, HeadRef, SystemClock};
 
 use super::author::Author;
@@ -101,92 +101,6 @@ fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
     other.append(&entry).unwrap();
     assert!(log.exists());
     assert_eq!(disk.calls()[disk.calls().len() - 3..], ["sync ", "sync_dir default", "sync_dir runs"]);
-}
-
-/// Appends as one batch, and returns what came of each; nobody else writes.
-fn together(folder: &Folder, entries: &[RunAppend]) -> Vec<Result<HeadRef, ErrorKind>> {
-    let mut results = vec![Err(ErrorKind::Closed); entries.len()];
-    let entries = entries.iter().cloned().enumerate().collect();
-    let busy = folder.append_each(entries, |number, done| results[number] = done.map_err(kind));
-    assert_eq!(busy, []);
-    results
-}
-
-#[test]
-fn what_fails_for_one_run_of_a_batch_fails_for_no_other() {
-    let error = |kind| Some(Err(kind));
-    let (plain, doubt) = (error(ErrorKind::Unavailable), error(ErrorKind::Indeterminate));
-    // The calls of a batch that goes on with `r` and `s` and makes `t` and `u`, and for whom each that fails counts.
-    let calls = [
-        ("write ", [plain, None, None, None]),
-        ("write ", [None, plain, None, None]),
-        ("create .t.new", [None, None, plain, None]),
-        ("write ", [None, None, plain, None]),
-        ("create .u.new", [None, None, None, plain]),
-        ("write ", [None, None, None, plain]),
-        ("sync ", [doubt, None, None, None]),
-        ("sync ", [None, doubt, None, None]),
-        ("sync ", [None, None, plain, None]),
-        ("sync ", [None, None, None, plain]),
-        ("rename t.jsonl", [None, None, plain, None]),
-        ("rename u.jsonl", [None, None, None, plain]),
-        // One sync for both names.
-        ("sync_dir default", [None, None, doubt, doubt]),
-    ];
-    for (failing, (name, expected)) in calls.iter().enumerate() {
-        let mut place = place();
-        let mut authors = ["s", "t", "u"].map(Author::new);
-        place.folder.append(&authors[0].write(&["0"])).unwrap();
-        let mut entries = vec![place.author.write(&["1"])];
-        entries.extend(authors.iter_mut().map(|author| author.write(&["1"])));
-        let before = place.disk.calls().len();
-        place.fail(&[failing]);
-        let results = together(&place.folder, &entries);
-        let made = place.disk.calls()[before..].to_vec();
-        assert_eq!(made[failing], *name, "{made:?}");
-        for ((entry, result), expected) in entries.iter().zip(&results).zip(expected) {
-            let head = entry.records.last().unwrap().header.head();
-            assert_eq!(*result, expected.unwrap_or(Ok(head)), "{name}: {made:?}");
-            let left = ids(&place.folder, &entry.run).unwrap().unwrap_or_default();
-            let is_there = left.last() == Some(&head.id);
-            assert!(is_there == result.is_ok() || *result == Err(ErrorKind::Indeterminate), "{name}");
-        }
-        // Made again, each is acknowledged, and durable.
-        for (entry, result) in entries.iter().zip(together(&place.folder, &entries)) {
-            assert_eq!(result, Ok(entry.records.last().unwrap().header.head()), "{name}");
-        }
-        place.disk.lose(Loss::Content);
-        let left = reopened(&place.directory.path().join("store"));
-        for entry in &entries {
-            let ids = ids(&left, &entry.run).unwrap().unwrap();
-            assert_eq!(ids.last(), entry.records.last().map(|record| &record.header.id), "{name}");
-        }
-    }
-}
-
-#[test]
-fn a_batch_waits_for_nobody_and_hands_back_what_others_write_to() {
-    let mut place = place();
-    let (mut other, mut anew) = (Author::new("other"), Author::new("anew"));
-    let entries = vec![(3, place.author.write(&["1"])), (5, other.write(&["0"])), (7, anew.write(&["0"]))];
-    let held = |folder: &Folder| {
-        let mut done = Vec::new();
-        let busy = folder.append_each(entries.clone(), |number, result| done.push((number, result.unwrap())));
-        let busy: Vec<_> = busy.into_iter().map(|(number, _)| number).collect();
-        (busy, done.into_iter().map(|(number, _)| number).collect::<Vec<_>>())
-    };
-    // Another process holds the log of one and makes that of another; a thread of this one has the turn of the third.
-    let log = File::open(place.folder.layout.log(&place.author.run)).unwrap();
-    let unborn = File::create(place.folder.layout.unborn(&anew.run)).unwrap();
-    log.lock().unwrap();
-    unborn.lock().unwrap();
-    assert_eq!(held(&place.folder), (vec![3, 7], vec![5]));
-    unborn.unlock().unwrap();
-    let turn = place.folder.slots.of(&other.run).turn();
-    assert_eq!(held(&place.folder), (vec![3, 5], vec![7]));
-    drop(turn);
-    log.unlock().unwrap();
-    assert_eq!(held(&place.folder), (vec![], vec![5, 7, 3]));
 }
 
 #[test]
