@@ -1,5 +1,6 @@
 //! How the workspace's tests are run: one call of cargo, made here and nowhere else.
 
+use std::num::NonZero;
 use std::path::Path;
 
 use anyhow::Result;
@@ -11,6 +12,9 @@ use crate::servers::{self, Servers};
 /// The call that builds every test and every program that a test runs.
 pub(crate) const BUILD: &str = "test --workspace --all-features --no-run --locked";
 
+/// How many tests of a program run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+
 /// Returns the call that builds and runs every test, with `filter` handed on to the test programs.
 ///
 /// Without a selection of targets, `cargo test` builds the example programs, too, and runs the examples in the documentation.
@@ -18,6 +22,16 @@ pub(crate) const BUILD: &str = "test --workspace --all-features --no-run --locke
 fn command(filter: &[String]) -> Cargo {
     let call = Cargo::new("test --workspace --all-features --no-fail-fast --locked");
     if filter.is_empty() { call } else { call.args(&["--".to_owned()]).args(filter) }
+}
+
+/// Has each test program run twice as many tests at once as there are cores, unless the caller says how many: most of their time
+/// tests wait for a server or a clock.
+fn in_threads(call: Cargo) -> Cargo {
+    if std::env::var_os(THREADS).is_some() {
+        return call;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    call.env(THREADS, (2 * cores).to_string())
 }
 
 /// What needs an S3 server, and no other: the store's own tests, and the kills.
@@ -36,7 +50,7 @@ pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
     }
     Cargo::new(BUILD).run(root)?;
     let servers = Servers::start(options.services)?;
-    let mut call = command(&options.filter);
+    let mut call = in_threads(command(&options.filter));
     for (variable, url) in servers.variables() {
         call = call.hidden_env(variable, url);
     }
