@@ -13,3 +13,4 @@ mod replans;
 mod rounds;
 mod runs;
 mod unfinished;
+mod world;

@@ -11,28 +11,12 @@ use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Op, Patch, Reducer};
-use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunFilter, RunQuery};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::{CheckpointStore, Page, RunFilter, RunQuery};
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
 
+use super::world::World;
+
 const DAY: Duration = Duration::from_secs(86_400);
-
-struct World {
-    store: MemoryStore,
-    clock: Arc<ManualClock>,
-}
-
-impl World {
-    fn new() -> Self {
-        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
-        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
-    }
-
-    /// Makes the next process.
-    async fn process(&self) -> Runtime {
-        Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
-    }
-}
 
 fn key() -> RunKey {
     RunKey::try_from("r").unwrap()

@@ -12,48 +12,13 @@ use ferrata_core::node::{Node, NodeContext, NodeResult};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{Fault, FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
+use ferrata_core::store::{Fault, FaultStore, MemoryStore};
+use ferrata_core::{Clock, ErrorKind, RunKey};
 use tokio::sync::Notify;
 
+use super::world::World;
+
 const DAY: Duration = Duration::from_secs(86_400);
-
-struct World {
-    store: MemoryStore,
-    clock: Arc<ManualClock>,
-}
-
-impl World {
-    fn new() -> Self {
-        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
-        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
-    }
-
-    async fn process(&self) -> Runtime {
-        Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
-    }
-
-    /// Makes a process that can die: the store hears nothing of it from then on, not even its heart.
-    async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
-        let store = Arc::new(FaultStore::new(self.store.clone(), FaultPlan::new()));
-        let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&self.clock) as _);
-        (store, runtime.build().await.unwrap())
-    }
-
-    /// Lets time pass, in steps smaller than any interval of the runtime, until `done` is ready.
-    async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
-        let mut done = std::pin::pin!(done);
-        for _ in 0..100_000 {
-            tokio::select! {
-                biased;
-                result = &mut done => return result,
-                () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(50)),
-            }
-        }
-        panic!("nothing came of it in 5,000 seconds of the test's clock");
-    }
-}
 
 fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()

@@ -1,0 +1,48 @@
+//! Processes on one store in memory, with a clock that the test moves.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::Timestamp;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
+
+pub(crate) struct World {
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
+    }
+
+    /// Makes the next process.
+    pub(crate) async fn process(&self) -> Runtime {
+        Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _).build().await.unwrap()
+    }
+
+    /// Makes a process that can die: the store hears nothing of it from then on, not even its heart.
+    pub(crate) async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
+        let store = Arc::new(FaultStore::new(self.store.clone(), FaultPlan::new()));
+        let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&self.clock) as _);
+        (store, runtime.build().await.unwrap())
+    }
+
+    /// Lets time pass, in steps smaller than any interval of the runtime, until `done` is ready.
+    pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
+        let mut done = std::pin::pin!(done);
+        for _ in 0..100_000 {
+            tokio::select! {
+                biased;
+                result = &mut done => return result,
+                () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(50)),
+            }
+        }
+        panic!("nothing came of it in 5,000 seconds of the test's clock");
+    }
+}
