@@ -123,6 +123,15 @@ mod tests {
 
     use super::*;
 
+    async fn in_time<T>(future: impl Future<Output = T>) -> T {
+        // Not `timeout`, which looks once more when the time is over and would find what nobody was told of.
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("whoever waits was not told"),
+            output = future => output,
+        }
+    }
+
     #[tokio::test]
     async fn items_come_in_the_order_in_which_they_were_sent() {
         let (sender, mut receiver) = queue();
@@ -139,23 +148,26 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_is_woken() {
         let (sender, mut receiver) = queue();
-        let senders: Vec<_> = (0..4_usize)
+        let (senders, heard): (Vec<_>, Vec<_>) = (0..4_usize)
             .map(|from| {
                 let sender = sender.clone();
-                std::thread::spawn(move || {
-                    for item in 0..2_000_usize {
+                let (heard, hears) = std::sync::mpsc::channel();
+                // Each sends when its last item was received, so that mostly somebody waits.
+                let sends = std::thread::spawn(move || {
+                    for item in 0..500_usize {
                         sender.send((from, item)).unwrap();
-                        std::thread::yield_now();
+                        hears.recv().unwrap();
                     }
-                })
+                });
+                (sends, heard)
             })
-            .collect();
+            .unzip();
         let mut next = [0; 4];
-        for _ in 0..8_000 {
-            let received = tokio::time::timeout(Duration::from_secs(60), receiver.recv());
-            let (from, item) = received.await.expect("an item was sent and nobody was woken");
+        for _ in 0..2_000 {
+            let (from, item) = in_time(receiver.recv()).await;
             assert_eq!(item, next[from]);
             next[from] += 1;
+            heard[from].send(()).unwrap();
         }
         senders.into_iter().for_each(|sender| sender.join().unwrap());
     }
@@ -172,8 +184,7 @@ mod tests {
         let waits = tokio::spawn(async move { receiver.recv().await });
         tokio::task::yield_now().await;
         sender.send(1).unwrap();
-        let received = tokio::time::timeout(Duration::from_secs(60), waits).await;
-        assert_eq!(received.expect("nobody was woken").unwrap(), 1);
+        assert_eq!(in_time(waits).await.unwrap(), 1);
     }
 
     /// Whoever waits for the reply to an item learns that there is none when the receiver goes.
@@ -183,10 +194,10 @@ mod tests {
         let (reply, answer) = tokio::sync::oneshot::channel::<()>();
         sender.send(reply).unwrap();
         drop(receiver);
-        assert!(answer.await.is_err());
+        assert!(in_time(answer).await.is_err());
         let (reply, answer) = tokio::sync::oneshot::channel::<()>();
         assert_eq!(sender.send(reply), Err(Closed));
-        assert!(answer.await.is_err());
+        assert!(in_time(answer).await.is_err());
     }
 
     #[test]
