@@ -54,17 +54,8 @@ impl Servers {
     /// Returns the variables that the tests need and this process does not have.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         match self {
-            Self::Private(servers) => {
-                servers.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()
-            }
-            Self::RealS3(server) => {
-                let user = || "test".to_owned();
-                vec![
-                    (Service::S3.variable(), server.url()),
-                    ("AWS_ACCESS_KEY_ID", user()),
-                    ("AWS_SECRET_ACCESS_KEY", user()),
-                ]
-            }
+            Self::Private(servers) => servers.variables(),
+            Self::RealS3(server) => server.variables(),
             Self::Given(variables) => variables.clone(),
         }
     }

@@ -9,7 +9,7 @@
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use ferrata_test_servers::{Radosgw, ServerError, Service, Services};
+use ferrata_test_servers::{Radosgw, ServerError, Services};
 
 /// What runs.
 #[derive(Debug)]
@@ -28,17 +28,8 @@ impl Running {
 
     fn variables(&self) -> Vec<(&'static str, String)> {
         match self {
-            Self::All(services) => {
-                services.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()
-            }
-            Self::RealS3(server) => {
-                let user = || "test".to_owned();
-                vec![
-                    (Service::S3.variable(), server.url()),
-                    ("AWS_ACCESS_KEY_ID", user()),
-                    ("AWS_SECRET_ACCESS_KEY", user()),
-                ]
-            }
+            Self::All(services) => services.variables(),
+            Self::RealS3(server) => server.variables(),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::once::{Once, run};
 use crate::port;
 use crate::running::Launch;
 use crate::server::{Kind, Ready, Server};
+use crate::service::Service;
 
 const KIND: Kind = Kind {
     name: "radosgw",
@@ -75,6 +76,17 @@ impl Radosgw {
             Launch::new(&KIND, "/usr/bin/unshare".into(), arguments, folder)
         })?;
         Ok(Self { server, root })
+    }
+
+    /// Returns what tells a program of the server: where it is, and as whom to speak to it.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        let user = || "test".to_owned();
+        vec![
+            (Service::S3.variable(), self.url()),
+            ("AWS_ACCESS_KEY_ID", user()),
+            ("AWS_SECRET_ACCESS_KEY", user()),
+        ]
     }
 
     /// Returns the endpoint, as an S3 client takes it.

@@ -45,6 +45,12 @@ impl Services {
         })
     }
 
+    /// Returns what tells a program of the servers: the variable of each service, and its URL.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        self.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()
+    }
+
     /// Returns each service with its URL.
     #[must_use]
     pub fn urls(&self) -> [(Service, String); 4] {
