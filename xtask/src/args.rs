@@ -23,7 +23,6 @@ Options of `test`:
   --services env      Start none: use those that STORE_TEST_POSTGRES_URL, STORE_TEST_REDIS_URL,
                       STORE_TEST_REDIS_CLUSTER_URL and STORE_TEST_S3_URL name; what is not set is that of
                       docker-compose.yml
-  --install           As root on Debian, install the servers that are missing, as is done where CI=true
   --real-s3           Only what concerns S3, on a private Ceph object gateway instead of moto: as root on Debian; it is
                       downloaded once (160 MB)
 
@@ -76,8 +75,6 @@ pub(crate) enum Command {
 pub(crate) struct TestOptions {
     /// Where their servers come from.
     pub(crate) services: Services,
-    /// Whether to install servers that are missing.
-    pub(crate) install: Install,
     /// What is handed on to the test programs.
     pub(crate) filter: Vec<String>,
 }
@@ -124,16 +121,6 @@ pub(crate) enum Services {
     Env,
     /// Only a distributed S3 server is started, and only what needs it is tested.
     RealS3,
-}
-
-/// Whether programs may be installed on this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Install {
-    /// Only where everything is thrown away afterwards: in CI.
-    #[default]
-    InCi,
-    /// It was asked for.
-    Asked,
 }
 
 /// Whether the gate runs the tests.
@@ -185,7 +172,6 @@ fn parse_test(arguments: &[String]) -> Result<TestOptions> {
                 }
             }
             "--real-s3" => options.services = Services::RealS3,
-            "--install" => options.install = Install::Asked,
             "--" => {
                 options.filter = rest.cloned().collect();
                 break;
@@ -254,8 +240,8 @@ mod tests {
         let filter = vec!["resume".to_owned(), "--nocapture".to_owned()];
         let options = TestOptions { filter: filter.clone(), ..TestOptions::default() };
         assert_eq!(parsed("test -- resume --nocapture").unwrap(), Command::Test(options));
-        let options = TestOptions { services: Services::Env, install: Install::Asked, filter };
-        let line = "test --install --services env -- resume --nocapture";
+        let options = TestOptions { services: Services::Env, filter };
+        let line = "test --services env -- resume --nocapture";
         assert_eq!(parsed(line).unwrap(), Command::Test(options));
         assert_eq!(parsed("test --services native").unwrap(), Command::Test(TestOptions::default()));
         let options = TestOptions { services: Services::RealS3, ..TestOptions::default() };

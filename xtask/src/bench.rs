@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, bail};
 use ferrata_test_servers::{Moto, Postgres, PostgresOptions, Radosgw, Redis, RedisOptions};
 
-use crate::args::{BenchOptions, TestOptions};
+use crate::args::{BenchOptions, Services};
 use crate::cargo::Cargo;
 use crate::{servers, testing};
 
@@ -24,7 +24,7 @@ const RATIOS: &str = "benches/ratios.toml";
 /// drivers with optimisation need be waited for. Other features of a dependency would build it again, so the call is the same.
 pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     if options.stores.is_empty() && !options.real_s3 {
-        servers::prepare(&TestOptions::default())?;
+        servers::prepare(Services::Native)?;
     }
     let build =
         if options.quick { testing::BUILD } else { "build --release --locked -p ferrata-benches --bins" };

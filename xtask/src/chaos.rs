@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::args::{ChaosOptions, TestOptions};
+use crate::args::{ChaosOptions, Services};
 use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
 
@@ -29,10 +29,9 @@ pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
     if options.minutes == 0 {
         return Ok(());
     }
-    let native = TestOptions::default();
-    servers::prepare(&native)?;
+    servers::prepare(Services::Native)?;
     Cargo::new(PROCESSES).args(&["--no-run".to_owned()]).run(root)?;
-    let servers = Servers::start(native.services)?;
+    let servers = Servers::start(Services::Native)?;
     let mut call = Cargo::new(PROCESSES).args(&nocapture());
     for (variable, url) in servers.variables() {
         call = call.hidden_env(variable, url);

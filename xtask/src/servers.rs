@@ -1,18 +1,16 @@
-//! The servers of the tests: started here, or found where the environment says; installed first where that is allowed.
+//! The servers of the tests: started here, or found where the environment says.
 #![expect(
     clippy::print_stdout,
     reason = "which servers the tests use is what a person wants to see when one fails"
 )]
 
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ferrata_test_servers::{Moto, Program, Radosgw, ServerError, Service, Services as Private, missing};
+use ferrata_test_servers::{Moto, Program, Radosgw, Service, Services as Private, obtain};
 
-use crate::args::{Install, Services, TestOptions};
+use crate::args::Services;
 
 /// How long a server that is said to run may take to accept a connection.
 const REACHED: Duration = Duration::from_secs(5);
@@ -62,8 +60,8 @@ impl Servers {
 }
 
 /// Makes sure that [`Servers::start`] can do its work, before anybody waits for a build.
-pub(crate) fn prepare(options: &TestOptions) -> Result<()> {
-    match options.services {
+pub(crate) fn prepare(services: Services) -> Result<()> {
+    match services {
         Services::Env => reach(&Service::ALL.map(|service| (service, given(service.variable())))),
         Services::RealS3 => {
             println!("a Ceph object gateway will be downloaded into the target folder, unless it is there");
@@ -73,9 +71,11 @@ pub(crate) fn prepare(options: &TestOptions) -> Result<()> {
             for service in Service::ALL.into_iter().filter(|service| given(service.variable()).is_some()) {
                 println!("{} is set and not used; `--services env` uses it", service.variable());
             }
-            install(options.install)?;
-            if !Moto::is_installed() {
-                println!("moto will be installed into the target folder, once; that takes a minute");
+            obtain(&Program::ALL, |program| {
+                println!("not installed, and now unpacked into the target folder, once: {program}");
+            })?;
+            if !Moto::is_at_hand() {
+                println!("pip will put moto into the target folder, once; that takes a minute");
             }
             Ok(())
         }
@@ -135,36 +135,6 @@ fn place(url: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("{host}:{port}"))
-}
-
-/// Installs what is missing, if it may; otherwise says what is missing and how to install it.
-fn install(allowed: Install) -> Result<()> {
-    let Err(error) = missing(&Program::ALL) else { return Ok(()) };
-    let ServerError::Missing { programs } = &error else { return Err(error.into()) };
-    let asked = allowed == Install::Asked || given("CI").is_some_and(|value| value == "true");
-    if !asked {
-        bail!("{error}\nAs root, `cargo xtask test --install` does that");
-    }
-    if !Path::new("/usr/bin/apt-get").is_file() {
-        bail!("{error}\nThis machine has no apt-get; install them in its own way");
-    }
-    apt(&["update"])?;
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
-    arguments.extend(programs.iter().map(|program| program.package()));
-    apt(&arguments)?;
-    missing(programs).context("installed, and still not found")
-}
-
-fn apt(arguments: &[&str]) -> Result<()> {
-    let line = format!("apt-get {}", arguments.join(" "));
-    println!("==> {line}");
-    let mut command = Command::new("apt-get");
-    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
-    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
-    if !status.success() {
-        bail!("`{line}` failed ({status}); it needs root and a network");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ const S3: [&str; 2] = [
 ///
 /// They are built first: a mistake costs no server, and no server waits through a long build.
 pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<()> {
-    servers::prepare(options)?;
+    servers::prepare(options.services)?;
     if options.services == Services::RealS3 {
         return run_on_real_s3(root, options);
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use crate::program::{Program, install_command};
+use crate::program::Program;
 
 /// The result of everything here.
 pub type Result<T> = std::result::Result<T, ServerError>;
@@ -12,8 +12,8 @@ pub type Result<T> = std::result::Result<T, ServerError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Programs are not installed.
-    #[error("{} missing; install with:\n    {}", names(.programs), install_command(.programs))]
+    /// Programs are not installed, and there are no package tools of Debian's to get them with.
+    #[error("{} missing; install what your system has it in, or run the tests in a container with Debian's package tools:\n    {IN_A_CONTAINER}", names(.programs))]
     Missing {
         /// What is not installed.
         programs: Vec<Program>,
@@ -57,6 +57,10 @@ impl ServerError {
         matches!(self, Self::Failed { log, .. } if log.to_lowercase().contains("address already in use"))
     }
 }
+
+/// What runs the tests on a machine that has nothing but a container engine.
+const IN_A_CONTAINER: &str =
+    "docker run --rm -it --init -v \"$PWD:/ferrata\" -w /ferrata rust:bookworm cargo xtask test";
 
 fn names(programs: &[Program]) -> String {
     let names: Vec<String> = programs.iter().map(ToString::to_string).collect();

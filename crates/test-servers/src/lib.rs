@@ -10,8 +10,8 @@
 //! # Ok::<(), ferrata_test_servers::ServerError>(())
 //! ```
 //!
-//! - [`Postgres`], [`Redis`], [`RedisCluster`] and [`Moto`] (S3) start what is installed on this machine and need no container.
-//!   What is not installed is one error with the command that installs it.
+//! - [`Postgres`], [`Redis`], [`RedisCluster`] and [`Moto`] (S3) start what is installed on this machine. What is not is unpacked
+//!   from Debian's packages, once, into the target folder: no root, no container.
 //! - [`Radosgw`] is a real distributed S3 server; it needs root, and is for a run of its own.
 //! - Each is a [`Server`] (the cluster three of them), with the verbs of a fault: kill, stop, restart, suspend, resume.
 //! - [`Proxy`] stands between a client and a server, and cuts, resets, delays or refuses where a test says so.
@@ -23,6 +23,7 @@
 
 mod children;
 mod cluster;
+mod debian;
 mod error;
 mod folder;
 mod moto;
@@ -31,6 +32,7 @@ mod port;
 mod postgres;
 mod program;
 mod proxy;
+mod python;
 mod radosgw;
 mod redis;
 mod resp;
@@ -39,7 +41,6 @@ mod server;
 mod service;
 mod services;
 mod user;
-mod venv;
 mod wait;
 mod watchdog;
 
@@ -47,7 +48,7 @@ pub use crate::cluster::RedisCluster;
 pub use crate::error::{Result, ServerError};
 pub use crate::moto::Moto;
 pub use crate::postgres::{Postgres, PostgresOptions};
-pub use crate::program::{Program, missing};
+pub use crate::program::{Program, obtain};
 pub use crate::proxy::{Act, Cut, Done, Fault, Place, Proxy, Trigger};
 pub use crate::radosgw::Radosgw;
 pub use crate::redis::{AppendFsync, Redis, RedisOptions};

@@ -6,9 +6,9 @@ use rustix::process::Signal;
 
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
+use crate::python;
 use crate::running::Launch;
 use crate::server::{Kind, Ready, STARTING, Server};
-use crate::venv;
 
 const KIND: Kind = Kind {
     name: "moto",
@@ -23,8 +23,8 @@ const ONE_AT_A_TIME: &str = include_str!("moto/sitecustomize.py");
 
 /// A `moto_server`. It keeps everything in memory: a restart begins empty. Any credentials are good.
 ///
-/// It is the program that the variable `FERRATA_MOTO` names, or the pinned version found in `PATH`, or one that is
-/// installed by `pip` once, into the target folder: that takes a minute and needs a network.
+/// It is the program that the variable `FERRATA_MOTO` names, or the pinned version found in `PATH`, or one that `pip` puts
+/// into the target folder once: that takes a minute and needs a network.
 #[derive(Debug)]
 pub struct Moto {
     server: Server,
@@ -37,22 +37,27 @@ impl Moto {
     ///
     /// [`ServerError::Missing`], or why it did not start, with what it printed.
     pub fn start() -> Result<Self> {
-        let (program, first) = venv::command()?;
+        let moto = python::Moto::find()?;
         let folder = Folder::new(None, None)?;
         let hook = folder.path().join("sitecustomize.py");
         std::fs::write(&hook, ONE_AT_A_TIME).map_err(ServerError::io("write", &hook))?;
         let server = Server::start(&KIND, folder, |port, folder| {
-            let mut arguments = first.clone();
+            let mut arguments = moto.arguments.clone();
             arguments.extend(["-H", "127.0.0.1", "-p", &port.to_string()].map(Into::into));
-            Launch::new(&KIND, program.clone(), arguments, folder).with_variable("PYTHONPATH", folder)
+            let mut modules = folder.as_os_str().to_owned();
+            if let Some(folder) = &moto.modules {
+                modules.push(":");
+                modules.push(folder);
+            }
+            Launch::new(&KIND, &moto.program, arguments, folder).with_variable("PYTHONPATH", modules)
         })?;
         Ok(Self { server })
     }
 
     /// Tells whether [`start`](Self::start) has one to start, and need not install it first.
     #[must_use]
-    pub fn is_installed() -> bool {
-        venv::is_installed()
+    pub fn is_at_hand() -> bool {
+        python::Moto::is_at_hand()
     }
 
     /// Returns the endpoint, as an S3 client takes it.

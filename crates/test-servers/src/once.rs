@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Result, ServerError};
+use crate::user::User;
 
 /// A folder that is filled once.
 #[derive(Debug)]
@@ -21,6 +22,17 @@ impl Once {
         let target = program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file());
         let folder = target.map_or_else(|| cache().join("ferrata").join(&name), |target| target.join(&name));
         Self { folder }
+    }
+
+    /// The same, in a folder that `user` may look into: a target folder below root's own is closed to everybody else.
+    pub(crate) fn reachable_for(self, user: Option<User>) -> Self {
+        match user {
+            Some(user) if !user.can_reach(&self.folder) => {
+                let name = self.folder.file_name().unwrap_or_default();
+                Self { folder: Path::new("/var/cache/ferrata/test-servers").join(name) }
+            }
+            _ => self,
+        }
     }
 
     /// Returns the folder, if it was filled to the end.

@@ -2,13 +2,13 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
-use crate::program;
+use crate::program::{Found, Program};
 use crate::running::{Launch, run_as};
 use crate::server::{Kind, Ready, STARTING, Server};
 use crate::user::User;
@@ -63,7 +63,7 @@ impl PostgresOptions {
     }
 }
 
-/// The newest Postgres of this machine, with a cluster of its own. Also as root: then it runs as the user `postgres`.
+/// The newest Postgres of this machine, or Debian's, unpacked, with a cluster of its own. Also as root: then it runs as the user `postgres`.
 ///
 /// The superuser is `postgres`, with no password, on TCP only. The encoding is UTF-8, the locale C.
 #[derive(Debug)]
@@ -79,7 +79,8 @@ impl Postgres {
     /// [`ServerError::Missing`], or why it did not start, with what it printed.
     pub fn start(options: PostgresOptions) -> Result<Self> {
         let user = User::instead_of_root();
-        let (initdb, postgres) = (program::postgres("initdb")?, program::postgres("postgres")?);
+        let [initdb, postgres] = ["initdb", "postgres"].map(|name| Program::Postgres.find(name));
+        let (initdb, postgres) = (initdb?, postgres?);
         let folder = Folder::new(options.dir, user)?;
         if !folder.path().join("data/PG_VERSION").exists() {
             initialise(&initdb, folder.path(), user)?;
@@ -99,7 +100,7 @@ impl Postgres {
             for (name, value) in &settings {
                 arguments.extend(["-c".into(), format!("{name}={value}").into()]);
             }
-            Launch::new(&KIND, postgres.clone(), arguments, folder).with_user(user)
+            Launch::new(&KIND, &postgres, arguments, folder).with_user(user)
         })?;
         Ok(Self { server })
     }
@@ -120,19 +121,19 @@ impl Deref for Postgres {
 }
 
 /// Makes a new cluster in `folder/data`.
-fn initialise(initdb: &Path, folder: &Path, user: Option<User>) -> Result<()> {
-    let mut command = Command::new(initdb);
+fn initialise(initdb: &Found, folder: &Path, user: Option<User>) -> Result<()> {
+    let mut command = initdb.command();
     command.arg("-D").arg(folder.join("data"));
     command.args(["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
     command.current_dir(folder).stdin(Stdio::null());
     run_as(&mut command, user);
-    let output = command.output().map_err(ServerError::io("start", initdb))?;
+    let output = command.output().map_err(ServerError::io("start", &initdb.path))?;
     if output.status.success() {
         return Ok(());
     }
     let log = [output.stdout, output.stderr].concat();
     Err(ServerError::Failed {
-        name: initdb.display().to_string(),
+        name: initdb.path.display().to_string(),
         what: format!("failed ({})", output.status),
         log: String::from_utf8_lossy(&log).into_owned(),
     })

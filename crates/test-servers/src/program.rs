@@ -1,12 +1,16 @@
-//! The programs that are needed, where they are, and how Debian installs them.
+//! The programs that are needed, and where they are: on the machine, or unpacked from Debian's packages.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use crate::debian::{self, Packages};
 use crate::error::{Result, ServerError};
-use crate::venv;
+use crate::once::Once;
+use crate::user::User;
 
-/// Something that must be installed on the machine.
+/// Something that servers need from the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Program {
@@ -14,35 +18,92 @@ pub enum Program {
     Postgres,
     /// `redis-server`, or `valkey-server`.
     Redis,
-    /// `moto_server`, or Python with what it takes to install it.
-    Moto,
+    /// Python with `pip`, for moto.
+    Python,
+}
+
+/// A program that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    /// What it was unpacked into with its libraries, if it was.
+    root: Option<PathBuf>,
 }
 
 impl Program {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Postgres, Self::Redis, Self::Moto];
+    pub const ALL: [Self; 3] = [Self::Postgres, Self::Redis, Self::Python];
 
-    /// Returns Debian's package.
+    /// Tells whether it is on the machine or was unpacked.
     #[must_use]
-    pub fn package(self) -> &'static str {
+    pub fn is_at_hand(self) -> bool {
+        self.installed(self.main()).is_some() || self.once().made().is_some()
+    }
+
+    /// Finds the program of this name: on the machine, or unpacked, which is done if it was not yet.
+    pub(crate) fn find(self, name: &str) -> Result<Found> {
+        if let Some(path) = self.installed(name) {
+            return Ok(Found { path, root: None });
+        }
+        let root = self.unpacked()?;
+        let path = match self {
+            Self::Postgres => newest(&root.join("usr/lib/postgresql"), name),
+            _ => Some(root.join("usr/bin").join(name)).filter(|path| is_program(path)),
+        };
+        match path {
+            Some(path) => Ok(Found { path, root: Some(root) }),
+            // The packages hold what the machine did not have: the rest of it is there.
+            None => in_path(name).map(|path| Found { path, root: Some(root) }).ok_or_else(|| self.missing()),
+        }
+    }
+
+    /// Unpacks it if that was not done yet, and returns the root of what was unpacked.
+    fn unpacked(self) -> Result<PathBuf> {
+        let once = self.once();
+        if once.made().is_none() && !debian::is_here() {
+            return Err(self.missing());
+        }
+        Ok(once.make(|folder| self.packages().unpack(folder))?.join("root"))
+    }
+
+    fn packages(self) -> Packages {
+        let names: &[&str] = match self {
+            Self::Postgres => &["postgresql"],
+            Self::Redis => &["redis-server"],
+            // Pip as the one file that makes every other pip.
+            Self::Python => &["python3", "python3-pip-whl"],
+        };
+        Packages { names, suite: None }
+    }
+
+    fn once(self) -> Once {
         match self {
-            Self::Postgres => "postgresql",
+            Self::Postgres => Once::new("postgres").reachable_for(User::instead_of_root()),
+            Self::Redis => Once::new("redis"),
+            Self::Python => Once::new("python"),
+        }
+    }
+
+    /// The program that tells whether it is there.
+    fn main(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
             Self::Redis => "redis-server",
-            Self::Moto => "python3-venv",
+            Self::Python => "python3",
         }
     }
 
-    /// Tells whether it is installed.
-    #[must_use]
-    pub fn is_installed(self) -> bool {
+    /// Finds the program of this name on the machine.
+    fn installed(self, name: &str) -> Option<PathBuf> {
         match self {
-            Self::Postgres => postgres("postgres").is_ok(),
-            Self::Redis => redis().is_ok(),
-            Self::Moto => venv::is_possible(),
+            // Debian keeps them out of the path, a folder for each version.
+            Self::Postgres => newest(Path::new("/usr/lib/postgresql"), name).or_else(|| in_path(name)),
+            Self::Redis => in_path(name).or_else(|| in_path("valkey-server")),
+            Self::Python => in_path(name).filter(|python| has_pip(python)),
         }
     }
 
-    pub(crate) fn missing(self) -> ServerError {
+    fn missing(self) -> ServerError {
         ServerError::Missing { programs: vec![self] }
     }
 }
@@ -52,42 +113,69 @@ impl fmt::Display for Program {
         f.write_str(match self {
             Self::Postgres => "PostgreSQL (`initdb` and `postgres` of /usr/lib/postgresql/*/bin or of PATH)",
             Self::Redis => "Redis (`redis-server` or `valkey-server`)",
-            Self::Moto => "Python (`python3` with its modules `venv` and `ensurepip`, for moto)",
+            Self::Python => "Python (`python3` with its module `pip`, for moto)",
         })
     }
 }
 
-/// Checks that all of `programs` are installed.
+impl Found {
+    /// Returns what its environment needs so that it finds its libraries.
+    pub(crate) fn libraries(&self) -> Option<OsString> {
+        self.root.as_deref().map(debian::libraries)
+    }
+
+    /// Returns what was unpacked with it, if it was.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.envs(self.libraries().map(|libraries| (debian::LIBRARIES, libraries)));
+        command
+    }
+}
+
+impl From<PathBuf> for Found {
+    /// A program of the machine.
+    fn from(path: PathBuf) -> Self {
+        Self { path, root: None }
+    }
+}
+
+/// Makes sure that `programs` are at hand: those that are neither installed nor unpacked are unpacked from Debian's packages.
+///
+/// `telling` is told of each before it is downloaded.
 ///
 /// # Errors
 ///
-/// [`ServerError::Missing`] with every one that is not, and one command for all of them.
-pub fn missing(programs: &[Program]) -> Result<()> {
-    let programs: Vec<Program> = programs.iter().copied().filter(|program| !program.is_installed()).collect();
-    if programs.is_empty() { Ok(()) } else { Err(ServerError::Missing { programs }) }
+/// [`ServerError::Missing`] with every one that is not at hand where Debian's package tools are not; otherwise what they say.
+pub fn obtain(programs: &[Program], mut telling: impl FnMut(Program)) -> Result<()> {
+    let absent: Vec<Program> = programs.iter().copied().filter(|program| !program.is_at_hand()).collect();
+    if !absent.is_empty() && !debian::is_here() {
+        return Err(ServerError::Missing { programs: absent });
+    }
+    absent.into_iter().try_for_each(|program| {
+        telling(program);
+        program.unpacked().map(drop)
+    })
 }
 
-/// Returns the line that installs `programs` on Debian.
-pub(crate) fn install_command(programs: &[Program]) -> String {
-    let packages: Vec<&str> = programs.iter().map(|program| program.package()).collect();
-    format!("sudo apt-get install --yes --no-install-recommends {}", packages.join(" "))
-}
-
-/// Finds a program of the newest PostgreSQL: Debian keeps them out of the path, a folder for each version.
-pub(crate) fn postgres(name: &str) -> Result<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(|entry| {
+/// Finds a program of the newest version of PostgreSQL in a folder with one for each.
+fn newest(versions: &Path, name: &str) -> Option<PathBuf> {
+    let programs = std::fs::read_dir(versions).into_iter().flatten().filter_map(|entry| {
         let folder = entry.ok()?.path();
         let version: u32 = folder.file_name()?.to_str()?.parse().ok()?;
         let program = folder.join("bin").join(name);
         program.is_file().then_some((version, program))
     });
-    let newest = versions.max_by_key(|(version, _)| *version).map(|(_, program)| program);
-    newest.or_else(|| in_path(name)).ok_or_else(|| Program::Postgres.missing())
+    programs.max_by_key(|(version, _)| *version).map(|(_, program)| program)
 }
 
-/// Finds the server of Redis, or of Valkey.
-pub(crate) fn redis() -> Result<PathBuf> {
-    in_path("redis-server").or_else(|| in_path("valkey-server")).ok_or_else(|| Program::Redis.missing())
+fn has_pip(python: &Path) -> bool {
+    let mut command = Command::new(python);
+    command.args(["-c", "import pip"]);
+    crate::once::run(&mut command).is_ok()
 }
 
 /// Finds a program in `PATH`.
@@ -110,14 +198,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_missing_is_one_message_with_one_command() {
-        let error = ServerError::Missing { programs: vec![Program::Postgres, Program::Moto] };
+    fn all_that_is_missing_is_one_message_with_the_remedy() {
+        let error = ServerError::Missing { programs: vec![Program::Postgres, Program::Python] };
         let text = error.to_string();
         assert!(
             text.contains("PostgreSQL") && text.contains("Python") && text.contains(" are missing"),
             "{text}"
         );
-        assert!(text.ends_with("install --yes --no-install-recommends postgresql python3-venv"), "{text}");
+        assert!(text.contains("docker run"), "{text}");
         assert!(Program::Redis.missing().to_string().contains(" is missing"));
     }
 
@@ -125,5 +213,17 @@ mod tests {
     fn a_program_is_found_in_the_path() {
         assert!(in_path("sh").is_some_and(|path| path.is_absolute()));
         assert_eq!(in_path("no-such-program-exists"), None);
+    }
+
+    #[test]
+    fn the_newest_version_that_has_the_program_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        for program in ["9/bin/initdb", "17/bin/initdb", "18/bin/psql", "old/bin/initdb"] {
+            let path = folder.path().join(program);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        assert_eq!(newest(folder.path(), "initdb"), Some(folder.path().join("17/bin/initdb")));
+        assert_eq!(newest(folder.path(), "postgres"), None);
     }
 }

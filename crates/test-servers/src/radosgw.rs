@@ -6,12 +6,13 @@
 
 use std::fs;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Signal, geteuid};
 
+use crate::debian::Packages;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::once::{Once, run};
@@ -28,11 +29,12 @@ const KIND: Kind = Kind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// The release of Debian whose Ceph is new enough: that of the one before refuses `If-Match`.
-const SUITE: &str = "sid";
-
-/// What is needed to run, with all it depends on.
-const PACKAGES: [&str; 6] = ["radosgw", "ceph-mon", "ceph-osd", "ceph-common", "bash", "coreutils"];
+/// What is needed to run, with all it depends on, of the release of Debian whose Ceph is new enough: that of the one before
+/// refuses `If-Match`.
+const PACKAGES: Packages = Packages {
+    names: &["radosgw", "ceph-mon", "ceph-osd", "ceph-common", "bash", "coreutils"],
+    suite: Some("sid"),
+};
 
 /// Runs inside of the folder: a monitor, an object server with its data in memory, and the gateway.
 const SERVE: &str = include_str!("radosgw/serve.sh");
@@ -62,7 +64,14 @@ impl Radosgw {
                 "needs root: it runs with a folder of its own as the root of the file system",
             ));
         }
-        let root = Once::new("radosgw").make(unpack)?.join("root");
+        let unpacked = Once::new("radosgw").make(|folder| {
+            PACKAGES.unpack(folder)?;
+            ["root/data", "root/dev", "root/proc"].iter().try_for_each(|part| {
+                let path = folder.join(part);
+                fs::create_dir_all(&path).map_err(ServerError::io("make", path))
+            })
+        });
+        let root = unpacked?.join("root");
         let folder = Folder::new(None, None)?;
         let data = folder.path().join("data");
         fs::create_dir_all(&data).map_err(ServerError::io("make", &data))?;
@@ -73,7 +82,7 @@ impl Radosgw {
             let mut arguments: Vec<_> = namespaces.map(Into::into).into();
             arguments.extend([root.clone().into_os_string(), folder.join("data").into_os_string()]);
             arguments.extend([port, port::free()].map(|port| port.to_string().into()));
-            Launch::new(&KIND, "/usr/bin/unshare".into(), arguments, folder)
+            Launch::new(&KIND, &PathBuf::from("/usr/bin/unshare").into(), arguments, folder)
         })?;
         Ok(Self { server, root })
     }
@@ -112,60 +121,6 @@ impl Deref for Radosgw {
     fn deref(&self) -> &Server {
         &self.server
     }
-}
-
-/// Downloads the packages by a package list of its own, so that nothing of this machine changes, and unpacks them.
-fn unpack(folder: &Path) -> Result<()> {
-    let [root, state] = ["root", "apt"].map(|name| folder.join(name));
-    for part in ["apt/lists/partial", "apt/cache/archives/partial", "root/data", "root/dev", "root/proc"] {
-        let path = folder.join(part);
-        fs::create_dir_all(&path).map_err(ServerError::io("make", path))?;
-    }
-    let write = |name: &str, text: &str| {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(ServerError::io("write", path))
-    };
-    write("apt/status", "")?;
-    let line = format!(
-        "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {} {SUITE} main\n",
-        repository()?
-    );
-    write("apt/sources.list", &line)?;
-    let state = state.display();
-    write(
-        "apt/conf",
-        &format!(
-            "Dir::Etc::sourcelist \"{state}/sources.list\"; Dir::Etc::sourceparts \"-\"; Dir::State \"{state}\"; \
-             Dir::State::lists \"{state}/lists\"; Dir::State::status \"{state}/status\"; Dir::Cache \"{state}/cache\"; \
-             APT::Install-Recommends \"false\"; APT::Sandbox::User \"root\";\n"
-        ),
-    )?;
-    let apt = || {
-        let mut command = Command::new("apt-get");
-        command.arg("--config-file").arg(folder.join("apt/conf"));
-        command
-    };
-    run(apt().arg("update"))?;
-    run(apt().args(["install", "--yes", "--download-only"]).args(PACKAGES))?;
-    let archives = folder.join("apt/cache/archives");
-    let unpack = r#"set -e; for package in "$1"/*.deb; do
-        dpkg-deb --fsys-tarfile "$package" | tar --extract --directory "$2" --keep-directory-symlink; done"#;
-    run(Command::new("/bin/bash")
-        .args(["-o", "pipefail", "-c", unpack, "unpack"])
-        .arg(&archives)
-        .arg(&root))?;
-    fs::remove_dir_all(folder.join("apt")).map_err(ServerError::io("remove", folder.join("apt")))
-}
-
-/// Returns where this machine has its packages from.
-fn repository() -> Result<String> {
-    let format = "$(ORIGIN) $(LABEL) $(REPO_URI)";
-    let said =
-        run(Command::new("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]))?;
-    let mut found = said.lines().filter_map(|line| line.strip_prefix("Debian Debian "));
-    found.next().map(str::to_owned).ok_or_else(|| {
-        failed("needs Debian's packages, and `apt-get indextargets` names none; run `apt-get update` first")
-    })
 }
 
 fn failed(what: &str) -> ServerError {

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::error::Result;
 use crate::folder::Folder;
-use crate::program;
+use crate::program::Program;
 use crate::running::Launch;
 use crate::server::{Kind, Ready, STARTING, Server};
 
@@ -108,7 +108,7 @@ impl RedisOptions {
     }
 }
 
-/// The Redis (or Valkey) of this machine.
+/// The Redis (or Valkey) of this machine, or Debian's, unpacked.
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
@@ -121,7 +121,7 @@ impl Redis {
     ///
     /// [`ServerError::Missing`](crate::ServerError::Missing), or why it did not start, with what it printed.
     pub fn start(options: RedisOptions) -> Result<Self> {
-        let redis = program::redis()?;
+        let redis = Program::Redis.find("redis-server")?;
         let folder = Folder::new(options.dir, None)?;
         let server = Server::start(&KIND, folder, |port, folder| {
             let words = [
@@ -136,7 +136,7 @@ impl Redis {
             let mut arguments: Vec<OsString> = vec!["--dir".into(), folder.into()];
             arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
             arguments.extend(options.args.iter().map(OsString::from));
-            Launch::new(&KIND, redis.clone(), arguments, folder)
+            Launch::new(&KIND, &redis, arguments, folder)
         })?;
         Ok(Self { server })
     }

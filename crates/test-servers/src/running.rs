@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::debian::LIBRARIES;
 use crate::error::{Result, ServerError};
+use crate::program::Found;
 use crate::server::Kind;
 use crate::user::User;
 use crate::watchdog::Watchdog;
@@ -50,11 +52,11 @@ pub(crate) struct Running {
 
 impl Launch {
     /// A launch of `program` as this user, with its log in `folder`.
-    pub(crate) fn new(kind: &Kind, program: PathBuf, arguments: Vec<OsString>, folder: &Path) -> Self {
+    pub(crate) fn new(kind: &Kind, program: &Found, arguments: Vec<OsString>, folder: &Path) -> Self {
         Self {
-            program,
+            program: program.path.clone(),
             arguments,
-            variables: Vec::new(),
+            variables: program.libraries().map(|libraries| (LIBRARIES, libraries)).into_iter().collect(),
             user: None,
             folder: folder.to_owned(),
             log: folder.join("log"),

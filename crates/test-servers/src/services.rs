@@ -21,9 +21,9 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`] with all that is not installed, or why the first of them did not start; none runs then.
+    /// [`ServerError::Missing`] with all that is not there and cannot be unpacked, or why the first of them did not start; none runs then.
     pub fn start() -> Result<Self> {
-        program::missing(&Program::ALL)?;
+        program::obtain(&Program::ALL, |_| {})?;
         let started = |name| {
             move |_| ServerError::Failed {
                 name: String::from(name),

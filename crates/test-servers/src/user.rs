@@ -1,5 +1,6 @@
 //! The user that a server runs as when the test runs as root: Postgres refuses root.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::geteuid;
@@ -25,6 +26,15 @@ impl User {
         Some(find(&users, "postgres").or_else(|| find(&users, "nobody")).unwrap_or(nobody))
     }
 
+    /// Tells whether every folder above `path` that is there lets this user through.
+    pub(crate) fn can_reach(self, path: &Path) -> bool {
+        path.ancestors().skip(1).filter_map(|folder| folder.metadata().ok()).all(|folder| {
+            // The others' right to pass, or the owner's.
+            let needed = if folder.uid() == self.uid { 0o100 } else { 0o001 };
+            folder.mode() & needed != 0
+        })
+    }
+
     /// Gives a folder or file to this user.
     pub(crate) fn own(self, path: &Path) -> Result<()> {
         std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid))
@@ -41,6 +51,23 @@ fn find(users: &str, name: &str) -> Option<User> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_private_folder_of_another_is_out_of_reach() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target/program");
+        let mode = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(folder.path(), mode).unwrap();
+        };
+        let owner = folder.path().metadata().unwrap().uid();
+        let (owner, other) = (User { uid: owner, gid: 0 }, User { uid: owner + 1, gid: 0 });
+        mode(0o700);
+        assert!(owner.can_reach(&path) && !other.can_reach(&path));
+        mode(0o701);
+        // As far as those above it let it through.
+        assert_eq!(other.can_reach(&path), other.can_reach(folder.path()));
+    }
 
     #[test]
     fn a_user_is_found_by_the_whole_name() {

@@ -1,0 +1,141 @@
+//! Debian's packages, unpacked into a folder instead of installed: without root, and nothing of the machine changes.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::error::{Result, ServerError};
+use crate::once::run;
+use crate::program::in_path;
+
+/// The variable that a program finds its libraries by.
+pub(crate) const LIBRARIES: &str = "LD_LIBRARY_PATH";
+
+/// What the machine has installed.
+const STATUS: &str = "/var/lib/dpkg/status";
+
+/// Unpacks every archive of a folder; folders that are links in one package and folders in another stay links.
+const UNPACK: &str = r#"set -e; for package in "$1"/*.deb; do
+    dpkg-deb --fsys-tarfile "$package" | tar --extract --directory "$2" --keep-directory-symlink; done"#;
+
+/// Packages and what they depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packages {
+    /// Their names.
+    pub(crate) names: &'static [&'static str],
+    /// The release that they and all they depend on come from. Otherwise they come from where the machine has its packages from,
+    /// and what it has installed is not unpacked again.
+    pub(crate) suite: Option<&'static str>,
+}
+
+/// Tells whether this machine has the tools of Debian's packages.
+pub(crate) fn is_here() -> bool {
+    ["apt-get", "dpkg-deb", "tar", "bash"].iter().all(|tool| in_path(tool).is_some())
+}
+
+impl Packages {
+    /// Downloads them by a package list of its own, and unpacks them into `folder/root`.
+    pub(crate) fn unpack(&self, folder: &Path) -> Result<()> {
+        let [root, state] = ["root", "apt"].map(|name| folder.join(name));
+        // What a killed call left behind is no ground to build on.
+        if state.exists() {
+            fs::remove_dir_all(&state).map_err(ServerError::io("remove", &state))?;
+        }
+        for path in [state.join("lists/partial"), state.join("cache/archives/partial"), root.clone()] {
+            fs::create_dir_all(&path).map_err(ServerError::io("make", path))?;
+        }
+        let apt = Apt { state: &state };
+        apt.configure("")?;
+        let listed = run(apt.get().arg("update"));
+        if let Some(suite) = self.suite {
+            apt.write("status", "")?;
+            let key = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
+            apt.write("sources.list", &format!("deb [{key}] {} {suite} main\n", apt.repository()?))?;
+            apt.configure("Dir::Etc::sourcelist \"{state}/sources.list\"; Dir::Etc::sourceparts \"-\";")?;
+            run(apt.get().arg("update"))?;
+        } else if Path::new(STATUS).is_file() {
+            // A copy, because apt locks what lies beside it.
+            fs::copy(STATUS, state.join("status")).map_err(ServerError::io("copy", STATUS))?;
+        } else {
+            apt.write("status", "")?;
+        }
+        let loaded = run(apt.get().args(["install", "--yes", "--download-only"]).args(self.names));
+        // A source of the machine that cannot be had says so at the update, and matters only if a package is from there.
+        loaded.map_err(|error| listed.err().unwrap_or(error))?;
+        run(Command::new("bash")
+            .args(["-o", "pipefail", "-c", UNPACK, "unpack"])
+            .arg(state.join("cache/archives"))
+            .arg(&root))?;
+        fs::remove_dir_all(&state).map_err(ServerError::io("remove", &state))
+    }
+}
+
+/// The package tools with everything that they write in a folder of its own.
+struct Apt<'a> {
+    state: &'a Path,
+}
+
+impl Apt<'_> {
+    fn get(&self) -> Command {
+        let mut command = Command::new("apt-get");
+        command.arg("--config-file").arg(self.state.join("conf")).env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.state.join(name);
+        fs::write(&path, text).map_err(ServerError::io("write", path))
+    }
+
+    /// Writes the settings, with `more` of them.
+    fn configure(&self, more: &str) -> Result<()> {
+        let text = "Dir::State \"{state}\"; Dir::State::lists \"{state}/lists\"; Dir::State::status \"{state}/status\"; \
+                    Dir::Cache \"{state}/cache\"; Dir::Cache::archives \"{state}/cache/archives\"; \
+                    APT::Install-Recommends \"false\"; APT::Sandbox::User \"root\";\n";
+        let state = self.state.display().to_string();
+        self.write("conf", &format!("{more}{text}").replace("{state}", &state))
+    }
+
+    /// Returns where this machine has Debian's packages from.
+    fn repository(&self) -> Result<String> {
+        let format = "$(ORIGIN) $(LABEL) $(REPO_URI)";
+        let said = run(self.get().args(["indextargets", "--format", format, "Created-By: Packages"]))?;
+        let mut found = said.lines().filter_map(|line| line.strip_prefix("Debian Debian "));
+        found.next().map(str::to_owned).ok_or_else(|| ServerError::Failed {
+            name: "`apt-get indextargets`".to_owned(),
+            what: "names no repository of Debian".to_owned(),
+            log: said,
+        })
+    }
+}
+
+/// Returns the search path of the libraries under `root`, for a program there: outside of its own root it finds none of them.
+pub(crate) fn libraries(root: &Path) -> OsString {
+    let places = ["usr/lib", "lib"].map(|place| root.join(place));
+    let is_of_an_architecture =
+        |path: &PathBuf| path.to_string_lossy().contains("-linux-gnu") && path.is_dir();
+    let folders = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten());
+    let folders: Vec<PathBuf> =
+        folders.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_an_architecture).collect();
+    // No path of ours holds a colon that would not be in the way of every other search path, too.
+    std::env::join_paths(folders).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_of_an_unpacked_program_are_those_of_its_architecture() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/python3"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let expected = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"].map(|name| root.join(name));
+        let found = libraries(root);
+        assert_eq!(std::env::split_paths(&found).collect::<Vec<_>>(), expected);
+        assert_eq!(libraries(&root.join("absent")), "");
+    }
+}

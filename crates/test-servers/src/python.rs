@@ -1,0 +1,83 @@
+//! Where moto is: given, found, or installed once into a folder that outlives the test.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Result, ServerError};
+use crate::once::{Once, run};
+use crate::program::{Found, Program, in_path};
+
+/// The version that the stores are proven on; another may treat conditional writes otherwise.
+pub(crate) const VERSION: &str = "5.2.5";
+
+/// Names the program to use instead of looking for one.
+const VARIABLE: &str = "FERRATA_MOTO";
+
+/// How a moto is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Moto {
+    pub(crate) program: Found,
+    pub(crate) arguments: Vec<OsString>,
+    /// Where Python finds it, if not beside the program.
+    pub(crate) modules: Option<PathBuf>,
+}
+
+impl Moto {
+    /// Tells whether [`find`](Self::find) has nothing to install.
+    pub(crate) fn is_at_hand() -> bool {
+        given().or_else(found).is_some() || once().made().is_some()
+    }
+
+    /// Finds one; installs it if it is nowhere.
+    pub(crate) fn find() -> Result<Self> {
+        if let Some(program) = given().or_else(found) {
+            return Ok(Self { program: program.into(), arguments: Vec::new(), modules: None });
+        }
+        let python = Program::Python.find("python3")?;
+        let folder = once().make(|folder| install(&python, folder))?;
+        let arguments = ["-m", "moto.server"].map(Into::into).into();
+        Ok(Self { program: python, arguments, modules: Some(folder.join("modules")) })
+    }
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Finds the program in `PATH`, if its folder is that of an environment with the pinned version.
+fn found() -> Option<PathBuf> {
+    let program = in_path("moto_server")?;
+    let library = program.parent()?.parent()?.join("lib");
+    let mut pythons = fs::read_dir(library).ok()?.flatten();
+    let pinned = format!("site-packages/moto-{VERSION}.dist-info");
+    pythons.any(|python| python.path().join(&pinned).is_dir()).then_some(program)
+}
+
+/// What a server of S3 needs: its own list for a server is for all services, and takes four times as long to get.
+const NEEDED: [&str; 2] = ["flask", "flask-cors"];
+
+/// Has pip put it into a folder of its own, which needs no environment of Python.
+fn install(python: &Found, folder: &Path) -> Result<()> {
+    let modules = folder.join("modules");
+    // What a killed call left behind is no ground to build on.
+    if modules.exists() {
+        fs::remove_dir_all(&modules).map_err(ServerError::io("remove", &modules))?;
+    }
+    let mut pip = python.command();
+    pip.envs(python.root().and_then(unpacked_pip).map(|pip| ("PYTHONPATH", pip)));
+    // Python compiles what it uses when it first uses it, which is a small part.
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
+    run(pip.arg(modules).arg(format!("moto[s3]=={VERSION}")).args(NEEDED)).map(drop)
+}
+
+/// Finds the pip that was unpacked: one file, which Python runs as it is.
+fn unpacked_pip(root: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(root.join("usr/share/python-wheels")).ok()?.flatten();
+    let mut files = files.map(|entry| entry.path());
+    files.find(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pip-")))
+}
+
+fn once() -> Once {
+    Once::new(&format!("moto-{VERSION}"))
+}
