@@ -1,4 +1,4 @@
-//! The long forms of the tests of many processes: fresh seeds of the simulation, then round after round of killed, stopped and
+//! The long forms of the tests of many processes: the larger explorations of the model, fresh seeds of the simulation, then round after round of killed, stopped and
 //! cut off processes and servers.
 #![expect(clippy::print_stdout, reason = "how far it has come is what a person watches")]
 
@@ -15,11 +15,15 @@ use crate::servers::{self, Servers};
 /// The simulation, in this process's memory.
 const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
 
+/// The model of the protocol, where it takes minutes.
+const MODEL: &str = "test --package ferrata-model --locked";
+
 /// Real processes on real servers.
 const PROCESSES: &str = "test --package ferrata-tests --test fleet --test kill --no-fail-fast --locked";
 
 /// Tries as many seeds as asked for, then plays rounds until the time is over; the first failure ends it, with its seed.
 pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
+    Cargo::new(MODEL).args(&["--", "--ignored", "--nocapture"].map(str::to_owned)).run(root)?;
     if options.seeds > 0 {
         // Far from those that every run of the tests tries.
         let first = RandomState::new().build_hasher().finish() >> 8;

@@ -1,0 +1,116 @@
+//! Every state that the rules allow within a budget is visited, and every mistake is found.
+
+use std::num::NonZero;
+
+use ferrata_model::{Budget, Mistake, Protocol};
+use stateright::{Checker, HasDiscoveries, Model};
+
+/// Two executors, two lives of one name, retention, and nothing that goes wrong.
+const CALM: Budget =
+    Budget { signals: 2, crashes: 0, lapses: 0, releases: 0, failures: 0, purges: 0, lives: 2 };
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Visits every state within a budget.
+#[track_caller]
+fn holds(budget: Budget) {
+    let checker = Protocol { mistake: None, budget }.checker().threads(threads()).spawn_bfs().join();
+    println!("{} states", checker.unique_state_count());
+    assert!(checker.is_done(), "the exploration ended early");
+    for property in (Protocol { mistake: None, budget: CALM }).properties() {
+        if property.expectation == stateright::Expectation::Always {
+            checker.assert_no_discovery(property.name);
+        }
+    }
+}
+
+/// Explores with a mistake, until the property is found to fail.
+#[track_caller]
+fn finds(mistake: Mistake, budget: Budget, property: &'static str) {
+    let model = Protocol { mistake: Some(mistake), budget };
+    let found = HasDiscoveries::AnyOf([property].into());
+    let checker = model.checker().threads(threads()).finish_when(found).spawn_bfs().join();
+    let path = checker.discovery(property).unwrap_or_else(|| panic!("{mistake:?} is not found"));
+    println!("{mistake:?}: {:?}", path.into_actions());
+}
+
+#[test]
+fn what_is_meant_to_happen_can_happen() {
+    let model = Protocol { mistake: None, budget: CALM };
+    let checker = model.checker().threads(threads()).spawn_bfs().join();
+    checker.assert_any_discovery("a second life completes");
+    checker.assert_any_discovery("a deadline ends a run at rest");
+    let model = Protocol { mistake: None, budget: Budget { crashes: 1, ..CALM } };
+    let found = HasDiscoveries::AnyOf(["an effect begins again with leave"].into());
+    let checker = model.checker().threads(threads()).finish_when(found).spawn_bfs().join();
+    checker.assert_any_discovery("an effect begins again with leave");
+}
+
+#[test]
+fn every_promise_holds_beside_two_signals_and_one_mishap() {
+    holds(Budget { crashes: 1, ..CALM });
+    holds(Budget { lapses: 1, ..CALM });
+    holds(Budget { releases: 1, failures: 1, ..CALM });
+    holds(Budget { purges: 1, ..CALM });
+}
+
+#[test]
+fn every_promise_holds_beside_one_signal_and_several_mishaps() {
+    holds(Budget { signals: 1, crashes: 1, lapses: 1, ..CALM });
+    holds(Budget { signals: 1, crashes: 1, releases: 1, purges: 1, ..CALM });
+}
+
+/// Some millions of states: `cargo xtask chaos` visits them.
+#[test]
+#[ignore = "takes minutes; `cargo xtask chaos` runs it"]
+fn every_promise_holds_beside_two_signals_and_several_mishaps() {
+    holds(Budget { crashes: 1, lapses: 1, failures: 1, ..CALM });
+    holds(Budget { lapses: 1, releases: 1, purges: 1, ..CALM });
+}
+
+#[test]
+fn a_start_that_ends_with_its_caller_is_found() {
+    let property = "a run that a living process owns is driven by it";
+    finds(Mistake::CallerOwnsTheStart, CALM, property);
+}
+
+#[test]
+fn a_rest_before_the_deadline_is_found() {
+    finds(Mistake::RestBeforeDeadline, CALM, "a run at rest is claimed for more than a rest");
+}
+
+#[test]
+fn an_epoch_that_is_compared_without_the_life_is_found() {
+    let budget = Budget { purges: 1, releases: 1, ..CALM };
+    finds(Mistake::EpochWithoutLife, budget, "no result enters another life");
+}
+
+#[test]
+fn a_last_node_that_ends_a_cancelled_run_is_found() {
+    finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded cancellation is carried out");
+}
+
+#[test]
+fn a_last_node_that_ends_a_paused_run_is_found() {
+    finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded pause holds the run");
+}
+
+#[test]
+fn a_purge_of_what_was_written_to_since_the_look_is_found() {
+    let budget = Budget { failures: 1, ..CALM };
+    finds(Mistake::PurgeWithoutHead, budget, "retention removes only what has ended");
+}
+
+#[test]
+fn a_doubt_that_is_not_asked_is_found() {
+    let budget = Budget { crashes: 1, ..CALM };
+    finds(Mistake::DoubtIsNotAsked, budget, "an effect begins once, and once more for each leave");
+}
+
+#[test]
+fn a_beginning_without_a_look_after_a_lapse_is_found() {
+    let budget = Budget { lapses: 1, ..CALM };
+    finds(Mistake::NoLookAfterLapse, budget, "an effect begins in the process that has the run");
+}
