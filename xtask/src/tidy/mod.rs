@@ -8,6 +8,7 @@ mod crates;
 mod layout;
 mod markdown;
 mod pages;
+mod promises;
 mod repo;
 mod source;
 mod text;
@@ -40,6 +41,8 @@ const CHECKS: &[Check] = &[
     Check { name: "dependency-row", find: pages::dependencies },
     Check { name: "link", find: markdown::links },
     Check { name: "fragment", find: markdown::fragments },
+    Check { name: "held-by", find: promises::tests },
+    Check { name: "promise", find: promises::sections },
 ];
 
 /// What is wrong, where, and what to do about it.

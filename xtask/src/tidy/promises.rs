@@ -1,0 +1,240 @@
+//! A promise is a sentence with a test: pages and rustdoc name the tests that hold them, in comments that readers do not see.
+//!
+//! `<!-- held by: pauses::a_pause_holds_what_waits, filters::runs_are_found_by_label -->` names functions that are tests, or properties of
+//! the store suite, by file and name. `<!-- held by: example -->` says that the code of the section itself is run as a test.
+//! `<!-- promises nothing -->` says that a section does not promise.
+
+use std::collections::BTreeSet;
+
+use super::Fault;
+use super::repo::{Repo, is_test};
+
+const HELD: &str = "<!-- held by:";
+const NOTHING: &str = "<!-- promises nothing -->";
+/// What stands for the code of the section itself.
+const EXAMPLE: &str = "example";
+
+/// Where the store suite keeps its properties: each is a function.
+const PROPERTIES: &str = "crates/store-conformance/src/cases/";
+
+/// Pages whose sections do not all name their tests yet. None may be added.
+const PENDING: &[&str] = &[
+    "README.md",
+    "docs/checkpoints.md",
+    "docs/cli.md",
+    "docs/control.md",
+    "docs/conversations.md",
+    "docs/custom-store.md",
+    "docs/dependencies.md",
+    "docs/dot-rules.md",
+    "docs/dot.md",
+    "docs/durability.md",
+    "docs/errors/ALREADY_EXISTS.md",
+    "docs/errors/CLOSED.md",
+    "docs/errors/CONFLICT.md",
+    "docs/errors/CORRUPT.md",
+    "docs/errors/FENCED.md",
+    "docs/errors/GRAPH_CHANGED.md",
+    "docs/errors/INDETERMINATE.md",
+    "docs/errors/INVALID.md",
+    "docs/errors/NOT_FOUND.md",
+    "docs/errors/README.md",
+    "docs/errors/TOO_LARGE.md",
+    "docs/errors/UNAVAILABLE.md",
+    "docs/errors/UNSUPPORTED.md",
+    "docs/errors/WRONG_STATUS.md",
+    "docs/fleet.md",
+    "docs/format-fs.md",
+    "docs/format.md",
+    "docs/history.md",
+    "docs/join-rule.md",
+    "docs/performance.md",
+    "docs/pipelines.md",
+    "docs/protocol-model.md",
+    "docs/questions.md",
+    "docs/replanning.md",
+    "docs/scaling.md",
+    "docs/sharding.md",
+    "docs/steps.md",
+    "docs/store-postgres.md",
+    "docs/store-redis.md",
+    "docs/store-s3.md",
+    "docs/stores.md",
+    "docs/timers.md",
+];
+
+/// Every test that a page or a comment names is there.
+pub(super) fn tests(repo: &Repo) -> Vec<Fault> {
+    let known = known(repo);
+    let mut faults = Vec::new();
+    let texts = repo.ending(".md").chain(repo.ending(".rs").filter(|(path, _)| !path.starts_with("xtask/")));
+    for (path, text) in texts {
+        for (index, line) in text.lines().enumerate() {
+            for name in held(line).filter(|name| *name != EXAMPLE) {
+                if !known.contains(name) {
+                    let message = format!("is held by `{name}`, which is no test; name it `file::function`");
+                    faults.push(Fault::line(path, index, message));
+                }
+            }
+            if line.contains(HELD) && !line[line.find(HELD).unwrap_or_default()..].contains("-->") {
+                faults.push(Fault::line(path, index, "the comment that names tests ends in a later line"));
+            }
+        }
+    }
+    faults
+}
+
+/// Every section of a page that may promise says by which test it is held, or that it promises nothing.
+pub(super) fn sections(repo: &Repo) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in repo.ending(".md").filter(|(path, _)| promises(path)) {
+        for section in parts(text).into_iter().filter(|section| section.says && !section.marked) {
+            let message = format!(
+                "{} names no test; add `{HELD} file::function -->`, or `{NOTHING}`",
+                section.title.map_or("the beginning".to_owned(), |title| format!("`{title}`"))
+            );
+            faults.push(Fault::line(path, section.line, message));
+        }
+    }
+    faults.retain(|fault| !PENDING.contains(&fault.path.as_str()));
+    faults
+}
+
+/// Tells whether a page is one that users rely on.
+fn promises(path: &str) -> bool {
+    path == "README.md" || path.starts_with("docs/")
+}
+
+/// Returns the names in a line's comment.
+fn held(line: &str) -> impl Iterator<Item = &str> {
+    line.split(HELD).skip(1).flat_map(|rest| {
+        let names = rest.split("-->").next().unwrap_or_default();
+        names.split(',').map(str::trim).filter(|name| !name.is_empty())
+    })
+}
+
+/// Returns every test as `file::function`. A `mod.rs`, `main.rs`, `lib.rs` or `tests.rs` goes by its folder.
+fn known(repo: &Repo) -> BTreeSet<String> {
+    let mut known = BTreeSet::new();
+    for (path, text) in repo.ending(".rs") {
+        let property = path.starts_with(PROPERTIES);
+        // How many lines ago something said that the next function is a test.
+        let mut marked = false;
+        for line in text.lines().map(str::trim_start) {
+            if line.starts_with("#[") && line.split(']').next().is_some_and(|mark| mark.contains("test")) {
+                marked = !line.contains("cfg(");
+            }
+            let Some(name) = function(line) else { continue };
+            // A macro of a test file makes tests of functions that it is given.
+            if marked || property || is_test(path) && text.contains("macro_rules!") {
+                known.insert(format!("{}::{name}", stem(path)));
+            }
+            marked = false;
+        }
+    }
+    known
+}
+
+/// Returns the name of the function that a line begins.
+fn function(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    let name = line.strip_prefix("fn ")?;
+    name.split(['(', '<']).next()
+}
+
+fn stem(path: &str) -> &str {
+    let mut parts = path.rsplit('/');
+    let file = parts.next().unwrap_or_default().trim_end_matches(".rs");
+    match file {
+        "mod" | "main" | "lib" | "tests" => match parts.next() {
+            Some("src" | "tests") => parts.next().unwrap_or(file),
+            folder => folder.unwrap_or(file),
+        },
+        file => file,
+    }
+}
+
+/// A heading with what stands below it.
+struct Section<'a> {
+    line: usize,
+    title: Option<&'a str>,
+    /// Whether it has prose or a table.
+    says: bool,
+    /// Whether it names a test, or says that it promises nothing.
+    marked: bool,
+}
+
+fn parts(text: &str) -> Vec<Section<'_>> {
+    let mut sections = vec![Section { line: 0, title: None, says: false, marked: false }];
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if fenced {
+            continue;
+        } else if line.starts_with('#') {
+            let title = Some(line.trim_start_matches('#').trim());
+            sections.push(Section { line: index, title, says: false, marked: false });
+        } else if let Some(section) = sections.last_mut() {
+            section.marked |= line.contains(HELD) || line.contains(NOTHING);
+            section.says |= !line.trim().is_empty() && !line.trim_start().starts_with("<!--");
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod checks {
+    use super::*;
+
+    const TESTS: (&str, &str) = (
+        "crates/core/tests/runtime/pauses.rs",
+        "#[tokio::test]\nasync fn a_pause_holds() {}\nfn helper() {}\n#[cfg(test)]\nfn no_test() {}\n",
+    );
+
+    #[test]
+    fn a_test_that_is_named_must_be_there() {
+        let page = "It holds. <!-- held by: pauses::a_pause_holds, example -->\n";
+        assert_eq!(tests(&Repo::of([TESTS, ("docs/a.md", page)])), []);
+        for name in ["pauses::helper", "pauses::no_test", "runtime::a_pause_holds", "a_pause_holds"] {
+            let page = format!("It holds. <!-- held by: {name} -->\n");
+            let faults = tests(&Repo::of([TESTS, ("docs/a.md", &page)]));
+            assert!(faults[0].message.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_comment_in_code_names_tests_in_the_same_way() {
+        let code = "/// Holds. <!-- held by: pauses::gone -->\nfn f() {}\n";
+        assert_eq!(tests(&Repo::of([TESTS, ("crates/core/src/a.rs", code)])).len(), 1);
+        let open = "<!-- held by: pauses::a_pause_holds,\nmore -->\n";
+        assert_eq!(tests(&Repo::of([TESTS, ("docs/a.md", open)])).len(), 1);
+    }
+
+    #[test]
+    fn properties_of_the_store_suite_are_tests() {
+        let suite =
+            ("crates/store-conformance/src/cases/append.rs", "pub(crate) async fn in_order(s: &S) {}\n");
+        let page = ("docs/a.md", "<!-- held by: append::in_order -->\n");
+        assert_eq!(tests(&Repo::of([suite, page])), []);
+    }
+
+    #[test]
+    fn files_that_stand_for_their_folder_go_by_its_name() {
+        assert_eq!(stem("crates/core/tests/history/main.rs"), "history");
+        assert_eq!(stem("crates/core/src/runtime/log/tests.rs"), "log");
+        assert_eq!(stem("crates/cli/tests/main.rs"), "cli");
+        assert_eq!(stem("tests/tests/kill.rs"), "kill");
+    }
+
+    #[test]
+    fn a_section_names_a_test_or_promises_nothing() {
+        let page =
+            "# A\n\nOne.\n\n<!-- promises nothing -->\n\n## B\n\nTwo.\n\n## C\n\n```rust\n# code\n```\n";
+        let faults = sections(&Repo::of([("docs/a.md", page)]));
+        assert_eq!(faults.len(), 1);
+        assert!(faults[0].message.contains("`B`"), "{faults:?}");
+        assert_eq!(sections(&Repo::of([("changes/a.md", page), ("ARCHITECTURE.md", page)])), []);
+    }
+}
