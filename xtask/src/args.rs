@@ -23,6 +23,7 @@ Options of `test`:
   --services env      Start none: use those that STORE_TEST_POSTGRES_URL, STORE_TEST_REDIS_URL,
                       STORE_TEST_REDIS_CLUSTER_URL and STORE_TEST_S3_URL name; what is not set is that of
                       docker-compose.yml
+  --quick             Only what needs no server: the core, the language and the store in a folder
   --real-s3           Only what concerns S3, on a private Ceph object gateway instead of moto: as root on Debian; it is
                       downloaded once (160 MB)
 
@@ -121,6 +122,8 @@ pub(crate) enum Services {
     Env,
     /// Only a distributed S3 server is started, and only what needs it is tested.
     RealS3,
+    /// There are none, and only what needs none is tested.
+    None,
 }
 
 /// Whether the gate runs the tests.
@@ -172,6 +175,7 @@ fn parse_test(arguments: &[String]) -> Result<TestOptions> {
                 }
             }
             "--real-s3" => options.services = Services::RealS3,
+            "--quick" => options.services = Services::None,
             "--" => {
                 options.filter = rest.cloned().collect();
                 break;
@@ -246,6 +250,8 @@ mod tests {
         assert_eq!(parsed("test --services native").unwrap(), Command::Test(TestOptions::default()));
         let options = TestOptions { services: Services::RealS3, ..TestOptions::default() };
         assert_eq!(parsed("test --real-s3").unwrap(), Command::Test(options));
+        let options = TestOptions { services: Services::None, ..TestOptions::default() };
+        assert_eq!(parsed("test --quick").unwrap(), Command::Test(options));
         assert_eq!(parsed("ci").unwrap(), Command::Ci { tests: Tests::Run });
         assert_eq!(parsed("ci --skip-tests").unwrap(), Command::Ci { tests: Tests::Skip });
         assert_eq!(parsed("bench").unwrap(), Command::Bench(BenchOptions::default()));

@@ -1,27 +1,26 @@
 //! One call of cargo: what is run, how it is shown to a person, and what its failure says.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+/// Tells the builds of the stores that there will be servers. In every call: a store and all that depends on it are built again
+/// when this changes.
+pub(crate) const SERVERS: (&str, &str) = ("REQUIRE_SERVICES", "1");
 
 /// A call of cargo at the root of the repository, printed as the line that repeats it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cargo {
     arguments: Vec<String>,
     environment: Vec<(&'static str, String)>,
-    hidden: Vec<(&'static str, String)>,
 }
 
 impl Cargo {
     /// Makes a call from its arguments, separated by white space.
     pub(crate) fn new(line: &str) -> Self {
-        Self {
-            arguments: line.split_whitespace().map(str::to_owned).collect(),
-            environment: Vec::new(),
-            hidden: Vec::new(),
-        }
+        Self { arguments: line.split_whitespace().map(str::to_owned).collect(), environment: Vec::new() }
     }
 
     /// Adds arguments as they are.
@@ -33,12 +32,6 @@ impl Cargo {
     /// Sets a variable for this call.
     pub(crate) fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.environment.push((name, value.into()));
-        self
-    }
-
-    /// Sets a variable that the printed line leaves out: it names something that is gone when the line is repeated.
-    pub(crate) fn hidden_env(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.hidden.push((name, value.into()));
         self
     }
 
@@ -57,14 +50,21 @@ impl Cargo {
         status.is_ok_and(|status| status.success())
     }
 
-    fn command(&self, root: &Path) -> Command {
-        // Cargo names itself to the programs it runs, so that a toolchain chosen by the caller stays chosen.
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.current_dir(root).args(&self.arguments).stdin(Stdio::null());
-        command.envs(self.environment.iter().chain(&self.hidden).map(|(name, value)| (*name, value)));
+    pub(crate) fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    pub(crate) fn command(&self, root: &Path) -> Command {
+        let mut command = Command::new(program());
+        command.current_dir(root).args(&self.arguments).stdin(Stdio::null()).env(SERVERS.0, SERVERS.1);
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command
     }
+}
+
+/// Returns the cargo to call: it names itself to the programs it runs, so that a toolchain chosen by the caller stays chosen.
+pub(crate) fn program() -> PathBuf {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()).into()
 }
 
 impl fmt::Display for Cargo {
@@ -94,7 +94,6 @@ mod tests {
     #[test]
     fn a_call_is_shown_as_the_line_that_repeats_it() {
         let call = Cargo::new("doc  --locked").env("RUSTDOCFLAGS", "-D warnings").args(&["it's".to_owned()]);
-        let call = call.hidden_env("PORT", "1");
         assert_eq!(call.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --locked 'it'\''s'");
     }
 

@@ -11,6 +11,7 @@ use anyhow::Result;
 use crate::args::{ChaosOptions, Services};
 use crate::cargo::Cargo;
 use crate::servers::{self, Servers};
+use crate::testing::{Programs, Report};
 
 /// The simulation, in this process's memory.
 const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
@@ -19,7 +20,7 @@ const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
 const MODEL: &str = "test --package ferrata-model --locked";
 
 /// Real processes on real servers.
-const PROCESSES: &str = "test --package ferrata-tests --test fleet --test kill --no-fail-fast --locked";
+const PROCESSES: &str = "test --package ferrata-tests --test fleet --test kill --no-run --locked";
 
 /// Tries as many seeds as asked for, then plays rounds until the time is over; the first failure ends it, with its seed.
 pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
@@ -28,31 +29,26 @@ pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {
         // Far from those that every run of the tests tries.
         let first = RandomState::new().build_hasher().finish() >> 8;
         let call = Cargo::new(SIMULATION).env("FERRATA_SIM_FIRST", first.to_string());
-        call.env("FERRATA_SIMS", options.seeds.to_string()).args(&nocapture()).run(root)?;
+        call.env("FERRATA_SIMS", options.seeds.to_string())
+            .args(&["--", "--nocapture"].map(str::to_owned))
+            .run(root)?;
     }
     if options.minutes == 0 {
         return Ok(());
     }
     servers::prepare(Services::Native)?;
-    Cargo::new(PROCESSES).args(&["--no-run".to_owned()]).run(root)?;
+    let programs = Programs::build(root, PROCESSES)?;
     let servers = Servers::start(Services::Native)?;
-    let mut call = Cargo::new(PROCESSES).args(&nocapture());
-    for (variable, url) in servers.variables() {
-        call = call.hidden_env(variable, url);
-    }
     #[expect(clippy::disallowed_methods, reason = "a person's minutes are those of this machine")]
     let begun = Instant::now();
     for round in 1_u64.. {
-        call.run(root)?;
+        let mut report = Report::begin();
+        programs.clone().run(&servers.variables(), &["--nocapture".to_owned()], &mut report)?;
+        report.end()?;
         println!("==> chaos: round {round}, {:.0} s", begun.elapsed().as_secs_f64());
         if begun.elapsed() >= Duration::from_secs(60 * options.minutes) {
             break;
         }
     }
     Ok(())
-}
-
-/// Seeds and figures are printed by the tests.
-fn nocapture() -> [String; 2] {
-    ["--".to_owned(), "--nocapture".to_owned()]
 }

@@ -41,6 +41,7 @@ impl Servers {
                 println!("server of the tests: {} at {}", server.version()?, server.url());
                 Ok(Self::RealS3(Box::new(server)))
             }
+            Services::None => Ok(Self::Given(Vec::new())),
             Services::Env => {
                 let unset = Service::ALL.into_iter().filter(|service| given(service.variable()).is_none());
                 let named = unset.map(|service| (service.variable(), composed(service).to_owned()));
@@ -63,6 +64,7 @@ impl Servers {
 pub(crate) fn prepare(services: Services) -> Result<()> {
     match services {
         Services::Env => reach(&Service::ALL.map(|service| (service, given(service.variable())))),
+        Services::None => Ok(()),
         Services::RealS3 => {
             println!("a Ceph object gateway will be downloaded into the target folder, unless it is there");
             Ok(())

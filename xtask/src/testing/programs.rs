@@ -1,0 +1,239 @@
+//! The test programs of a build: found in what cargo says of it, and run several at once.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::report::{Report, Row};
+use super::usage;
+use crate::cargo::{self, Cargo};
+
+/// How many tests of a program run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// How many programs run at once. Most of their time tests wait for a server, a process or a clock; with more programs, the
+/// deadlines of those that are about time would be those of a busy machine.
+const AT_ONCE: usize = 3;
+
+/// Those that take longest, in this order: begun last, each would be waited for alone.
+const FIRST: [&str; 8] = [
+    "crates/store-s3/tests/s3",
+    super::DOCUMENTATION,
+    "crates/macros/tests/ui",
+    "tests/tests/fleet",
+    "tests/tests/kill",
+    "crates/core/tests/sim",
+    "crates/store-redis/tests/conformance",
+    "crates/store-postgres/tests/conformance",
+];
+
+/// A program with tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// Where its source begins, without what every such path ends with.
+    pub(super) name: String,
+    pub(super) executable: PathBuf,
+    pub(super) arguments: Vec<String>,
+    /// Cargo runs tests in the folder of their package, and tells them of it.
+    pub(super) folder: PathBuf,
+    pub(super) package: String,
+    /// Whether it is told where the servers are. Cargo is not: it would build again what depends on whether there are any.
+    pub(super) wants_servers: bool,
+}
+
+/// The test programs of one build.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs(pub(super) Vec<Program>);
+
+impl Programs {
+    /// Has cargo build them; `line` is a call of `cargo test` that runs nothing.
+    pub(crate) fn build(root: &Path, line: &str) -> Result<Self> {
+        let call = Cargo::new(line).args(&["--message-format=json-render-diagnostics".to_owned()]);
+        let mut cargo = call
+            .command(root)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{call}`"))?;
+        let said = cargo.stdout.take().context("the output of cargo was asked for")?;
+        let mut programs = Vec::new();
+        for message in BufReader::new(said).lines() {
+            programs.extend(program(root, &message?));
+        }
+        let status = cargo.wait()?;
+        if !status.success() {
+            bail!("`{}` failed ({status})", Cargo::new(line));
+        }
+        Ok(Self(programs))
+    }
+
+    /// Adds a call of cargo that builds and runs tests by itself.
+    pub(super) fn add(&mut self, name: &str, root: &Path, call: &Cargo) {
+        self.0.push(Program {
+            name: name.to_owned(),
+            executable: cargo::program(),
+            arguments: call.arguments().iter().cloned().chain(["--".to_owned()]).collect(),
+            folder: root.to_owned(),
+            package: String::new(),
+            wants_servers: false,
+        });
+    }
+
+    /// Runs them with `variables` set, and `filter` as their arguments. What fails is told to `report`.
+    pub(crate) fn run(
+        mut self,
+        variables: &[(&'static str, String)],
+        filter: &[String],
+        report: &mut Report,
+    ) -> Result<()> {
+        let place =
+            |program: &Program| FIRST.iter().position(|first| *first == program.name).unwrap_or(FIRST.len());
+        self.0.sort_by_key(place);
+        let (report, waiting) = (Mutex::new(report), Mutex::new(VecDeque::from(self.0)));
+        let lock = || report.lock().unwrap_or_else(PoisonError::into_inner);
+        lock().expect(waiting.lock().unwrap_or_else(PoisonError::into_inner).len());
+        thread::scope(|scope| {
+            let work = || -> Result<()> {
+                loop {
+                    let Some(program) = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+                    else {
+                        return Ok(());
+                    };
+                    lock().begun(&program.name);
+                    let row = program.run(variables, filter)?;
+                    lock().ended(row, !filter.is_empty());
+                }
+            };
+            let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+            let ends = workers.into_iter().map(|worker| match worker.join() {
+                Ok(end) => end,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            ends.collect()
+        })
+    }
+}
+
+impl Program {
+    fn run(&self, variables: &[(&'static str, String)], filter: &[String]) -> Result<Row> {
+        let output = tempfile::NamedTempFile::new().context("cannot make a file for the output of a test")?;
+        let mut command = Command::new(&self.executable);
+        command.args(&self.arguments).args(filter).current_dir(&self.folder).stdin(Stdio::null());
+        // One place in the file for both, so that neither writes over the other.
+        let file = output.reopen()?;
+        command.stdout(file.try_clone()?).stderr(file);
+        // As cargo does it: this process has those of its own package.
+        command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        if std::env::var_os(THREADS).is_none() {
+            let cores = thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, cores.max(2).to_string());
+        }
+        if self.wants_servers {
+            command.envs(variables.iter().map(|(name, value)| (name, value)));
+        } else {
+            command.env(cargo::SERVERS.0, cargo::SERVERS.1);
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a person is told how long it took; no run depends on it"
+        )]
+        let begun = Instant::now();
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.executable.display()))?;
+        let (status, processor) = usage::wait(child)?;
+        let output = std::fs::read(output.path()).context("the output of a test is gone")?;
+        let output = String::from_utf8_lossy(&output).into_owned();
+        Ok(Row { name: self.name.clone(), took: begun.elapsed(), processor, status, output })
+    }
+}
+
+/// Reads a program out of a line that cargo says, if it tells of one with tests.
+fn program(root: &Path, message: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(message).ok()?;
+    let text = |place: &str| message.pointer(place).and_then(Value::as_str);
+    if text("/reason") != Some("compiler-artifact")
+        || message.pointer("/profile/test") != Some(&Value::Bool(true))
+    {
+        return None;
+    }
+    let source = Path::new(text("/target/src_path")?);
+    let name = source.strip_prefix(root).unwrap_or(source).with_extension("");
+    let name = if name.ends_with("main") { name.parent()?.to_owned() } else { name };
+    // `…/crates/core#ferrata-core@0.1.0`, or `…/crates/ferrata#0.1.0` where the folder is called like the package.
+    let (place, version) = text("/package_id")?.rsplit_once('#')?;
+    let package = version
+        .split_once('@')
+        .map_or_else(|| place.rsplit('/').next().unwrap_or_default(), |(name, _)| name);
+    Some(Program {
+        name: name.display().to_string(),
+        executable: text("/executable")?.into(),
+        arguments: Vec::new(),
+        folder: Path::new(text("/manifest_path")?).parent()?.to_owned(),
+        package: package.to_owned(),
+        wants_servers: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = "/home/of/ferrata";
+
+    fn artifact(package: &str, source: &str, test: bool, executable: &str) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"path+file://{ROOT}/{package}","manifest_path":"{ROOT}/crates/core/Cargo.toml",
+            "target":{{"src_path":"{ROOT}/crates/core/{source}"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
+        )
+    }
+
+    #[test]
+    fn a_program_is_what_cargo_says_that_it_built_to_test() {
+        let read = |message: String| program(Path::new(ROOT), &message);
+        let model =
+            read(artifact("crates/core#ferrata-core@0.1.0", "tests/model/main.rs", true, "\"/t/model\""));
+        let expected = Program {
+            name: "crates/core/tests/model".to_owned(),
+            executable: "/t/model".into(),
+            arguments: Vec::new(),
+            folder: "/home/of/ferrata/crates/core".into(),
+            package: "ferrata-core".to_owned(),
+            wants_servers: true,
+        };
+        assert_eq!(model, Some(expected));
+        let unit = read(artifact("crates/ferrata#0.1.0", "src/lib.rs", true, "\"/t/lib\"")).unwrap();
+        assert_eq!((unit.name.as_str(), unit.package.as_str()), ("crates/core/src/lib", "ferrata"));
+        assert_eq!(read(artifact("crates/ferrata#0.1.0", "src/lib.rs", false, "null")), None);
+        assert_eq!(read(r#"{"reason":"build-finished","success":true}"#.to_owned()), None);
+        assert_eq!(read("no JSON".to_owned()), None);
+    }
+
+    #[test]
+    fn those_that_go_first_are_there() {
+        let root = crate::root().unwrap();
+        for name in FIRST.into_iter().filter(|name| *name != super::super::DOCUMENTATION) {
+            let is_there =
+                root.join(name).join("main.rs").is_file() || root.join(name).with_extension("rs").is_file();
+            assert!(is_there, "{name} is no test program; FIRST is to name what takes longest");
+        }
+    }
+
+    #[test]
+    fn what_a_program_prints_and_how_it_ends_is_kept() {
+        let shell = Program {
+            name: "shell".to_owned(),
+            executable: "/bin/sh".into(),
+            arguments: ["-c", "echo $0 $A $CARGO_PKG_NAME; echo wrong >&2; exit 7"].map(str::to_owned).into(),
+            folder: "/".into(),
+            package: "ferrata-core".to_owned(),
+            wants_servers: true,
+        };
+        let row = shell.run(&[("A", "b".to_owned())], &["resume".to_owned()]).unwrap();
+        assert_eq!((row.status.code(), row.output.as_str()), (Some(7), "resume b ferrata-core\nwrong\n"));
+    }
+}
