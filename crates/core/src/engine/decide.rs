@@ -53,7 +53,23 @@ impl Machine {
 
     /// Decides what follows from the end of an activation. `unmet` names a goal gate whose goal is not met, asked only if the
     /// run would be complete.
+    ///
+    /// What was said to the run before counts first: a cancelled run ends as cancelled, whatever its last node comes to, and a paused one
+    /// is complete when it is let go on.
     pub(crate) fn decide(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+        let mut done = self.decide_freely(ending, unmet);
+        let is_stopped = match &done.end {
+            None => false,
+            Some(End::Completed) => self.cancel.is_some() || self.paused.is_some(),
+            Some(End::Failed(_)) => self.cancel.is_some(),
+        };
+        if is_stopped {
+            done.end = None;
+        }
+        done
+    }
+
+    fn decide_freely(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
         let plan = self.graph();
         let (node, visit) = ending.key;
         let index = NodeIx::new(node);

@@ -159,8 +159,10 @@ impl Machine {
         self.fresh.clear();
         match event {
             Event::Claim(_) => self.fruitless += 1,
-            // A retry that was written down is no progress: the process may well end at the next one again.
+            // A retry that was written down is no progress: the process may well end at the next one again. Nor is a rest: a claim that
+            // comes to nothing else must not be made for ever.
             Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
+            Event::Status(StatusChange::Interrupted | StatusChange::Rested(_)) => {}
             _ => self.fruitless = 0,
         }
         match event {
@@ -379,6 +381,10 @@ impl Machine {
             SignalKind::Unpause => {
                 self.paused = None;
                 self.wake_up();
+                if self.status == RunStatus::InProgress && self.is_over() {
+                    // Its last node ended during the pause.
+                    self.status = RunStatus::Completed;
+                }
                 Ok(())
             }
             SignalKind::Cancel { reason } => {

@@ -27,8 +27,8 @@ pub enum CheckpointFrequency {
     /// When the run's status changes. A crash costs everything since the last change: for a run that never pauses, all its
     /// work, from the start.
     StatusChangeOnly,
-    /// Never, unless a node asks for one. A crash costs everything since the last checkpoint a node asked for; if none did,
-    /// nothing tells that there was a run.
+    /// Never, unless something asks for one: a node, what a node notes, or a run that comes to rest. A crash costs everything since
+    /// the last checkpoint; if there was none, nothing tells that there was a run, and one that completed or failed is on no record.
     Disabled,
 }
 
@@ -41,23 +41,14 @@ pub enum CheckpointFrequency {
 /// use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
 ///
 /// let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::EveryNth(NonZeroU32::MIN));
-/// assert!(policy.on_failure && policy.on_interrupt && policy.on_awaiting_input);
+/// assert_eq!(policy.frequency, CheckpointFrequency::EveryNth(NonZeroU32::MIN));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct CheckpointPolicy {
     /// How often while the run goes on; after every node unless set.
     pub frequency: CheckpointFrequency,
-    /// Whether to write when the run fails; true unless set. Without it a failed run looks, after a restart, as it did at its
-    /// last checkpoint: its work is done again, and may fail again.
-    pub on_failure: bool,
-    /// Whether to write when the run stops for questions; true unless set. Without it the questions are on record, but the run
-    /// looks as if it were at work in this process: as long as this process lives, no other takes it up.
-    pub on_interrupt: bool,
-    /// Whether to write when the run waits for a message; true unless set. Without it the run looks as if it were at work in this
-    /// process: as long as this process lives, no other takes it up.
-    pub on_awaiting_input: bool,
 }
 
 impl CheckpointPolicy {
@@ -66,38 +57,6 @@ impl CheckpointPolicy {
     pub const fn with_frequency(mut self, frequency: CheckpointFrequency) -> Self {
         self.frequency = frequency;
         self
-    }
-
-    /// Sets whether to write when the run fails.
-    #[must_use]
-    pub const fn with_on_failure(mut self, write: bool) -> Self {
-        self.on_failure = write;
-        self
-    }
-
-    /// Sets whether to write when the run stops for questions.
-    #[must_use]
-    pub const fn with_on_interrupt(mut self, write: bool) -> Self {
-        self.on_interrupt = write;
-        self
-    }
-
-    /// Sets whether to write when the run waits for a message.
-    #[must_use]
-    pub const fn with_on_awaiting_input(mut self, write: bool) -> Self {
-        self.on_awaiting_input = write;
-        self
-    }
-}
-
-impl Default for CheckpointPolicy {
-    fn default() -> Self {
-        Self {
-            frequency: CheckpointFrequency::EveryNode,
-            on_failure: true,
-            on_interrupt: true,
-            on_awaiting_input: true,
-        }
     }
 }
 

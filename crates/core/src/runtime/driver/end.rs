@@ -100,10 +100,8 @@ impl<S: State> Driver<S> {
                     failure: failure.clone(),
                     retry_in: Some(delay),
                 });
-                if self.keeps_facts() {
-                    self.facts.push(Fact { key, what: What::Retry { failed, failure, at } });
-                    self.facts.written(seq);
-                }
+                self.facts.push(Fact { key, what: What::Retry { failed, failure, at } });
+                self.facts.written(seq);
                 Ok(())
             }
             What::Ended { result, took } => self.take_in_end(key, result, took),
@@ -119,7 +117,7 @@ impl<S: State> Driver<S> {
         took: Duration,
     ) -> Result<()> {
         let index = NodeIx::new(key.0);
-        let keep = !self.keeps_facts() && self.may_fail_after_apply(index);
+        let keep = !self.keeps_ends() && self.may_fail_after_apply(index);
         let before = keep.then(|| Arc::clone(&self.state));
         let applied = match &result {
             Ok(update) => self.apply(key, update).and_then(|applied| {
@@ -174,7 +172,7 @@ impl<S: State> Driver<S> {
             None => RunEventKind::NodeCompleted { node, visit, took },
             Some(failure) => RunEventKind::NodeFailed { node, visit, failure, retry_in: None },
         });
-        if self.keeps_facts() {
+        if self.keeps_ends() {
             self.facts.push(Fact { key, what: What::Ended { result, took } });
         }
         let node = self.plan.node(index);
@@ -193,7 +191,7 @@ impl<S: State> Driver<S> {
     /// What went wrong, if checkpoints are held back without a bound: then the log does not hold what it takes.
     async fn mend(&mut self, spoilt: Spoilt) -> Result<()> {
         let Spoilt { key, failure, took } = spoilt;
-        if !self.keeps_facts() {
+        if !self.keeps_ends() {
             let message = format!(
                 "{failure}; checkpoints are held back, so the run stops: resume it from the last one"
             );

@@ -204,9 +204,9 @@ impl<S: State> Driver<S> {
             self.ready.push_back(key);
         }
         self.ring(wall)?;
-        if self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_stopping() {
-            self.deadline = None;
-            return self.exceed_deadline();
+        if self.is_overdue() {
+            // Looked at in the next turn, as whenever a run is taken up: before anything new starts.
+            return Ok(());
         }
         if self.grace.is_some_and(|grace| grace <= now) {
             self.tasks.abort_all();
@@ -216,7 +216,13 @@ impl<S: State> Driver<S> {
         Box::pin(self.look()).await
     }
 
-    fn exceed_deadline(&mut self) -> Result<()> {
+    /// Whether the time that the graph allows is over. It stays over: refused, the record that says so is made again.
+    pub(super) fn is_overdue(&self) -> bool {
+        let now = self.shared.clock.monotonic();
+        self.deadline.is_some_and(|deadline| deadline <= now) && !self.is_stopping()
+    }
+
+    pub(super) fn exceed_deadline(&mut self) -> Result<()> {
         let after = self.plan.deadline.unwrap_or_default();
         let failure = Failure::new(
             FailureKind::Deadline,

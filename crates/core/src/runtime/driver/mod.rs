@@ -230,11 +230,12 @@ impl<S: State> Driver<S> {
         self.deadline = left.map(|left| clock.monotonic() + left);
     }
 
-    /// Whether what was held back can be made anew after another writer came first.
+    /// Whether what nodes returned can be taken in again after another writer came first.
     ///
-    /// Frequencies without a bound on what they hold back do not keep what nodes returned, since that would hold memory
-    /// without a bound as well: then a conflict ends the run here, and a resume goes on from the last checkpoint.
-    fn keeps_facts(&self) -> bool {
+    /// Frequencies without a bound on what they hold back do not keep it, since that would hold memory without a bound as well:
+    /// then a conflict that meets it ends the run here, and a resume goes on from the last checkpoint. What activations noted is
+    /// written at once, and kept until then under every policy.
+    fn keeps_ends(&self) -> bool {
         !matches!(
             self.policy.frequency,
             CheckpointFrequency::Disabled | CheckpointFrequency::StatusChangeOnly
@@ -272,6 +273,9 @@ impl<S: State> Driver<S> {
             }
             if let Phase::Ending(grace) = told.phase {
                 self.end_within(grace);
+            }
+            if self.is_overdue() {
+                self.exceed_deadline()?;
             }
             self.step().await?;
             self.pose();
@@ -424,10 +428,12 @@ impl<S: State> Driver<S> {
 
     /// Returns when the driver must act although nothing happens.
     fn next_wake(&self, now: Duration) -> Duration {
+        let wall = self.shared.clock.now();
         let retry = self.timers.first().map(|&(at, _)| at);
-        let retry = retry.map(|at| now + at.since(self.shared.clock.now()));
-        let rings = self.waits.next_time().map(|at| now + at.since(self.shared.clock.now()));
-        [retry, rings, self.deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
+        let rings = self.waits.next_time().filter(|_| self.machine.paused.is_none());
+        let [retry, rings] = [retry, rings].map(|at| at.map(|at| now + at.since(wall)));
+        let deadline = self.deadline.filter(|_| !self.is_stopping());
+        [retry, rings, deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
     }
 
     /// Whether nothing new may start.

@@ -10,6 +10,29 @@ use crate::record::{Record, RunFacts};
 use crate::runtime::committer::Committer;
 use crate::store::RunAppend;
 
+/// How what a record says is decided again where the log refuses the record, because somebody else wrote first.
+///
+/// Each record is handed over with it: what is decided, refused and not decided again would be taken for done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Anew {
+    /// It is a fact, which is kept until its record is acknowledged, and taken in again.
+    Kept,
+    /// It follows from the machine and the time, which the driver looks at again in its next turn.
+    Follows,
+    /// Whoever said it is told that it is not on record.
+    Told,
+    /// Not at all: the run stops here, and goes on from its last record.
+    Never,
+}
+
+/// Where there is something that cannot be decided again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unique {
+    queued: bool,
+    sent: bool,
+    refused: bool,
+}
+
 /// The records of one run that are not acknowledged yet.
 pub(crate) struct Outbox {
     run: RunKey,
@@ -18,6 +41,8 @@ pub(crate) struct Outbox {
     facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
     sent: Option<(usize, oneshot::Receiver<Result<HeadRef>>)>,
+    /// Whether any of what is not acknowledged, or was refused, cannot be decided again.
+    is_unique: Unique,
     /// The last acknowledged record.
     durable: Option<HeadRef>,
     /// The term of heartbeats in which the run was taken.
@@ -33,7 +58,16 @@ impl Outbox {
         term: u64,
     ) -> Self {
         let facts = facts.map(Box::new);
-        Self { run, committer, facts, queue: VecDeque::new(), sent: None, durable, term }
+        Self {
+            run,
+            committer,
+            facts,
+            queue: VecDeque::new(),
+            sent: None,
+            is_unique: Unique::default(),
+            durable,
+            term,
+        }
     }
 
     /// Forgets everything that is not acknowledged and goes on after `durable`.
@@ -41,12 +75,21 @@ impl Outbox {
         self.facts = None;
         self.queue.clear();
         self.sent = None;
+        self.is_unique = Unique::default();
         self.durable = Some(durable);
     }
 
-    pub(crate) fn push(&mut self, record: Record) {
+    pub(crate) fn push(&mut self, record: Record, anew: Anew) {
+        self.is_unique.queued |= anew == Anew::Never;
         self.queue.push_back(record);
         self.send();
+    }
+
+    /// Tells whether something would be lost if all that is not acknowledged were decided again. What was refused counts until
+    /// [`restart`](Self::restart).
+    pub(crate) fn is_unique(&self) -> bool {
+        let Unique { queued, sent, refused } = self.is_unique;
+        queued || sent || refused
     }
 
     /// How many records are not acknowledged.
@@ -74,6 +117,7 @@ impl Outbox {
         }
         let records: Vec<Record> = self.queue.drain(..).collect();
         let facts = if self.durable.is_none() { self.facts.as_deref().cloned() } else { None };
+        self.is_unique.sent = std::mem::take(&mut self.is_unique.queued);
         let count = records.len();
         let append = RunAppend { run: self.run.clone(), expected: self.durable, records, facts };
         self.sent = Some((count, self.committer.submit(append, Some(self.term))));
@@ -104,6 +148,8 @@ impl Outbox {
 
     fn settle(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
         self.sent = None;
+        let is_unique = std::mem::take(&mut self.is_unique.sent);
+        self.is_unique.refused |= is_unique && result.is_err();
         let head = result?;
         self.facts = None;
         self.durable = Some(head);

@@ -6,6 +6,8 @@ use super::Driver;
 use super::facts::{Fact, What};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Effect;
+use crate::graph::node_set::NodeIx;
 use crate::record::RunStatus;
 use crate::record::memo::Memo;
 use crate::record::pause::Noted;
@@ -25,6 +27,10 @@ impl<S: State> Driver<S> {
         })?;
         let folded = fold(&run, &records, Some(&self.plan))?;
         let last = &folded.last;
+        if folded.machine.life != self.machine.life {
+            let message = "the run was purged and started anew while it went on here; this life of it stops";
+            return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
+        }
         if last.epoch != self.log.epoch || last.owner.is_some_and(|owner| owner != self.log.executor) {
             let message = match last.owner {
                 Some(owner) => format!("executor {owner} has claimed the run; it goes on there"),
@@ -32,8 +38,7 @@ impl<S: State> Driver<S> {
             };
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
-        let nothing_lost = !self.held.any && self.outbox.is_empty();
-        if !(self.keeps_facts() || nothing_lost) {
+        if self.outbox.is_unique() || (self.held.any && !self.keeps_ends()) {
             let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
@@ -49,7 +54,7 @@ impl<S: State> Driver<S> {
         let facts = self.facts.take();
         for fact in facts {
             // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
-            if self.machine.status == RunStatus::InProgress && self.still_follows(&fact) {
+            if self.still_follows(&fact) {
                 self.take_in(fact)?;
             }
         }
@@ -82,6 +87,11 @@ impl<S: State> Driver<S> {
     /// Whether what happened is not in the log as it is now, and still can be.
     fn still_follows(&self, fact: &Fact<S>) -> bool {
         let Some(activation) = self.machine.in_flight.get(&fact.key) else { return false };
+        if self.machine.status != RunStatus::InProgress {
+            // As at any other moment after the run has failed: what must not be repeated is recorded once it is done.
+            let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;
+            return effect == Effect::External && matches!(fact.what, What::Ended { .. });
+        }
         match &fact.what {
             What::Ended { .. } => true,
             What::Retry { failed, .. } => *failed > activation.failed,

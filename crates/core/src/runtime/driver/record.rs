@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::super::log::About;
+use super::outbox::Anew;
 use super::{Driver, First};
 use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
@@ -49,22 +50,16 @@ impl<S: State> Driver<S> {
         };
         let after = matches!(checkpoint, NodeCheckpoint::After | NodeCheckpoint::Both);
         if must || frequency || after || self.writes_status() {
-            self.flush(false)?;
+            // What is declared to be on record is, also where nothing was before.
+            self.flush(must || after)?;
         }
         Ok(())
     }
 
     /// Whether the status that the run has now is to be written.
     pub(super) fn writes_status(&self) -> bool {
-        let disabled = self.policy.frequency == CheckpointFrequency::Disabled && self.log.head.is_none();
-        match self.machine.status {
-            _ if disabled => false,
-            RunStatus::InProgress => false,
-            RunStatus::Failed => self.policy.on_failure,
-            RunStatus::Interrupted => self.policy.on_interrupt,
-            RunStatus::AwaitingInput => self.policy.on_awaiting_input,
-            RunStatus::Completed | RunStatus::Cancelled => true,
-        }
+        let is_unrecorded = self.policy.frequency == CheckpointFrequency::Disabled && self.log.head.is_none();
+        self.machine.status != RunStatus::InProgress && !is_unrecorded
     }
 
     /// Writes what is held back. `whole` asks for a checkpoint even where nothing has been written at all.
@@ -107,32 +102,54 @@ impl<S: State> Driver<S> {
         machine.absorb(&event)?;
         let about = About { base: true, ..About::default() };
         let record = self.log.record(&event, about, &machine, || Ok(input))?;
-        self.outbox.push(record);
+        self.outbox.push(record, self.anew(&event));
         Ok(())
     }
 
     /// Writes a record of what the machine has just absorbed.
     pub(super) fn write(&mut self, event: &Event, about: About) -> Result<Seq> {
+        let anew = self.anew(event);
         let state = &self.state;
         match self.log.record(event, about, &self.machine, || state.to_channels_json()) {
             Ok(record) => {
                 let seq = record.header.seq;
-                self.outbox.push(record);
+                self.outbox.push(record, anew);
                 Ok(seq)
             }
             // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
             Err(error) if error.kind() == ErrorKind::TooLarge => {
                 let failure = Failure::of(FailureKind::Update, &error);
                 let record = self.log.record_without_base(event, &self.machine)?;
-                self.outbox.push(record);
+                self.outbox.push(record, anew);
+                // Where the record before it is made anew, so is this one.
                 let event = Event::Status(StatusChange::Failed(failure));
                 self.machine.absorb(&event)?;
                 let record = self.log.record_without_base(&event, &self.machine)?;
                 let seq = record.header.seq;
-                self.outbox.push(record);
+                self.outbox.push(record, self.anew(&event));
                 Ok(seq)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Says how what an event tells is decided again if its record is refused.
+    fn anew(&self, event: &Event) -> Anew {
+        match event {
+            Event::Node(_) if self.keeps_ends() => Anew::Kept,
+            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => Anew::Kept,
+            // Whoever is in line asks for its intent anew; `settle`, the deadline and `ring` look at what is due.
+            Event::Intent(_) | Event::Release(_) => Anew::Follows,
+            Event::Status(
+                StatusChange::Interrupted
+                | StatusChange::Failed(_)
+                | StatusChange::Cancelled
+                | StatusChange::Expired(_)
+                | StatusChange::Rested(_),
+            ) => Anew::Follows,
+            Event::Signal(_) | Event::Edit(_) => Anew::Told,
+            // What nodes returned is not kept; the first record and claims are of a run that somebody else has by now.
+            Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => Anew::Never,
         }
     }
 

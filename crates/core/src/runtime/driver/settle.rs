@@ -79,6 +79,10 @@ impl<S: State> Driver<S> {
     /// Rests a run that only time, answers or messages can move. Returns false if the driver waits for that here.
     fn fall_asleep(&mut self) -> Result<bool> {
         let wake = self.next_time();
+        if wake.is_some_and(|at| at <= self.shared.clock.now()) {
+            // Whoever took up a run whose time has come would find it as it is: it is done here.
+            return Ok(false);
+        }
         let timed = !self.timers.is_empty() || self.waits.is_sleeping();
         if let (true, Some(at)) = (timed, wake) {
             let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
@@ -103,15 +107,13 @@ impl<S: State> Driver<S> {
         [retry, self.waits.next_time(), self.deadline_at].into_iter().flatten().min()
     }
 
+    /// Records that the run rests, under every policy, with what is held back: whatever a caller is told that the run waits for, others
+    /// find in its log.
     fn rest(&mut self, rested: Rested) -> Result<()> {
         let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;
-        let wanted = match rested.status {
-            RunStatus::AwaitingInput => self.policy.on_awaiting_input,
-            _ => self.policy.on_interrupt,
-        };
         let event =
             Event::Status(if plain { StatusChange::Interrupted } else { StatusChange::Rested(rested) });
-        if wanted { self.note(&event, None, false).map(|_| ()) } else { self.machine.absorb(&event) }
+        self.note(&event, None, false).map(|_| ())
     }
 
     fn release(&mut self, reason: &str, wake: Option<Timestamp>) -> Result<()> {

@@ -204,12 +204,8 @@ impl<S: State> Driver<S> {
                 moment
             }
         };
-        if until <= self.shared.clock.now() {
-            self.give(key, None, reply, Given::Done);
-        } else {
-            self.waits.add(key, name, WaitsFor::Time, Some(until), reply);
-        }
-        Ok(())
+        self.waits.add(key, name, WaitsFor::Time, Some(until), reply);
+        self.ring(self.shared.clock.now())
     }
 
     fn wait_message(
@@ -274,6 +270,10 @@ impl<S: State> Driver<S> {
 
     /// Tells whoever waits for an answer under this name, if there is one; once its record is durable, if that is `seq`.
     fn serve(&mut self, key: ActivationKey, name: &str, seq: Option<Seq>) {
+        if self.machine.paused.is_some() {
+            // Nothing that waits goes on before the run does.
+            return;
+        }
         let memo = self.machine.in_flight.get(&key).and_then(|activation| activation.memos.get(name));
         let Some(Memo::Asked(asked)) = memo else { return };
         // Whoever asked what somebody cancelled waits on, and is dropped with the run: told, it would fail the run first.
@@ -320,6 +320,9 @@ impl<S: State> Driver<S> {
 
     /// Gives waiting messages to those who have waited longest.
     fn deliver(&mut self) -> Result<()> {
+        if self.machine.paused.is_some() {
+            return Ok(());
+        }
         while let Some(message) = self.machine.inbox.front().cloned() {
             let Some((key, name)) = self.waits.next_receiver() else { return Ok(()) };
             let seq = self.note_step(key, &name, Noted::Took(message.number))?;
@@ -332,6 +335,9 @@ impl<S: State> Driver<S> {
 
     /// Tells those whose time has come, in the order of their times.
     pub(super) fn ring(&mut self, now: Timestamp) -> Result<()> {
+        if self.machine.paused.is_some() {
+            return Ok(());
+        }
         while let Some((at, key, name)) = self.waits.times.first().filter(|(at, ..)| *at <= now).cloned() {
             let Some(waiter) = self.waits.take(key, &name) else {
                 self.waits.times.remove(&(at, key, name));
@@ -395,7 +401,7 @@ impl<S: State> Driver<S> {
 
     pub(super) fn note_step(&mut self, key: ActivationKey, name: &str, what: Noted) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
-        let fact = self.keeps_facts().then(|| What::Noted { name: name.to_owned(), what: what.clone() });
+        let fact = What::Noted { name: name.to_owned(), what: what.clone() };
         let step = Stepped { node: node.clone(), visit: key.1, name: name.to_owned(), what };
         let seq = self.note(&Event::Step(step), Some((node, key.1)), false)?;
         self.remember(key, fact, seq);
@@ -404,7 +410,7 @@ impl<S: State> Driver<S> {
 
     pub(super) fn note_asked(&mut self, key: ActivationKey, name: &str, ask: Request) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
-        let fact = self.keeps_facts().then(|| What::Asked { name: name.to_owned(), ask: ask.clone() });
+        let fact = What::Asked { name: name.to_owned(), ask: ask.clone() };
         let asking = Asking { node: node.clone(), visit: key.1, name: name.to_owned(), ask };
         let seq =
             self.note(&Event::Status(StatusChange::Asked(asking)), Some((node.clone(), key.1)), false)?;
@@ -414,10 +420,8 @@ impl<S: State> Driver<S> {
         Ok(seq)
     }
 
-    fn remember(&mut self, key: ActivationKey, what: Option<What<S>>, seq: Seq) {
-        if let Some(what) = what {
-            self.facts.push(Fact { key, what });
-            self.facts.written(seq);
-        }
+    fn remember(&mut self, key: ActivationKey, what: What<S>, seq: Seq) {
+        self.facts.push(Fact { key, what });
+        self.facts.written(seq);
     }
 }

@@ -1,0 +1,194 @@
+//! What the driver had decided when somebody else wrote first: it is decided again, under every policy, and nothing is taken for
+//! recorded that is not.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
+use ferrata_core::record::FailureKind;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Draft, Reducer};
+use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ErrorKind, RunKey};
+
+use super::world::World;
+
+/// The policies that keep nothing of what nodes returned.
+const COARSE: [CheckpointFrequency; 2] =
+    [CheckpointFrequency::StatusChangeOnly, CheckpointFrequency::Disabled];
+
+fn policy(frequency: CheckpointFrequency) -> CheckpointPolicy {
+    CheckpointPolicy::default().with_frequency(frequency)
+}
+
+fn key() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+/// What nodes have beside them: another process on the same store, by which they speak to their own run as strangers, and a count.
+struct Beside {
+    other: Runtime,
+    clock: Arc<ManualClock>,
+    count: AtomicU32,
+}
+
+impl Beside {
+    fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Sends a message to the run of a node, as a stranger, and counts.
+    async fn send(&self, cx: &NodeContext, message: u32) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.other.send(cx.run(), message).await.unwrap();
+    }
+}
+
+fn beside(cx: &NodeContext) -> Arc<Beside> {
+    Arc::clone(cx.resource::<Arc<Beside>>())
+}
+
+async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
+    cx.step(name, async || Ok::<_, NodeError>(7)).await
+}
+
+async fn process(world: &World) -> (Arc<FaultStore<MemoryStore>>, Arc<Beside>, Runtime) {
+    let (other, clock) = (world.process().await, Arc::clone(&world.clock));
+    let beside = Arc::new(Beside { other, clock, count: AtomicU32::new(0) });
+    let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+    let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&world.clock) as _);
+    let runtime = runtime.resource(Arc::clone(&beside)).build().await.unwrap();
+    (store, beside, runtime)
+}
+
+/// A message met the record of what a payment had come to, and the refused record was forgotten: the payment was made again, on the
+/// intent of the first, and nobody was asked.
+#[tokio::test]
+async fn a_message_that_meets_the_end_of_an_external_node_does_not_have_it_repeated() {
+    for frequency in COARSE {
+        let world = World::new();
+        let (_, seen, runtime) = process(&world).await;
+        let graph = Graph::<Context>::builder("g")
+            .node("pay", async |cx, s| {
+                beside(&cx).send(&cx, 1).await;
+                Ok(s)
+            })
+            .effect(Effect::External)
+            .node("end", async |_cx, s| Ok(s))
+            .entry("pay")
+            .edge("pay", "end")
+            .build()
+            .unwrap();
+        let start = runtime.start(&graph, Context::new()).id("r").checkpoints(policy(frequency));
+        let stopped = start.await.unwrap().wait().await.unwrap_err();
+        assert_eq!(stopped.kind(), ErrorKind::Conflict, "{frequency:?}: {stopped}");
+        let resumed = runtime.resume(&graph, "r").take_over().checkpoints(policy(frequency)).await.unwrap();
+        let outcome = resumed.wait().await.unwrap();
+        let Outcome::Interrupted(questions) = outcome else { panic!("{frequency:?}: {outcome:?}") };
+        assert_eq!((&*questions[0].id, seen.count()), ("pay@1", 1), "{frequency:?}");
+    }
+}
+
+async fn hears_twice(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    cx.checkpoint().await?;
+    beside(&cx).send(&cx, 1).await;
+    // The driver has not seen the first one yet: its next record meets it.
+    step(&cx, "between").await?;
+    beside(&cx).send(&cx, 2).await;
+    let one: u32 = cx.receive().await?;
+    let two: u32 = cx.receive().await?;
+    Ok(Context::update().append("said", [one, two]).into())
+}
+
+/// The second message met the record that took the first: the node was given the first one twice, and nobody read the second.
+#[tokio::test]
+async fn a_message_that_meets_the_taking_of_another_is_taken_after_it() {
+    for frequency in COARSE {
+        let world = World::new();
+        let (_, _, runtime) = process(&world).await;
+        let graph = Graph::<Context>::builder("g")
+            .channel("said", Reducer::Append)
+            .node("hear", hears_twice)
+            .entry("hear")
+            .build()
+            .unwrap();
+        let start = runtime.start(&graph, Context::new()).id("r").checkpoints(policy(frequency));
+        let run = start.await.unwrap();
+        let outcome = world.pass(run.wait()).await.unwrap();
+        let Outcome::Completed(state) = outcome else { panic!("{frequency:?}: {outcome:?}") };
+        assert_eq!(state.get::<Vec<u32>>("said").unwrap(), Some(vec![1, 2]), "{frequency:?}");
+    }
+}
+
+/// A step whose record was refused came back as if it were on record.
+#[tokio::test]
+async fn a_step_returns_only_when_its_result_is_on_record() {
+    for frequency in COARSE {
+        let world = World::new();
+        let (_, seen, runtime) = process(&world).await;
+        let graph = Graph::<Context>::builder("g")
+            .node("a", async |cx, s| {
+                cx.checkpoint().await?;
+                let once = async || {
+                    beside(&cx).send(&cx, 1).await;
+                    Ok::<_, NodeError>(7)
+                };
+                assert_eq!(cx.step("once", once).await?, 7);
+                // The second attempt finds the step.
+                if cx.attempt() == 1 { Err("once more".into()) } else { Ok(s) }
+            })
+            .retry(RetryPolicy::none().with_attempts(2))
+            .entry("a")
+            .build()
+            .unwrap();
+        let start = runtime.start(&graph, Context::new()).id("r").checkpoints(policy(frequency));
+        let run = start.await.unwrap();
+        let outcome = world.pass(run.wait()).await.unwrap();
+        assert!(matches!(outcome, Outcome::Completed(_)), "{frequency:?}: {outcome:?}");
+        assert_eq!(seen.count(), 1, "{frequency:?}");
+        let checked = runtime.check_log(&key()).await;
+        assert!(checked.is_ok(), "{frequency:?}: {checked:?}");
+    }
+}
+
+/// A message met the record that the deadline was over. The status was not decided again, and the run had no deadline any more.
+#[tokio::test]
+async fn a_deadline_comes_due_although_somebody_writes_at_that_moment() {
+    for frequency in [CheckpointFrequency::EveryNode, CheckpointFrequency::StatusChangeOnly] {
+        let world = World::new();
+        let (store, seen, runtime) = process(&world).await;
+        let graph = Graph::<Context>::builder("g")
+            .deadline(Duration::from_secs(2))
+            .node("work", async |cx, s| {
+                step(&cx, "begun").await?;
+                beside(&cx).clock.sleep(Duration::from_secs(8)).await;
+                Ok(s)
+            })
+            .entry("work")
+            .build()
+            .unwrap();
+        let start = runtime.start(&graph, Context::new()).id("r").checkpoints(policy(frequency));
+        let run = start.await.unwrap();
+        // Just before the next append of the run, which is that of its end.
+        for _ in 0..10_000 {
+            if runtime.head(&key()).await.unwrap().is_some_and(|head| head.seq.get() >= 1) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let says = Arc::clone(&seen);
+        store.before(store.operations(), async move {
+            says.other.send(&key(), 1).await.unwrap();
+            says.count.fetch_add(1, Ordering::SeqCst);
+        });
+        let outcome = world.pass(run.wait()).await.unwrap();
+        let Outcome::Failed { failure, .. } = outcome else { panic!("{frequency:?}: {outcome:?}") };
+        assert_eq!(failure.kind, FailureKind::Deadline, "{frequency:?}");
+        assert_eq!(seen.count(), 1, "nobody wrote at that moment");
+    }
+}

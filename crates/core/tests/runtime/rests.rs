@@ -1,0 +1,353 @@
+//! How runs come to rest and are taken up: what a caller was told holds, time comes due, and nothing is claimed for nothing.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{
+    CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, NodeCheckpoint,
+};
+use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::record::{FailureKind, RunStatus};
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::{ErrorKind, RunKey};
+use tokio::sync::Notify;
+
+use super::world::World;
+
+fn key() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+fn policies() -> [CheckpointPolicy; 5] {
+    let frequencies = [
+        CheckpointFrequency::EveryNode,
+        CheckpointFrequency::EveryNth(NonZeroU32::new(3).unwrap()),
+        CheckpointFrequency::Interval(Duration::from_secs(3_600)),
+        CheckpointFrequency::StatusChangeOnly,
+        CheckpointFrequency::Disabled,
+    ];
+    frequencies.map(|frequency| CheckpointPolicy::default().with_frequency(frequency))
+}
+
+fn gate() -> GraphBuilder<Context> {
+    Graph::<Context>::builder("g")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("ok", yes))
+        .entry("ok")
+}
+
+/// A node that begins, and ends when it is told to.
+#[derive(Clone, Default)]
+struct Work {
+    begun: Arc<AtomicU32>,
+    may_end: Arc<Notify>,
+}
+
+impl Work {
+    fn node(&self, graph: GraphBuilder<Context>, name: &str) -> GraphBuilder<Context> {
+        let work = self.clone();
+        graph.node(name, move |cx: NodeContext, mut s: Draft<Context>| {
+            let work = work.clone();
+            async move {
+                work.begun.fetch_add(1, Ordering::SeqCst);
+                work.may_end.notified().await;
+                s.set("worked", cx.node().as_str())?;
+                Ok(s)
+            }
+        })
+    }
+
+    fn begun(&self) -> u32 {
+        self.begun.load(Ordering::SeqCst)
+    }
+}
+
+/// Waits for what others do without any time of the test's clock.
+async fn until(what: impl AsyncFn() -> bool) {
+    for _ in 0..10_000 {
+        if what().await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it did not come to that");
+}
+
+async fn status(runtime: &Runtime) -> RunStatus {
+    runtime.head(&key()).await.unwrap().unwrap().status
+}
+
+async fn outcome(world: &World, run: &RunHandle<Context>) -> Outcome<Context> {
+    world.pass(run.wait()).await.unwrap()
+}
+
+async fn resumed(world: &World, runtime: &Runtime, graph: &Graph<Context>) -> Outcome<Context> {
+    outcome(world, &runtime.resume(graph, "r").await.unwrap()).await
+}
+
+/// The deadline of a graph was looked at only where something was at work: a run that waited for an answer was claimed and rested again
+/// by every look, two records a second, for ever.
+#[tokio::test]
+async fn a_deadline_comes_due_while_the_run_waits() {
+    let waits: [fn() -> GraphBuilder<Context>; 3] = [
+        gate,
+        || {
+            let hears = async |cx: NodeContext, s| {
+                let _: u32 = cx.receive().await?;
+                Ok(s)
+            };
+            Graph::<Context>::builder("g").node("hears", hears).entry("hears")
+        },
+        || {
+            Graph::<Context>::builder("g")
+                .node("pay", async |_cx, s| Ok(s))
+                .interrupt_after()
+                .node("end", async |_cx, s| Ok(s))
+                .entry("pay")
+                .edge("pay", "end")
+        },
+    ];
+    for (at, wait) in waits.into_iter().enumerate() {
+        let world = World::new();
+        let graph = wait().deadline(Duration::from_secs(10)).build().unwrap();
+        let runtime = world.process().await;
+        runtime.serve(&graph).unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        let rests = run.wait().await.unwrap();
+        assert!(matches!(rests, Outcome::Interrupted(_) | Outcome::AwaitingInput), "{at}: {rests:?}");
+        let ended = world.pass(run.completed()).await.unwrap_err();
+        assert!(ended.to_string().contains("deadline"), "{at}: {ended}");
+        let head = runtime.head(&key()).await.unwrap().unwrap();
+        assert_eq!((head.status, head.epoch.get()), (RunStatus::Failed, 2), "{at}: one claim was enough");
+        assert!(head.seq.get() <= 5, "{at}: {} records", head.seq);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_after_the_deadline_of_the_graph_comes_too_late() {
+    let world = World::new();
+    let graph = gate().deadline(Duration::from_secs(10)).build().unwrap();
+    let runtime = world.process().await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    world.clock.advance(Duration::from_secs(60));
+    runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    let Outcome::Failed { failure, .. } = resumed(&world, &runtime, &graph).await else { panic!() };
+    assert_eq!(failure.kind, FailureKind::Deadline);
+}
+
+/// A cancellation was acknowledged while the last node was at work; the node ended, and the run was complete, and said in its log that it
+/// was cancelled.
+#[tokio::test]
+async fn a_cancellation_that_is_recorded_first_counts_although_the_last_node_ends() {
+    for effect in [Effect::Pure, Effect::Write, Effect::External] {
+        let (world, work) = (World::new(), Work::default());
+        let graph = work.node(Graph::<Context>::builder("g"), "last").effect(effect);
+        let graph = graph.entry("last").build().unwrap();
+        let (runtime, other) = (world.process().await, world.process().await);
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        until(async || work.begun() == 1).await;
+        other.cancel(&key(), "enough").await.unwrap();
+        work.may_end.notify_one();
+        let Outcome::Cancelled { reason, state } = outcome(&world, &run).await else { panic!("{effect:?}") };
+        assert_eq!(reason, "enough");
+        assert_eq!(
+            state.get::<String>("worked").unwrap().as_deref(),
+            Some("last"),
+            "what it did is on record"
+        );
+        assert_eq!(status(&runtime).await, RunStatus::Cancelled);
+    }
+}
+
+#[tokio::test]
+async fn a_pause_that_is_recorded_first_counts_although_the_last_node_ends() {
+    for by_driver in [true, false] {
+        let (world, work) = (World::new(), Work::default());
+        let graph = work.node(Graph::<Context>::builder("g"), "last").entry("last").build().unwrap();
+        let (runtime, other) = (world.process().await, world.process().await);
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        until(async || work.begun() == 1).await;
+        let by = if by_driver { &runtime } else { &other };
+        by.pause(&key(), "tea").await.unwrap();
+        work.may_end.notify_one();
+        let paused = outcome(&world, &run).await;
+        assert!(matches!(paused, Outcome::Paused { .. }), "{paused:?}");
+        let late = other.pause(&key(), "more tea").await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::WrongStatus);
+        other.unpause(&key()).await.unwrap();
+        assert_eq!(status(&other).await, RunStatus::Completed, "nothing is left to be done");
+        let state = world.pass(run.completed()).await.unwrap();
+        assert_eq!(state.get::<String>("worked").unwrap().as_deref(), Some("last"));
+        assert!(other.verify(&graph, &key()).await.unwrap().divergence.is_none());
+        other.check_log(&key()).await.unwrap();
+    }
+}
+
+/// A pause held what was about to start, and not what waited: timers rang, and answers and messages arrived in nodes.
+#[tokio::test]
+async fn a_pause_holds_what_waits() {
+    async fn sleeps(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+        cx.sleep(Duration::from_secs(2)).await?;
+        cx.resource::<Arc<AtomicU32>>().fetch_add(1, Ordering::SeqCst);
+        Ok(s.into())
+    }
+    async fn hears(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+        let _: u32 = cx.receive().await?;
+        cx.resource::<Arc<AtomicU32>>().fetch_add(1, Ordering::SeqCst);
+        Ok(s.into())
+    }
+    async fn asks(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+        let _: u32 = cx.ask("q", "How much?").await?;
+        cx.resource::<Arc<AtomicU32>>().fetch_add(1, Ordering::SeqCst);
+        Ok(s.into())
+    }
+    for by_driver in [true, false] {
+        let (world, work, went_on) = (World::new(), Work::default(), Arc::new(AtomicU32::new(0)));
+        let graph = Graph::<Context>::builder("g").node("split", async |_cx, s| Ok(s)).entry("split");
+        let graph = graph.node("sleeps", sleeps).node("hears", hears).node("asks", asks);
+        let graph = work.node(graph, "busy").edge("split", ["sleeps", "hears", "asks", "busy"]);
+        let graph = graph.node("end", async |_cx, s| Ok(s)).edge(["sleeps", "hears", "asks", "busy"], "end");
+        let graph = graph.build().unwrap();
+        let runtime = Runtime::builder(world.store.clone())
+            .clock(Arc::clone(&world.clock) as _)
+            .resource(Arc::clone(&went_on))
+            .build()
+            .await
+            .unwrap();
+        let other = world.process().await;
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        until(async || work.begun() == 1 && !runtime.questions(&key()).await.unwrap().is_empty()).await;
+        let by = if by_driver { &runtime } else { &other };
+        by.pause(&key(), "tea").await.unwrap();
+        by.send(&key(), 1).await.unwrap();
+        by.respond(&key(), "asks@1:q", Answer::accept(7).unwrap()).await.unwrap();
+        // As much time as the driver needs to look, and the timer to be due.
+        let waits = async {
+            for _ in 0..200 {
+                tokio::task::yield_now().await;
+            }
+        };
+        world.pass(waits).await;
+        assert_eq!(went_on.load(Ordering::SeqCst), 0, "went on during the pause");
+        work.may_end.notify_one();
+        let paused = outcome(&world, &run).await;
+        assert!(matches!(paused, Outcome::Paused { .. }), "{paused:?}");
+        assert_eq!(went_on.load(Ordering::SeqCst), 0, "went on during the pause");
+        other.unpause(&key()).await.unwrap();
+        let ended = resumed(&world, &runtime, &graph).await;
+        assert!(matches!(ended, Outcome::Completed(_)), "{ended:?}");
+        assert_eq!((went_on.load(Ordering::SeqCst), work.begun()), (3, 1));
+    }
+}
+
+/// The question behind a node is part of the node's end, which coarse policies held back: `wait` told of it, and nobody could answer.
+#[tokio::test]
+async fn whatever_a_run_waits_for_is_on_record_under_every_policy() {
+    for policy in policies() {
+        let world = World::new();
+        let graph = Graph::<Context>::builder("g")
+            .node("a", async |_cx, s| Ok(s))
+            .interrupt_after()
+            .node("b", async |cx, s| {
+                let _: u32 = cx.receive().await?;
+                Ok(s)
+            })
+            .entry("a")
+            .edge("a", "b")
+            .build()
+            .unwrap();
+        let (runtime, other) = (world.process().await, world.process().await);
+        runtime.serve(&graph).unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+        let asked = run.wait().await.unwrap();
+        assert!(matches!(asked, Outcome::Interrupted(_)), "{policy:?}: {asked:?}");
+        let head = other.head(&key()).await.unwrap().unwrap();
+        assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None), "{policy:?}");
+        other.respond(&key(), "a@1:after", Answer::accept(()).unwrap()).await.unwrap();
+        world.pass(until(async || status(&other).await == RunStatus::AwaitingInput)).await;
+        other.send(&key(), 1).await.unwrap();
+        world.pass(run.completed()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_was_told_can_be_retried() {
+    for policy in policies() {
+        let world = World::new();
+        let graph = gate().build().unwrap();
+        let runtime = world.process().await;
+        let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+        runtime.respond(&key(), "ok", Answer::reject("no")).await.unwrap();
+        let again = runtime.resume(&graph, "r").checkpoints(policy).await.unwrap();
+        assert!(matches!(outcome(&world, &again).await, Outcome::Failed { .. }), "{policy:?}");
+        runtime.retry(&key()).await.unwrap();
+        let asked = resumed(&world, &runtime, &graph).await;
+        assert!(matches!(asked, Outcome::Interrupted(_)), "{policy:?}: {asked:?}");
+    }
+}
+
+/// With checkpoints disabled, a node that is declared to be recorded when it has ended was recorded only where something else had been.
+#[tokio::test]
+async fn a_node_that_is_declared_to_be_recorded_after_it_is_under_every_policy() {
+    for policy in policies() {
+        let (world, work, counted) = (World::new(), Work::default(), Arc::new(AtomicU32::new(0)));
+        let counts = Arc::clone(&counted);
+        let graph = Graph::<Context>::builder("g").node("a", async |_cx, s| Ok(s)).entry("a");
+        let graph = graph
+            .node("once", move |_cx, s: Draft<Context>| {
+                counts.fetch_add(1, Ordering::SeqCst);
+                async move { Ok(s) }
+            })
+            .checkpoint(NodeCheckpoint::After)
+            .edge("a", "once");
+        let graph = work.node(graph, "hangs").edge("once", "hangs").build().unwrap();
+        let (store, dying) = world.mortal().await;
+        let run = dying.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+        until(async || work.begun() == 1).await;
+        store.crash();
+        drop((run, dying));
+        world.clock.advance(Duration::from_secs(3_600));
+        work.may_end.notify_one();
+        let ended = resumed(&world, &world.process().await, &graph).await;
+        assert!(matches!(ended, Outcome::Completed(_)), "{policy:?}: {ended:?}");
+        assert_eq!(counted.load(Ordering::SeqCst), 1, "{policy:?}");
+    }
+}
+
+/// A run was purged while a node of it was at work, started anew by others and let go: the old node's end was written into the new run,
+/// since nothing but epoch and owner was compared.
+#[tokio::test]
+async fn what_was_at_work_in_a_purged_run_is_not_written_into_the_next_of_its_name() {
+    for effect in [Effect::Pure, Effect::Write, Effect::External] {
+        let (world, work) = (World::new(), Work::default());
+        let graph = work.node(Graph::<Context>::builder("g"), "work").effect(effect);
+        let graph = graph.entry("work").build().unwrap();
+        let (old, other) = (world.process().await, world.process().await);
+        let run = old.start(&graph, Context::new()).id("r").await.unwrap();
+        until(async || work.begun() == 1).await;
+        other.purge(&key()).await.unwrap();
+        let mut input = Context::new();
+        input.set("life", 2).unwrap();
+        let next = other.start(&graph, input).id("r").await.unwrap();
+        until(async || work.begun() == 2).await;
+        other.shutdown(Duration::ZERO).await.unwrap();
+        drop(next);
+        let before = old.head(&key()).await.unwrap().unwrap();
+        assert_eq!(before.owner, None);
+        // Both wait for it: the one of the first life is the only one left.
+        work.may_end.notify_one();
+        work.may_end.notify_one();
+        let stopped = world.pass(run.wait()).await.unwrap_err();
+        assert_eq!(stopped.kind(), ErrorKind::Fenced, "{effect:?}: {stopped}");
+        assert!(stopped.to_string().contains("started anew"), "{stopped}");
+        let after = old.head(&key()).await.unwrap().unwrap();
+        assert_eq!((after.seq, after.id), (before.seq, before.id), "{effect:?}: the new life is as it was");
+    }
+}
