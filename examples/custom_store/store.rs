@@ -267,11 +267,18 @@ impl CheckpointStore for OneFile {
         })
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         self.change(|content| {
             let Some(at) = content.logs.iter().position(|log| log.run == *run) else {
                 return Ok(Purged::default());
             };
+            let head = content.logs[at].head().head();
+            if expected.is_some_and(|expected| expected != head) {
+                let message = format!("the head is {head}");
+                return Err(Error::new(ErrorKind::Conflict, message)
+                    .with_run(run)
+                    .with_actual_head(Some(head)));
+            }
             let log = content.logs.remove(at);
             let bytes = log.records.iter().map(|(_, body)| body.len() as u64).sum();
             Ok(Purged { records: log.records.len() as u64, bytes })

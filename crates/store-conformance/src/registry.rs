@@ -170,6 +170,8 @@ macro_rules! __properties {
                 core: a_purged_id_can_be_used_again;
                 core: a_writer_of_the_old_life_is_refused;
                 core: a_start_of_the_old_life_is_refused_in_the_new;
+                core: a_purge_that_expects_another_head_is_a_conflict;
+                core: a_purge_that_expects_the_head_removes_the_run;
                 instances: a_purge_counts_for_every_instance;
             }
             setup {
@@ -189,6 +191,7 @@ macro_rules! __properties {
                 core: a_hundred_runs_grow_at_once;
                 instances: appends_go_on_while_pruning;
                 instances: a_purge_during_appends_ends_the_run;
+                instances: of_an_append_and_a_purge_of_one_head_one_wins;
             }
             readers {
                 instances: what_a_head_names_can_be_loaded;

@@ -5,19 +5,20 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::RunKey;
 use ferrata_core::store::Purged;
+use ferrata_core::{HeadRef, RunKey};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, Fault};
 use crate::folder::{Folder, MOVES};
 use crate::lock::Mode;
+use crate::log::Log;
 use crate::rewrite::tally;
 
 impl Folder {
-    /// Removes the run's log and what crashes left beside it.
-    pub(crate) fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
+    /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
+    pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged, Fault> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         slot.forget();
@@ -25,7 +26,7 @@ impl Folder {
         let path = self.layout.log(run);
         let mut purged = Purged::default();
         for _ in 0..MOVES {
-            match self.purge_log(run, &path) {
+            match self.purge_log(run, &path, expected) {
                 Ok(removed) => {
                     purged = removed;
                     break;
@@ -45,11 +46,14 @@ impl Folder {
         }
     }
 
-    fn purge_log(&self, run: &RunKey, path: &Path) -> Result<Purged, Fault> {
+    fn purge_log(&self, run: &RunKey, path: &Path, expected: Option<HeadRef>) -> Result<Purged, Fault> {
         match self.stat(path)? {
             None => {
                 self.remove(&self.layout.copy(run))?;
                 return Ok(Purged::default());
+            }
+            Some(metadata) if expected.is_some() && !metadata.is_file() => {
+                return Err(Fault::damaged(path, 0, "it is not a file"));
             }
             Some(metadata) if metadata.is_dir() => {
                 // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
@@ -75,6 +79,12 @@ impl Folder {
         let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
         if self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
             return Err(Fault::Restless { path: path.into() });
+        }
+        if expected.is_some() {
+            let actual = Log::read(&*self.disk, Arc::clone(&file), path, run, &metadata)?.head();
+            if expected != Some(actual) {
+                return Err(Fault::Conflict { expected, actual: Some(actual) });
+            }
         }
         let source = Source { disk: &*self.disk, file: &file, path };
         let (records, bytes) = tally(source, 0, metadata.len());

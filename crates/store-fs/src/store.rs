@@ -180,10 +180,10 @@ impl CheckpointStore for FsStore {
         self.block_on_run("store.prune", run, prune).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        let purge = |folder: &Folder, run: &RunKey| {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        let purge = move |folder: &Folder, run: &RunKey| {
             folder.ready_to_read()?;
-            folder.purge(run)
+            folder.purge(run, expected)
         };
         self.block_on_run("store.purge", run, purge).await
     }

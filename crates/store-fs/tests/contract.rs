@@ -316,7 +316,7 @@ async fn purging_leaves_no_trace_and_refuses_the_old_writer() {
     }
     let other = place.reopen();
     assert_eq!(latest(&other, &author.run).await.len(), 3);
-    let purged = other.purge(&author.run).await.unwrap();
+    let purged = other.purge(&author.run, None).await.unwrap();
     assert_eq!((purged.records, purged.bytes), (3, 6));
     let names: Vec<_> = std::fs::read_dir(place.directory.path().join("runs/default"))
         .unwrap()
@@ -325,8 +325,8 @@ async fn purging_leaves_no_trace_and_refuses_the_old_writer() {
     assert_eq!(names, ["s.jsonl"]);
     assert!(place.store.load(&author.run, At::Latest).await.unwrap().is_none());
     assert!(place.store.head(&author.run).await.unwrap().is_none());
-    assert_eq!(other.purge(&author.run).await.unwrap().records, 0);
-    assert_eq!(other.purge(&key("never")).await.unwrap().records, 0);
+    assert_eq!(other.purge(&author.run, None).await.unwrap().records, 0);
+    assert_eq!(other.purge(&key("never"), None).await.unwrap().records, 0);
 
     let mut zombie = author.clone();
     assert_eq!(kind(append(&place.store, zombie.write(&["3"])).await), ErrorKind::Conflict);
@@ -350,7 +350,7 @@ async fn a_writer_that_holds_a_file_open_notices_that_it_was_replaced() {
     append(&place.store, author.write(&["3"])).await.unwrap();
     assert_eq!(seqs(&latest(&other, &author.run).await), [2, 3]);
     // Purged and made anew: another run in another file.
-    other.purge(&author.run).await.unwrap();
+    other.purge(&author.run, None).await.unwrap();
     let mut anew = Author::new("r");
     append(&other, anew.write(&["0"])).await.unwrap();
     let error = append(&place.store, author.write(&["4"])).await.unwrap_err();
@@ -482,7 +482,7 @@ async fn a_store_opens_anywhere_and_from_a_url() {
     // Before it was set up there is nothing in it, and looking does not make it.
     assert!(store.head(&key("r")).await.unwrap().is_none());
     assert!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.is_empty());
-    assert_eq!(store.purge(&key("r")).await.unwrap().records, 0);
+    assert_eq!(store.purge(&key("r"), None).await.unwrap().records, 0);
     assert!(!directory.path().join("new one").exists());
     append(&store, Author::new("r").write(&["0"])).await.unwrap();
     let marker = std::fs::read_to_string(directory.path().join("new one/ferrata.json")).unwrap();

@@ -94,7 +94,7 @@ async fn other_process() {
             for error in [
                 append(&store, author.write(&["1"])).await.unwrap_err(),
                 append(&store, Author::new("new").write(&["0"])).await.unwrap_err(),
-                store.purge(&author.run).await.unwrap_err(),
+                store.purge(&author.run, None).await.unwrap_err(),
                 store.heartbeat(&executor, Duration::from_secs(1)).await.unwrap_err(),
             ] {
                 println!("\nkind {} {}", error.kind(), error.message());

@@ -1,7 +1,7 @@
 //! Pruning and purging: what takes records away.
 
 use ferrata_core::store::{At, PruneCut, Pruned, Purged, check_prune};
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey, Seq};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
@@ -10,10 +10,14 @@ use crate::codes;
 use crate::db::{Db, Sql, put_back, query};
 use crate::error::{Call, Fault, fault};
 use crate::row::{Columns, HEADER, header, seq};
+use crate::tail::conflict;
 use crate::tasks::to_its_end;
 
 const PRUNE: &str = "store.prune";
 const PURGE: &str = "store.purge";
+
+/// How often a purge looks again because the run was changed between its look and its purge.
+const ATTEMPTS: usize = 16;
 
 /// The number of columns before those of the header.
 const BEFORE: usize = 3;
@@ -49,11 +53,13 @@ pub(crate) const PRUNE_SQL: &str = "\
         RETURNING octet_length(c.body) AS bytes) \
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 
-pub(crate) const FIND: &str = "SELECT key FROM {runs} WHERE tenant = $1 AND run = $2";
+pub(crate) const FIND: &str = "SELECT key, seq, id FROM {runs} WHERE tenant = $1 AND run = $2";
 
 /// By the key, which no other life of the run has: a purge that reaches the server late, after its caller has given it up,
 /// removes what it was meant for and nothing that was started since.
-pub(crate) const PURGE_RUN: &str = "DELETE FROM {runs} WHERE key = $1";
+/// Whether the head is the expected one is asked of the row as it is once an append that holds it has ended.
+pub(crate) const PURGE_RUN: &str =
+    "DELETE FROM {runs} WHERE key = $1 AND ($2::bigint IS NULL OR (seq = $2 AND id = $3))";
 
 /// A statement of its own: it sees also what an append wrote while the one before waited for it.
 pub(crate) const PURGE_RECORDS: &str = "\
@@ -80,35 +86,58 @@ impl Removing {
         Ok(Pruned { records, bytes })
     }
 
-    pub(crate) async fn purge(&self, db: &Db, run: &RunKey) -> Result<Purged> {
-        let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
-        let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
-        let Some(row) = rows.first() else { return Ok(Purged::default()) };
-        let key = Columns::new(row, 0).next()?;
-        let (this, db) = (self.clone(), db.clone());
-        let work = async move {
-            let mut connection = db.acquire().await?;
-            let sent = this.purge_on(&mut connection, key, db.options().prepared).await;
-            // Purging again is right whatever became of this one.
-            let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
-            sums(&rows)
-        };
-        let (records, bytes) = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;
-        Ok(Purged { records, bytes })
+    pub(crate) async fn purge(&self, db: &Db, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        for _ in 0..ATTEMPTS {
+            let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
+            let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
+            let Some(row) = rows.first() else { return Ok(Purged::default()) };
+            let mut columns = Columns::new(row, 0);
+            let key = columns.next()?;
+            if expected.is_some() {
+                let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
+                if expected != Some(head) {
+                    return Err(conflict(run, Some(head)).with_operation(PURGE));
+                }
+            }
+            let (this, db) = (self.clone(), db.clone());
+            let work = async move {
+                let mut connection = db.acquire().await?;
+                let sent = this.purge_on(&mut connection, key, expected, db.options().prepared).await;
+                // Purging again is right whatever became of this one.
+                let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
+                rows.map(|rows| sums(&rows)).transpose()
+            };
+            let purged = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;
+            if let Some((records, bytes)) = purged {
+                return Ok(Purged { records, bytes });
+            }
+        }
+        let message = "others changed the run again and again meanwhile; retry";
+        Err(Error::new(ErrorKind::Unavailable, message).with_operation(PURGE).with_run(run))
     }
 
+    /// Returns `None` if the run was changed or purged since it was looked at; then nothing was removed.
     async fn purge_on(
         &self,
         connection: &mut PgConnection,
         key: i64,
+        expected: Option<HeadRef>,
         prepared: bool,
-    ) -> Result<Vec<PgRow>, sqlx::Error> {
+    ) -> Result<Option<Vec<PgRow>>, sqlx::Error> {
         let mut transaction = connection.begin().await?;
-        query(&self.purge_run).bind(key).persistent(prepared).execute(&mut *transaction).await?;
+        let run = query(&self.purge_run)
+            .bind(key)
+            .bind(expected.map(|head| number(head.seq)))
+            .bind(expected.map(|head| *head.id.as_uuid()));
+        let gone = run.persistent(prepared).execute(&mut *transaction).await?.rows_affected();
+        if gone == 0 && expected.is_some() {
+            transaction.rollback().await?;
+            return Ok(None);
+        }
         let records = query(&self.purge_records).bind(key).persistent(prepared);
         let rows = records.fetch_all(&mut *transaction).await?;
         transaction.commit().await?;
-        Ok(rows)
+        Ok(Some(rows))
     }
 }
 

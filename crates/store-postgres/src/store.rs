@@ -226,8 +226,8 @@ impl CheckpointStore for PostgresStore {
         Ok(pruned)
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        let purged = self.shared.removing.purge(&self.shared.db, run).await?;
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        let purged = self.shared.removing.purge(&self.shared.db, run, expected).await?;
         self.shared.hub.tell([run]);
         Ok(purged)
     }

@@ -67,7 +67,7 @@ async fn who_waits_at_the_pool_is_not_forgotten() {
                 "nobody has had forty turns before everybody had one"
             );
             // A purge takes a connection for several statements.
-            store.purge(&author.run).await.unwrap().records
+            store.purge(&author.run, None).await.unwrap().records
         });
     }
     assert_eq!(callers.join_all().await, [40; 16]);

@@ -146,7 +146,7 @@ async fn without_setup_every_call_says_to_set_up() {
         store.load(&run, At::Latest).await.unwrap_err(),
         store.history(&run, Page::default()).await.unwrap_err(),
         store.runs(&RunQuery::default(), Page::default()).await.unwrap_err(),
-        store.purge(&run).await.unwrap_err(),
+        store.purge(&run, None).await.unwrap_err(),
         store.heartbeat(&ExecutorId::from_uuid(uuid::Uuid::nil()), Duration::ZERO).await.unwrap_err(),
     ];
     for error in errors {

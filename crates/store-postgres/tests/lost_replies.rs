@@ -48,7 +48,7 @@ async fn work(store: &PostgresStore) -> [Author; 3] {
     appended(store, &[c.next(6)]).await;
     let cut = PruneCut { at: Seq::new(5), base: None };
     retried(async || store.prune(&c.run, cut.clone()).await).await;
-    retried(async || store.purge(&b.run).await).await;
+    retried(async || store.purge(&b.run, None).await).await;
     let loaded = retried(async || store.load(&a.run, At::Latest).await).await.unwrap();
     assert_eq!(loaded, a.records);
     [a, b, c]

@@ -36,7 +36,7 @@ async fn another_process_hears_of_every_run_of_a_batch() {
         let heard = notices.next().await.unwrap();
         missing.remove(&heard.expect("no notice was missed"));
     }
-    writer.purge(&authors[0].run).await.unwrap();
+    writer.purge(&authors[0].run, None).await.unwrap();
     hears(&mut notices, &authors[0].run).await;
     schema.remove().await;
 }

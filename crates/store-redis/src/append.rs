@@ -337,7 +337,7 @@ fn doubled(run: &RunKey) -> Error {
 }
 
 /// The refusal of an append that expected another head.
-fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
+pub(crate) fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
     let message = match actual {
         Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
         None => "there is no such run; it was purged, or never started".to_owned(),

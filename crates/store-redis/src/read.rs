@@ -25,6 +25,8 @@ pub(crate) enum Found {
     Pruned,
     /// Somebody changed the run meanwhile.
     Changed,
+    /// Its head is not the expected one; what follows is the header of the head.
+    Differs(Parts),
 }
 
 impl Found {
@@ -36,6 +38,7 @@ impl Found {
             "missing" => Self::Missing,
             "pruned" => Self::Pruned,
             "changed" => Self::Changed,
+            "differs" => Self::Differs(reply),
             "hole" => return Err(Fault::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
             "broken" => return Err(Fault::corrupt(None, "the run's list holds no record")),
             other => return Err(Fault::strange(format!("a script says {other:?}"))),

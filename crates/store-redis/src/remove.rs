@@ -2,11 +2,13 @@
 
 use bytes::Bytes;
 use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
-use ferrata_core::{Error, ErrorKind, Result, RunKey};
+use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
 
+use crate::append::conflict;
 use crate::entry::Said;
 use crate::error::{Doubt, Fault};
-use crate::header::{header_of, write_header};
+use crate::header::{beginning, header_of, write_header};
+use crate::index::Index;
 use crate::layout::{Member, name};
 use crate::link::Call;
 use crate::read::{Found, no_run};
@@ -59,10 +61,25 @@ impl Shared {
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(OPERATION).with_run(run))
     }
 
-    pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
-        let index = self.index().await?;
-        let call = Call::script(&PURGE, self.layout.run(run));
-        let mut reply = Parts::of(self.link.call(self.with_notice(call, run)).await?)?;
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        const OPERATION: &str = "store.purge";
+        let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::None);
+        let index = self.index().await.map_err(fail)?;
+        let beginning = expected.as_ref().map(beginning).unwrap_or_default();
+        let call = Call::script(&PURGE, self.layout.run(run)).arg(beginning);
+        let reply = self.link.call(self.with_notice(call, run)).await;
+        match reply.and_then(Found::of).map_err(fail)? {
+            Found::Yes(reply) => self.purged(run, index, reply).await.map_err(fail),
+            Found::Differs(mut reply) => {
+                let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
+                Err(conflict(run, Some(head.head())).with_operation(OPERATION))
+            }
+            _ => Err(fail(Fault::strange("the script that purges says something else"))),
+        }
+    }
+
+    /// Gives up the places in the index of a run whose key is gone.
+    async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Purged, Fault> {
         let purged = Purged { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);
         // Without a member the run was damaged, or there is none: entries that name it lapse.

@@ -190,9 +190,8 @@ impl CheckpointStore for RedisStore {
         self.shared.prune(run, &cut).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        let purged = self.shared.purge(run).await;
-        purged.map_err(|fault| fault.of_run("store.purge", run, Doubt::None))
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.shared.purge(run, expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

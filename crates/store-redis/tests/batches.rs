@@ -67,7 +67,7 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
     let (mut other, stale) = (authors[4].clone(), authors[4].next(1));
     other.write(&place.store(), 1).await;
     let lost = authors[6].next(2);
-    place.store().purge(&authors[6].run).await.unwrap();
+    place.store().purge(&authors[6].run, None).await.unwrap();
     let bare = place.key(&authors[8].run);
     redis::cmd("LTRIM").arg(&bare).arg(0).arg(0).exec_async(&mut plain).await.unwrap();
     // One that is there already, and is to be started again.

@@ -75,7 +75,7 @@ async fn story(process: &mut Process<'_>) -> Vec<Author> {
     for (author, append) in [&mut run, &mut other].into_iter().zip(batch) {
         author.took(append);
     }
-    process.call(async |store| store.purge(&other.run).await).await;
+    process.call(async |store| store.purge(&other.run, None).await).await;
     other.log.clear();
     vec![run, other]
 }

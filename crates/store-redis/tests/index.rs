@@ -351,7 +351,7 @@ async fn nothing_is_left(service: Service) {
     store.setup().await.unwrap();
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
     for author in runs_everywhere(&store, owner).await {
-        store.purge(&author.run).await.unwrap();
+        store.purge(&author.run, None).await.unwrap();
     }
     let left = place.keys().await;
     let expected = ["layout", "repaired"].map(|key| format!("{}:{key}", place.prefix));
@@ -414,7 +414,7 @@ async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
     let mut author = Author::new("r-1");
     author.write(&store, 1).await;
     cut.proxy.arm(Trigger::containing("forget"), Fault { place: In::RequestByte(0), act: Act::Reset });
-    assert_eq!(kind(store.purge(&author.run).await), ErrorKind::Unavailable);
+    assert_eq!(kind(store.purge(&author.run, None).await), ErrorKind::Unavailable);
     assert_eq!(size(&place, "all").await, 1, "the entry is still there");
     assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");
     let mut again = Author::new("r-1");

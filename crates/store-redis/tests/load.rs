@@ -39,7 +39,7 @@ impl Counted {
         author.write(&store, 1).await;
         author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
         author.is_kept(&store).await;
-        store.purge(&author.run).await.unwrap();
+        store.purge(&author.run, None).await.unwrap();
         store
     }
 

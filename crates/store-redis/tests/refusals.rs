@@ -200,7 +200,7 @@ async fn a_memory_that_fills_up_loses_and_halves_nothing() {
         author.is_kept(&store).await;
     }
     // Room is made as the error says.
-    store.purge(&authors.remove(0).run).await.unwrap();
+    store.purge(&authors.remove(0).run, None).await.unwrap();
     authors[0].write(&store, 1).await;
     authors[0].is_kept(&store).await;
 }
@@ -298,7 +298,7 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
     assert_eq!(kind(store.head(&author.run).await), ErrorKind::Corrupt);
     assert_eq!(kind(store.load(&author.run, At::Latest).await), ErrorKind::Corrupt);
     other.is_kept(&store).await;
-    store.purge(&author.run).await.unwrap();
+    store.purge(&author.run, None).await.unwrap();
     author.log.clear();
     author.write(&store, 1).await;
     // A list of somebody else's, and one that lacks all its records: not read as a run that never was.
@@ -310,7 +310,7 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
         assert_eq!(kind(store.head(&author.run).await), ErrorKind::Corrupt);
         other.is_kept(&store).await;
     }
-    store.purge(&author.run).await.unwrap();
+    store.purge(&author.run, None).await.unwrap();
     assert_eq!(store.load(&author.run, At::Latest).await.unwrap(), None);
 }
 
@@ -434,7 +434,7 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
         }
     };
     assert!(told.await.is_none_or(|run| run.run.as_str() == "r-1"));
-    store.purge(&ferrata_core::RunId::new("r-1").unwrap().into()).await.unwrap();
+    store.purge(&ferrata_core::RunId::new("r-1").unwrap().into(), None).await.unwrap();
     let kept = RedisStore::open(&format!("{url}/0?prefix=ferrata&keep_secs=60")).unwrap();
     let mut finished = Author::new("r-2");
     finished.write_with(&kept, 1, |header| header.status = ferrata_core::record::RunStatus::Failed).await;

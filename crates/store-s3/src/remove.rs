@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ferrata_core::record::Record;
 use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
-use ferrata_core::{RunKey, Seq};
+use ferrata_core::{HeadRef, RunKey, Seq};
 
 use crate::bucket::{Item, Put, ServerTime};
 use crate::codes::Sort;
@@ -163,11 +163,34 @@ impl Keeper {
 
     /// Removes a run and every trace of it but two marks: its newest key stays taken, and says that this life has ended; and so
     /// does its first, for a start would take it.
-    pub(crate) async fn purge(&self, run: &RunKey) -> Result<Purged, Fault> {
-        let purged = self.end(run).await?;
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged, Fault> {
+        let purged = match expected {
+            Some(expected) => self.end_at(run, expected).await?,
+            None => self.end(run).await?,
+        };
         self.cache.forget(run);
         self.clear(run).await?;
         Ok(purged)
+    }
+
+    /// Ends the life of a run with a mark after the expected head, where the next append would go: whichever of the two takes
+    /// the key is the one that counts.
+    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Purged, Fault> {
+        let Some(log) = self.open(run).await? else { return Ok(Purged::default()) };
+        let conflict = |actual| Fault::Conflict { expected: Some(expected), actual };
+        let head = log.seen.last.head();
+        if head != expected {
+            return Err(conflict(Some(head)));
+        }
+        let end = Place { life: log.life(), start: head.seq.next().get() };
+        if self.put_mark(run, end).await? {
+            return Ok(count(&log));
+        }
+        // Somebody appended, or purged the run.
+        match self.open(run).await? {
+            Some(log) => Err(conflict(Some(log.seen.last.head()))),
+            None => Ok(Purged::default()),
+        }
     }
 
     /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.

@@ -196,10 +196,10 @@ impl CheckpointStore for S3Store {
         prune.await.map_err(|fault| fault.of_run("store.prune", run))
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         let purge = async {
             self.keeper.ready().await?;
-            self.keeper.purge(run).await
+            self.keeper.purge(run, expected).await
         };
         purge.await.map_err(|fault| fault.of_run("store.purge", run))
     }

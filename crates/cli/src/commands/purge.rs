@@ -24,7 +24,8 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     let mut runs = Vec::new();
     for name in &names {
         let run = match context.find(&*store, name).await {
-            Ok(head) if head.status.is_finished() || args.force => head.run,
+            Ok(head) if args.force => (head.run, None),
+            Ok(head) if head.status.is_finished() => (head.run.clone(), Some(head.head())),
             Ok(head) => {
                 let name = shown(&head.run);
                 let message = format!("run {name} is {}; cancel it first, or use --force", head.status);
@@ -35,18 +36,19 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
             }
             // A damaged run has no head to be found by: its id in full is enough to remove it.
             Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
-                exactly(context, name)?
+                (exactly(context, name)?, None)
             }
             Err(failure) => return Err(failure),
         };
         runs.push(run);
     }
-    let listed: Vec<String> = runs.iter().map(shown).collect();
+    let listed: Vec<String> = runs.iter().map(|(run, _)| shown(run)).collect();
     let what = format!("remove {} and every trace of it", listed.join(" "));
     context.confirm(args.yes, &what, &format!("ferrata purge {} --yes", listed.join(" ")))?;
     let mut gone = Vec::new();
-    for run in runs {
-        let purged = store.purge(&run).await?;
+    for (run, expected) in runs {
+        // What somebody said to the run while the question stood here is not lost with it.
+        let purged = store.purge(&run, expected).await?;
         gone.push(Gone { run, records: purged.records, bytes: purged.bytes });
     }
     context.out.all(

@@ -167,7 +167,7 @@ async fn writes(
             None => break,
         }
     }
-    opened.purge(&run).await?;
+    opened.purge(&run, None).await?;
     match failed {
         Some(error) => Err(Failure::from(error).or_type("ferrata store check --setup --writes 1")),
         None => Ok(took),

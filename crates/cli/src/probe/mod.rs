@@ -221,7 +221,7 @@ impl Space for Here {
                 return;
             }
             for head in found.items {
-                store.purge(&head.run).await.expect("what the suite wrote can be removed");
+                store.purge(&head.run, None).await.expect("what the suite wrote can be removed");
             }
         }
     }

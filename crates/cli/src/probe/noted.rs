@@ -58,8 +58,8 @@ impl CheckpointStore for Noted {
         self.store.prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        self.store.purge(run).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.store.purge(run, expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -305,6 +305,6 @@ impl Runtime {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
         }
-        self.store().purge(run).await
+        self.store().purge(run, None).await
     }
 }

@@ -346,7 +346,12 @@ async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Resul
         let (records, bytes) = weigh(store, run, head.seq.next()).await?;
         return Ok(Removal::Removed(records, bytes));
     }
-    let purged = store.purge(run).await?;
-    // Of two sweeps that are at it at once, one finds nothing left.
-    Ok(if purged.records == 0 { Removal::Gone } else { Removal::Removed(purged.records, purged.bytes) })
+    match store.purge(run, Some(head.head())).await {
+        // Of two sweeps that are at it at once, one finds nothing left.
+        Ok(purged) if purged.records == 0 => Ok(Removal::Gone),
+        Ok(purged) => Ok(Removal::Removed(purged.records, purged.bytes)),
+        // Somebody had it go on, or pinned a record, since it was looked at.
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(Removal::Gone),
+        Err(error) => Err(error),
+    }
 }

@@ -323,17 +323,23 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Removes the run and every trace of it, and says what it removed; zeros if there is no such run.
     ///
-    /// Also removes runs that are damaged or of a newer format. The run's id can be used again; a writer of the old life is
-    /// refused, because it expects a record that the new life never had.
+    /// With an expected head, the run goes only if that is its head: of a purge and an append that expect the same head,
+    /// one succeeds. Without one, the run goes whatever was appended meanwhile, also if it is damaged or of a newer format.
+    ///
+    /// The run's id can be used again; a writer of the old life is refused, because it expects a record that the new life
+    /// never had.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`]: some of it may be left; call it again.
+    /// - [`ErrorKind::Unavailable`]: some of it may be left; call it again, with the same expected head.
+    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected one. Nothing was removed.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a head was expected, and the run's cannot be read. Nothing was
+    ///   removed.
     ///
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the purge done, not done, or half done. Call it again.
-    async fn purge(&self, run: &RunKey) -> Result<Purged>;
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged>;
 
     /// Says that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero says that it has ended.
     ///

@@ -34,8 +34,8 @@ use crate::record::{Record, RecordHeader};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let run = RunKey::from(RunId::new("r-1")?);
 /// let work = async |store: &FaultStore<MemoryStore>| {
-///     store.purge(&run).await?;
-///     store.purge(&run).await
+///     store.purge(&run, None).await?;
+///     store.purge(&run, None).await
 /// };
 ///
 /// let calm = FaultStore::new(MemoryStore::new(), FaultPlan::new());
@@ -294,8 +294,8 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.operate("store.prune", Some(run), self.inner.prune(run, cut)).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        self.operate("store.purge", Some(run), self.inner.purge(run)).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.operate("store.purge", Some(run), self.inner.purge(run, expected)).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

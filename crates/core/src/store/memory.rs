@@ -213,9 +213,15 @@ impl CheckpointStore for MemoryStore {
         Ok(log::count(&gone))
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         let gone = {
             let mut content = self.content();
+            if let (Some(expected), Some(log)) = (expected, content.runs.get(run)) {
+                let actual = log.head(run)?.head();
+                if actual != expected {
+                    return Err(log::conflict(run, Some(actual)).with_operation("store.purge"));
+                }
+            }
             let Some(log) = content.runs.remove(run) else { return Ok(Purged::default()) };
             content.order.remove(&place(run, log.facts.created));
             log.into_records()

@@ -46,8 +46,8 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        (**self).purge(run).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        (**self).purge(run, expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -140,9 +140,9 @@ impl CheckpointStore for Line {
         self.inner.prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         self.call("purge")?;
-        self.inner.purge(run).await
+        self.inner.purge(run, expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

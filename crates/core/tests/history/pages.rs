@@ -89,9 +89,9 @@ impl CheckpointStore for Counting {
         self.counts.prune.fetch_add(1, Relaxed);
         self.inner.prune(run, cut).await
     }
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         self.counts.purge.fetch_add(1, Relaxed);
-        self.inner.purge(run).await
+        self.inner.purge(run, expected).await
     }
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         self.inner.heartbeat(executor, ttl).await

@@ -2,14 +2,16 @@
 //!
 //! Tasks take turns by chance, drawn from a seed, at every call of the store.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
 use ferrata_core::record::{Record, RecordHeader, RunStatus};
 use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, SweepLimits, SweepReport};
-use ferrata_core::state::{Context, Reducer};
+use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{
     At, Capabilities, CheckpointStore, MemoryStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged,
     RunAppend, RunHead, RunQuery,
@@ -74,8 +76,8 @@ impl CheckpointStore for Jittery {
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
         self.around(self.inner.prune(run, cut)).await
     }
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        self.around(self.inner.purge(run)).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.around(self.inner.purge(run, expected)).await
     }
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         self.inner.heartbeat(executor, ttl).await
@@ -377,4 +379,44 @@ async fn the_history_that_is_listed_while_it_is_cut_has_no_hole() {
         }
         assert!(listed.len() >= 10, "seed {seed}");
     }
+}
+
+/// A sweep used to look at a failed run, and to remove it by its name: a retry that was acknowledged in between was gone, and
+/// the same id started again did everything twice.
+#[tokio::test]
+async fn a_retry_that_was_acknowledged_is_never_swept_away() {
+    let (mut swept, mut kept) = (0, 0);
+    for seed in seeds(60) {
+        let store = Jittery::new(seed);
+        let (one, two) = (process(&store).await, process(&store).await);
+        let broken = Arc::new(AtomicBool::new(true));
+        let graph = {
+            let broken = Arc::clone(&broken);
+            let node = move |_cx: NodeContext, s: Draft<Context>| {
+                let broken = broken.load(Ordering::Relaxed);
+                async move { if broken { Err("broken".into()) } else { Ok(s) } }
+            };
+            Graph::<Context>::builder("mended").node("n", node).entry("n").build().unwrap()
+        };
+        let run = one.start(&graph, Context::new()).id("r").await.unwrap();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+        broken.store(false, Ordering::Relaxed);
+        let policy = RetentionPolicy::keep_all().purge_after(RunStatus::Failed, Duration::ZERO);
+        let retry = async { one.retry(&key("r")).await };
+        let (report, retried) = tokio::join!(sweep(&two, &policy), retry);
+        match (report.purged, retried) {
+            (1, Err(error)) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "seed {seed}: {error}");
+                assert!(one.head(&key("r")).await.unwrap().is_none(), "seed {seed}");
+                swept += 1;
+            }
+            (0, Ok(())) => {
+                let handle = one.resume(&graph, "r").await.unwrap();
+                assert!(matches!(handle.wait().await.unwrap(), Outcome::Completed(_)), "seed {seed}");
+                kept += 1;
+            }
+            (purged, retried) => panic!("seed {seed}: {purged} purged, retried: {retried:?}"),
+        }
+    }
+    assert!(swept > 5 && kept > 5, "{swept} swept away, {kept} kept");
 }

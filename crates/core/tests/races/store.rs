@@ -74,8 +74,8 @@ impl CheckpointStore for Yielding {
         self.slowly(self.inner.prune(run, cut)).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        self.slowly(self.inner.purge(run)).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.slowly(self.inner.purge(run, expected)).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -71,8 +71,8 @@ impl CheckpointStore for Gate {
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
         self.inner.prune(run, cut).await
     }
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        self.inner.purge(run).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.inner.purge(run, expected).await
     }
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         self.inner.heartbeat(executor, ttl).await

@@ -49,7 +49,7 @@ async fn a_shard_that_is_away_harms_only_its_runs() {
                 names_b(&loaded.unwrap_err());
                 names_b(&store.head(&key(run)).await.unwrap_err());
                 names_b(&store.history(&key(run), Page::first(1)).await.unwrap_err());
-                names_b(&store.purge(&key(run)).await.unwrap_err());
+                names_b(&store.purge(&key(run), None).await.unwrap_err());
             }
             false => assert_eq!(loaded.unwrap().unwrap().len(), 2),
         }

@@ -91,7 +91,7 @@ async fn a_purged_run_leaves_no_trace_and_its_id_can_be_used_by_every_process() 
     let signposts = world.content().await.iter().flatten().filter(|row| row.1 == "ferrata:elsewhere").count();
     assert_eq!(signposts, 20, "each of them has another place where it could be started");
     for run in &runs {
-        let purged = new.purge(&key(run)).await.unwrap();
+        let purged = new.purge(&key(run), None).await.unwrap();
         assert_eq!((purged.records, purged.bytes), (1, 2), "what was the run's own");
     }
     assert!(world.content().await.iter().all(Vec::is_empty));
@@ -109,7 +109,7 @@ async fn a_run_started_anew_elsewhere_is_found_by_who_remembers_it() {
     let (old, new, third) = (world.open(&["a"]), world.open(&["a", "b"]), world.open(&["a", "b"]));
     start(&old, "run", 1).await;
     let first = new.head(&key("run-0")).await.unwrap().unwrap().head();
-    third.purge(&key("run-0")).await.unwrap();
+    third.purge(&key("run-0"), None).await.unwrap();
     start(&third, "run", 1).await;
     let error = append(&new, next("run-0", Some(first), 0, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "a writer of the old life is refused");
@@ -124,7 +124,7 @@ async fn a_reader_that_remembers_a_purged_run_finds_the_new_one_elsewhere() {
         start(&old, "run", 1).await;
         let run = key("run-0");
         assert!(new.head(&run).await.unwrap().is_some());
-        third.purge(&run).await.unwrap();
+        third.purge(&run, None).await.unwrap();
         start(&third, "run", 1).await;
         match reads {
             0 => assert!(new.head(&run).await.unwrap().is_some()),
@@ -141,7 +141,7 @@ async fn a_reader_that_remembers_a_purged_run_finds_the_new_one_elsewhere() {
                 0
             ),
         }
-        third.purge(&run).await.unwrap();
+        third.purge(&run, None).await.unwrap();
         match reads {
             0 => assert!(new.head(&run).await.unwrap().is_none()),
             1 => assert!(new.load(&run, At::Latest).await.unwrap().is_none()),

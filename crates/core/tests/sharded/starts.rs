@@ -100,7 +100,7 @@ async fn a_process_that_lacks_the_generation_is_refused_and_harms_nothing() {
     assert_eq!(old.head(&run).await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(old.load(&run, At::Latest).await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(old.history(&run, Page::first(5)).await.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(old.purge(&run).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(old.purge(&run, None).await.unwrap_err().kind(), ErrorKind::Unsupported);
     let error = append(&old, next("run-0", None, 0, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("newest generations"), "{error}");
@@ -139,7 +139,7 @@ async fn setup_refuses_maps_that_contradict_what_is_stored() {
         append(&store, next("ferrata:shards", None, 0, None)).await.unwrap_err().kind(),
         ErrorKind::Invalid
     );
-    store.purge(&key("ferrata:shards")).await.unwrap();
+    store.purge(&key("ferrata:shards"), None).await.unwrap();
     store.setup().await.unwrap();
 }
 

@@ -94,9 +94,9 @@ impl CheckpointStore for Shaky {
         self.inner.prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         self.reach().await?;
-        self.inner.purge(run).await
+        self.inner.purge(run, expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -236,9 +236,9 @@ impl CheckpointStore for Remote {
         self.call(move || now(store.prune(&run, cut)), |kind| Err(failed(kind))).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         let (store, run) = (self.net.store.clone(), run.clone());
-        self.call(move || now(store.purge(&run)), |kind| Err(failed(kind))).await
+        self.call(move || now(store.purge(&run, expected)), |kind| Err(failed(kind))).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

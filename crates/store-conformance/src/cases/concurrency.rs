@@ -198,12 +198,47 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: Stage) {
             while ok(store.head(&key).await, "reading the head").is_some_and(|head| head.seq.get() < 5) {
                 tokio::task::yield_now().await;
             }
-            ok(store.purge(&key).await, "purging while another appends");
+            ok(store.purge(&key, None).await, "purging while another appends");
             is_purged.store(true, Ordering::SeqCst);
         };
         tokio::join!(together([write]), together([purge]));
         is_kept_at_head(&*writer, &empty).await;
         is_kept_at_head(&*purger, &empty).await;
         appended(&*purger, &empty.next(1)).await;
+    }
+}
+
+/// Of an append and a purge that expect the same head, exactly one succeeds, and the other is told so.
+pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: Stage) {
+    let (writer, purger) = (stage.store(), stage.another().await);
+    for round in 0..12 {
+        let mut log = stage.written(&format!("r-{round}"), 2).await;
+        let (append, head, key) = (log.next(1), log.head(), log.key.clone());
+        let write = {
+            let (writer, append) = (Arc::clone(&writer), append.clone());
+            async move { append_one(&*writer, &append).await }
+        };
+        let store = Arc::clone(&purger);
+        let purge = async move { store.purge(&key, head).await };
+        let (mut written, mut purged) = if round % 2 == 0 {
+            tokio::join!(together([write]), together([purge]))
+        } else {
+            let (purged, written) = tokio::join!(together([purge]), together([write]));
+            (written, purged)
+        };
+        match (written.remove(0), purged.remove(0)) {
+            (Ok(_), Err(refused)) => {
+                assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused:?}");
+                log.took(&append);
+                is_kept(&*purger, &log).await;
+            }
+            (Err(refused), Ok(purged)) => {
+                assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused:?}");
+                assert_eq!(purged.records, 2, "the purge removes what it expected");
+                log.records.clear();
+                is_kept_at_head(&*writer, &log).await;
+            }
+            (written, purged) => panic!("an append and a purge of one head: {written:?}, {purged:?}"),
+        }
     }
 }

@@ -41,7 +41,7 @@ async fn others_go_on(stage: &Stage, others: [&mut Log; 2]) {
 /// Checks that a run that cannot be read can be purged, and its id used again.
 async fn can_be_purged(stage: &Stage, log: &Log) {
     let store = stage.store();
-    ok(store.purge(&log.key).await, "purging a run that cannot be read");
+    ok(store.purge(&log.key, None).await, "purging a run that cannot be read");
     let mut log = log.clone();
     log.records.clear();
     is_kept_at_head(&*store, &log).await;

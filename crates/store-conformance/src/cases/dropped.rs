@@ -85,8 +85,8 @@ pub(crate) async fn a_dropped_purge_can_be_called_again(stage: Stage) {
     for polls in 0..POLLS {
         let run = format!("r-{polls}");
         let mut log = stage.written(&run, 11).await;
-        drop_after(polls, store.purge(&log.key)).await;
-        ok(store.purge(&log.key).await, "purging again");
+        drop_after(polls, store.purge(&log.key, None)).await;
+        ok(store.purge(&log.key, None).await, "purging again");
         log.records.clear();
         is_kept_at_head(&*store, &log).await;
         log.write(&*store, 2).await;

@@ -50,7 +50,7 @@ pub(crate) async fn what_was_removed_is_gone_after_reopening(stage: Stage) {
         ok(stage.store().prune(&logs[log].key, cut).await, "pruning");
         logs[log].pruned(at, base);
     }
-    ok(stage.store().purge(&logs[2].key).await, "purging");
+    ok(stage.store().purge(&logs[2].key, None).await, "purging");
     logs[2].records.clear();
     let stage = stage.reopen().await;
     is_kept(&*stage.store(), &logs[0]).await;

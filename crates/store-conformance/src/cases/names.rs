@@ -141,7 +141,7 @@ async fn are_all_distinct(stage: &Stage, keys: Vec<RunKey>) {
     assert_eq!(listed.len(), logs.len(), "each is listed once");
 
     for log in logs.iter_mut().step_by(2) {
-        let purged = ok(store.purge(&log.key).await, "purging a run with a hostile name");
+        let purged = ok(store.purge(&log.key, None).await, "purging a run with a hostile name");
         assert_eq!(purged.records, 3, "purging {} removes its own records", log.key);
         log.records.clear();
     }
@@ -210,7 +210,7 @@ pub(crate) async fn the_same_run_id_in_two_tenants_is_two_runs(stage: Stage) {
     is_kept(&*store, &acme).await;
     is_kept(&*store, &umbrella).await;
 
-    ok(store.purge(&acme.key).await, "purging the run of one tenant");
+    ok(store.purge(&acme.key, None).await, "purging the run of one tenant");
     acme.records.clear();
     crate::stage::is_kept_at_head(&*store, &acme).await;
     is_kept(&*store, &umbrella).await;

@@ -19,7 +19,7 @@ fn size(log: &Log) -> Purged {
 
 /// Purges what must succeed, and takes the log as empty.
 async fn purged(stage: &Stage, log: &mut Log) -> Purged {
-    let purged = ok(stage.store().purge(&log.key).await, "purging");
+    let purged = ok(stage.store().purge(&log.key, None).await, "purging");
     log.records.clear();
     purged
 }
@@ -65,7 +65,7 @@ pub(crate) async fn purging_says_what_it_removed(stage: Stage) {
 /// Purging what does not exist is `Ok` and removes nothing.
 pub(crate) async fn purging_a_missing_run_removes_nothing(stage: Stage) {
     let mut log = stage.written("r-1", 2).await;
-    let never = ok(stage.store().purge(&key("missing")).await, "purging a run that never was");
+    let never = ok(stage.store().purge(&key("missing"), None).await, "purging a run that never was");
     assert_eq!(never, Purged::default());
     purged(&stage, &mut log).await;
     assert_eq!(purged(&stage, &mut log).await, Purged::default(), "the second time nothing is left");
@@ -166,4 +166,48 @@ pub(crate) async fn a_purge_counts_for_every_instance(stage: Stage) {
     is_a_conflict(&*other, &late, new.head(), "a late append of another instance").await;
     new.write(&*other, 1).await;
     is_kept(&*store, &new).await;
+}
+
+/// A purge that expects another head is refused and removes nothing: one before the head, one after it, another of its number.
+pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: Stage) {
+    let store = stage.store();
+    let mut log = stage.written("r-1", 2).await;
+    let behind = log.head();
+    log.write(&*store, 2).await;
+    let mut ahead = log.clone();
+    ahead.took(&ahead.next(1));
+    let mut other = stage.log("r-1");
+    other.took(&other.next(4));
+    assert_eq!(other.head().map(|head| head.seq), log.head().map(|head| head.seq));
+    for (expected, what) in [(behind, "before"), (ahead.head(), "after"), (other.head(), "of the number of")]
+    {
+        let what = format!("a purge that expects a record {what} the head");
+        let error = expect_refusal(store.purge(&log.key, expected).await, &[ErrorKind::Conflict], &what);
+        assert_eq!(error.actual_head(), Some(log.head()), "{what} is told the head there is: {error:?}");
+        assert_eq!(error.run(), Some(&log.key), "{what} is told the run: {error:?}");
+        is_kept(&*store, &log).await;
+    }
+}
+
+/// A purge that expects the head there is removes the run, pruned or not; asked again, there is nothing left to remove.
+pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: Stage) {
+    let store = stage.store();
+    for (name, cut) in [("r-1", 0), ("r-2", 4)] {
+        let mut log = stage.written(name, 6).await;
+        if cut > 0 {
+            ok(store.prune(&log.key, PruneCut { at: Seq::new(cut), base: None }).await, "pruning");
+            log.pruned(cut, None);
+        }
+        let (expected, head) = (size(&log), log.head());
+        assert_eq!(ok(store.purge(&log.key, head).await, "purging at the head"), expected);
+        let again = ok(store.purge(&log.key, head).await, "purging again, at the head that there was");
+        assert_eq!(again, Purged::default(), "the second time nothing is left");
+        log.records.clear();
+        is_kept_at_head(&*store, &log).await;
+        let mut new = stage.log(name);
+        new.write(&*store, 2).await;
+        let late = store.purge(&new.key, head).await;
+        expect_refusal(late, &[ErrorKind::Conflict], "a late purge of the old life");
+        is_kept(&*store, &new).await;
+    }
 }

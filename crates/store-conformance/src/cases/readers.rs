@@ -120,7 +120,7 @@ pub(crate) async fn a_listing_during_writes_has_every_run(stage: Stage) {
             // They come one by one and go several at once, so that their number is never the same for long.
             if passed.len() == 5 {
                 for key in passed.drain(..) {
-                    ok(writer.purge(&key).await, "purging");
+                    ok(writer.purge(&key, None).await, "purging");
                 }
             }
         }

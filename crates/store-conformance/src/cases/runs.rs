@@ -201,7 +201,7 @@ pub(crate) async fn pages_of_runs_go_on_while_runs_are_purged(stage: Stage) {
     let first = page(&*store, &RunQuery::default(), Page::first(3).with_order(Order::OldestFirst)).await;
     assert_eq!(keys(&first.items), there[..3]);
     for gone in [0, 2, 4] {
-        ok(store.purge(&there[gone]).await, "purging");
+        ok(store.purge(&there[gone], None).await, "purging");
     }
     let cursor = first.next.expect("nine runs are more than three");
     let next = Page::first(10).with_order(Order::OldestFirst).with_cursor(cursor);

@@ -22,7 +22,7 @@ pub(super) enum Call {
     /// All pages, this many entries each.
     Runs(RunQuery, Order, u32),
     Prune(RunKey, PruneCut),
-    Purge(RunKey),
+    Purge(RunKey, Option<HeadRef>),
     Heartbeat(ExecutorId, Duration),
 }
 
@@ -95,7 +95,7 @@ impl Call {
             Self::Head(_) => "head",
             Self::Runs(..) => "runs",
             Self::Prune(..) => "prune",
-            Self::Purge(_) => "purge",
+            Self::Purge(..) => "purge",
             Self::Heartbeat(..) => "heartbeat",
         }
     }
@@ -120,7 +120,10 @@ impl Call {
                 let cut = cut(chance, life);
                 Self::Prune(run, cut)
             }
-            92..=94 => Self::Purge(run),
+            92..=94 => {
+                let expected = expected(chance, life);
+                Self::Purge(run, expected)
+            }
             _ => {
                 let ttl = *chance.pick(&[Duration::ZERO, Duration::from_secs(3_600)]);
                 Self::Heartbeat(*chance.pick(&executors()), ttl)
@@ -165,8 +168,8 @@ impl Call {
                 let removed = removed.map(|removed| (removed.records, is_said.then_some(removed.bytes)));
                 Answer::Removed(removed.map_err(Refusal::from))
             }
-            Self::Purge(run) => {
-                let removed = store.purge(run).await;
+            Self::Purge(run, expected) => {
+                let removed = store.purge(run, *expected).await;
                 Answer::Removed(
                     removed.map(|removed| (removed.records, Some(removed.bytes))).map_err(Refusal::from),
                 )
@@ -297,6 +300,14 @@ fn query(chance: &mut Chance) -> RunQuery {
         query = RunQuery::default();
     }
     query
+}
+
+/// Draws the head that a purge expects: none, the one there is, an older one.
+fn expected(chance: &mut Chance, life: Option<&Life>) -> Option<HeadRef> {
+    let life = life.filter(|_| !chance.happens(40))?;
+    let records = life.written.len();
+    let place = if chance.happens(50) { records - 1 } else { chance.index(records) };
+    Some(life.record(place).header.head())
 }
 
 /// Draws a cut: at a base, at another record with or without a base, with a wrong one, beyond the head.

@@ -116,7 +116,7 @@ impl ModelTest {
 /// Removes what a test left, so that the next begins with nothing.
 pub(crate) async fn clear(stage: &Stage) {
     for run in calls::runs() {
-        ok(stage.store().purge(&run).await, "purging what a test left");
+        ok(stage.store().purge(&run, None).await, "purging what a test left");
     }
     for executor in calls::executors() {
         ok(stage.store().heartbeat(&executor, Duration::ZERO).await, "ending an executor of a test");

@@ -51,7 +51,7 @@ impl Oracle {
             Call::Head(run) => Answer::Head(Ok(self.head(run))),
             Call::Runs(query, order, _) => Answer::Runs(Ok(self.list(query, *order))),
             Call::Prune(run, cut) => Answer::Removed(self.prune(run, cut)),
-            Call::Purge(run) => Answer::Removed(Ok(self.purge(run))),
+            Call::Purge(run, expected) => Answer::Removed(self.purge(run, *expected)),
             Call::Heartbeat(executor, ttl) => {
                 if ttl.is_zero() {
                     self.alive.remove(executor);
@@ -183,10 +183,16 @@ impl Oracle {
         Ok((gone.len() as u64, bytes))
     }
 
-    fn purge(&mut self, run: &RunKey) -> (u64, Option<u64>) {
-        let Some(life) = self.runs.remove(run) else { return (0, Some(0)) };
+    fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<(u64, Option<u64>), Refusal> {
+        let Some(life) = self.runs.get(run) else { return Ok((0, Some(0))) };
+        if expected.is_some() && expected != Some(life.head()) {
+            let actual = Some(Some(life.head()));
+            return Err(Refusal { actual, ..Refusal::of(ErrorKind::Conflict) });
+        }
         let bytes = life.kept().map(|record| record.body.len() as u64);
-        (life.kept().count() as u64, Some(bytes.sum()))
+        let removed = (life.kept().count() as u64, Some(bytes.sum()));
+        self.runs.remove(run);
+        Ok(removed)
     }
 }
 

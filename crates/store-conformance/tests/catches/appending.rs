@@ -259,7 +259,7 @@ impl Liar {
                 self.append_one(RunAppend { expected: None, records, facts: Some(facts), ..append }).await
             }
             Lie::StartsOver if append.expected.is_none() => {
-                store.purge(run).await?;
+                store.purge(run, None).await?;
                 self.append_one(append).await
             }
             Lie::ForgetsIds if is_same_end => Err(conflict(run, head)),

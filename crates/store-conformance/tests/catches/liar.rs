@@ -115,7 +115,7 @@ impl CheckpointStore for Liar {
             Lie::SetupErases => {
                 let runs = self.shared.store.runs(&RunQuery::default(), Page::first(1_000)).await?;
                 for head in runs.items {
-                    self.shared.store.purge(&head.run).await?;
+                    self.shared.store.purge(&head.run, None).await?;
                 }
                 Ok(())
             }
@@ -178,8 +178,8 @@ impl CheckpointStore for Liar {
         self.prune_falsely(&self.name(run), cut).await
     }
 
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
-        self.purge_falsely(&self.name(run)).await
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.purge_falsely(&self.name(run), expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -131,6 +131,9 @@ lies! {
     CountsNothing,
     MissesWhatIsMissing,
     PurgesByPrefix,
+    PurgesAnyHead,
+    PurgesByNumber,
+    LooksBeforePurging,
     NeverForgetsNames,
 
     // Setting up, and what the store says of itself.
@@ -283,6 +286,8 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("purge::a_purged_id_can_be_used_again", &[NeverForgetsNames]),
     ("purge::a_writer_of_the_old_life_is_refused", &[ComparesNumbersOnly]),
     ("purge::a_start_of_the_old_life_is_refused_in_the_new", &[StartsOver]),
+    ("purge::a_purge_that_expects_another_head_is_a_conflict", &[PurgesAnyHead, PurgesByNumber]),
+    ("purge::a_purge_that_expects_the_head_removes_the_run", &[PurgesAnyHead, CountsNothing]),
     ("purge::a_purge_counts_for_every_instance", &[CachesHeads]),
     ("setup::setup_can_be_repeated", &[SetupErases, SetupOnce]),
     ("setup::setup_is_safe_from_many_instances_at_once", &[SetupErases, SetupOnce]),
@@ -299,6 +304,7 @@ pub(crate) const NOTICED: &[(&str, &[Lie])] = &[
     ("readers::a_listing_during_writes_has_every_run", &[CountsOffsets]),
     ("concurrency::appends_go_on_while_pruning", &[StopsAfterPruning]),
     ("concurrency::a_purge_during_appends_ends_the_run", &[StartsOnAppend]),
+    ("concurrency::of_an_append_and_a_purge_of_one_head_one_wins", &[LooksBeforePurging]),
     ("dropped::a_dropped_append_is_done_or_not_done", &[WritesOneByOne]),
     ("dropped::a_dropped_start_is_done_or_not_done", &[WritesOneByOne]),
     ("dropped::a_dropped_prune_can_be_called_again", &[DropsBeforeItWrites]),

@@ -1,7 +1,7 @@
 //! Lies about pruning and purging.
 
 use ferrata_core::store::{At, CheckpointStore, Order, Page, PruneCut, Pruned, Purged, RunQuery};
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq, Timestamp};
+use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey, Seq, Timestamp};
 
 use super::liar::Liar;
 use super::lie::Lie;
@@ -65,7 +65,7 @@ impl Liar {
         }
     }
 
-    pub(super) async fn purge_falsely(&self, run: &RunKey) -> Result<Purged> {
+    pub(super) async fn purge_falsely(&self, run: &RunKey, mut expected: Option<HeadRef>) -> Result<Purged> {
         let store = &self.shared.store;
         if self.tells(Lie::KeepsTheDamaged) {
             store.load(run, At::Latest).await?;
@@ -95,17 +95,30 @@ impl Liar {
                 self.pause().await;
                 self.shared.notes().locked.remove(run);
             }
+            Lie::PurgesAnyHead => expected = None,
+            Lie::PurgesByNumber => {
+                let there = store.head(run).await.ok().flatten().map(|head| head.head());
+                expected =
+                    expected.map(|wanted| there.filter(|there| there.seq == wanted.seq).unwrap_or(wanted));
+            }
+            Lie::LooksBeforePurging if expected.is_some() => {
+                let there = store.head(run).await.ok().flatten().map(|head| head.head());
+                self.pause().await;
+                if there == expected {
+                    expected = None;
+                }
+            }
             Lie::PurgesByPrefix => {
                 let runs = store.runs(&RunQuery::default(), Page::first(1_000)).await?;
                 for head in runs.items.iter().filter(|head| head.run.tenant == run.tenant) {
                     if head.run != *run && head.run.run.as_str().starts_with(run.run.as_str()) {
-                        store.purge(&head.run).await?;
+                        store.purge(&head.run, None).await?;
                     }
                 }
             }
             _ => {}
         }
-        let purged = store.purge(run).await?;
+        let purged = store.purge(run, expected).await?;
         if !self.tells(Lie::RestoresOnReopening) {
             self.shared.notes().written.remove(run);
         }

@@ -36,7 +36,7 @@ impl Step {
         match self {
             Self::Append(entry) => folder.append(entry).map(|_| ()),
             Self::Prune(run, cut) => folder.prune(run, cut).map(|_| ()),
-            Self::Purge(run) => folder.purge(run).map(|_| ()),
+            Self::Purge(run) => folder.purge(run, None).map(|_| ()),
         }
     }
 
@@ -122,7 +122,7 @@ fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
     }
     check(&folder, steps, models, steps.len(), false);
     for name in ["a", "b"] {
-        folder.purge(&Author::new(name).run).unwrap();
+        folder.purge(&Author::new(name).run, None).unwrap();
     }
     assert_eq!(std::fs::read_dir(root.join("runs/default")).unwrap().count(), 0, "a trace is left");
 }

@@ -182,7 +182,7 @@ fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
                 let appended = folder.append(&place.author.clone().write(&["9"]));
                 assert_eq!(appended.is_ok(), readable, "{told}");
                 assert!(fs::read(place.path()).unwrap().starts_with(&log), "{told}");
-                let purged = folder.purge(run).unwrap();
+                let purged = folder.purge(run, None).unwrap();
                 assert!(purged.records >= all.len() as u64 - 2, "{told}");
                 assert!(folder.head(run).unwrap().is_none());
             }
@@ -272,7 +272,7 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
     for log in [record, layout] {
         let folder = place.put(&log);
         check_unreadable(&place, &folder, ErrorKind::Unsupported);
-        assert!(folder.purge(run).unwrap().records >= 9);
+        assert!(folder.purge(run, None).unwrap().records >= 9);
         assert!(folder.head(run).unwrap().is_none());
     }
     // A newer record in the middle hides nothing that does not rest on it.
@@ -307,14 +307,14 @@ fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours
     let _socket = std::os::unix::net::UnixListener::bind(place.path()).unwrap();
     assert_eq!(kind(folder.load(run, At::Latest).unwrap_err()), ErrorKind::Corrupt);
     assert!(!place.check_others(&folder));
-    folder.purge(run).unwrap();
+    folder.purge(run, None).unwrap();
 
     fs::create_dir(place.path()).unwrap();
     check_unreadable(&place, &folder, ErrorKind::Corrupt);
     fs::write(place.path().join("precious"), "").unwrap();
-    assert_eq!(kind(folder.purge(run).unwrap_err()), ErrorKind::Corrupt);
+    assert_eq!(kind(folder.purge(run, None).unwrap_err()), ErrorKind::Corrupt);
     fs::remove_file(place.path().join("precious")).unwrap();
-    folder.purge(run).unwrap();
+    folder.purge(run, None).unwrap();
     assert!(folder.head(run).unwrap().is_none());
 
     // A file in the place of a tenant's directory.
@@ -369,7 +369,7 @@ fn check_garbage(place: &Place, log: &[u8]) -> Result<(), TestCaseError> {
     let listed = place.check_others(&folder);
     prop_assert_eq!(listed, folder.head(run).is_ok());
     let _appended = folder.append(&place.appends[4]);
-    folder.purge(run).unwrap();
+    folder.purge(run, None).unwrap();
     prop_assert!(folder.head(run).unwrap().is_none());
     Ok(())
 }

@@ -118,7 +118,7 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     assert_eq!(kind(folder.append(&entry).unwrap_err()), ErrorKind::Unavailable);
     let cut = PruneCut { at: ferrata_core::Seq::new(0), base: None };
     assert_eq!(kind(folder.prune(&author.run, &cut).unwrap_err()), ErrorKind::Unavailable);
-    assert_eq!(kind(folder.purge(&author.run).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(kind(folder.purge(&author.run, None).unwrap_err()), ErrorKind::Unavailable);
     assert_eq!(ids(&folder, &author.run).unwrap().unwrap().len(), 1);
     folder.append(&Author::new("other").write(&["0"])).unwrap();
     drop(holder);
@@ -201,7 +201,7 @@ fn what_a_dead_process_left_of_making_a_run_is_written_over() {
     // Left beside a run that there is, it goes when the run goes.
     std::fs::write(&unborn, "half").unwrap();
     folder.append(&author.write(&["2"])).unwrap();
-    folder.purge(&author.run).unwrap();
+    folder.purge(&author.run, None).unwrap();
     assert!(!unborn.exists());
 }
 
@@ -349,7 +349,7 @@ fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
         while !stop.is_said() {
             match number {
                 0 => {
-                    purged += usize::from(folder.purge(&run).unwrap().records > 0);
+                    purged += usize::from(folder.purge(&run, None).unwrap().records > 0);
                     if purged == 100 {
                         break;
                     }
@@ -368,6 +368,6 @@ fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
         }
     });
     let folder = reopened(directory.path());
-    folder.purge(&run).unwrap();
+    folder.purge(&run, None).unwrap();
     assert_eq!(std::fs::read_dir(directory.path().join("runs/default")).unwrap().count(), 0);
 }

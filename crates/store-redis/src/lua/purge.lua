@@ -1,11 +1,17 @@
--- Removes the key of a run, whatever is in it, and says what it held.
+-- Removes the key of a run, whatever is in it, unless a head is expected that it does not have, and says what it held.
 --
 -- KEYS: run
--- ARGV: 1 channel or '', 2 notice
--- Returns {records, bytes of bodies, what was said of the run or ''}
-local run = KEYS[1]
+-- ARGV: 1 what the header of the head must begin with, or '', 2 channel or '', 3 notice
+-- Returns {'broken'}, {'differs', header of the head}, or {'ok', records, bytes of bodies, what was said of the run or ''}
+local run, expected = KEYS[1], ARGV[1]
 local records, bytes, facts = 0, 0, ''
-if redis.call('TYPE', run)['ok'] == 'list' then
+local kind = redis.call('TYPE', run)['ok']
+if expected ~= '' and kind ~= 'none' then
+  local head = kind == 'list' and redis.call('LINDEX', run, -2)
+  if not head then return {'broken'} end
+  if string.sub(head, 1, #expected) ~= expected then return {'differs', head} end
+end
+if kind == 'list' then
   local length = redis.call('LLEN', run)
   records, facts = math.floor((length - 1) / 2), redis.call('LINDEX', run, 0)
   for from = 1, length - 1, 128 do
@@ -13,5 +19,5 @@ if redis.call('TYPE', run)['ok'] == 'list' then
     for part = 2, #parts, 2 do bytes = bytes + #parts[part] end
   end
 end
-if redis.call('DEL', run) > 0 and ARGV[1] ~= '' then redis.pcall('PUBLISH', ARGV[1], ARGV[2]) end
-return {records, bytes, facts}
+if redis.call('DEL', run) > 0 and ARGV[2] ~= '' then redis.pcall('PUBLISH', ARGV[2], ARGV[3]) end
+return {'ok', records, bytes, facts}

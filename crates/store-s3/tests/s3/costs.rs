@@ -87,7 +87,7 @@ async fn calls_cost_what_the_manual_says() {
     let pruned = kinds(&memory);
     assert!(pruned.len() <= 10, "a prune of four objects: {pruned:?}");
 
-    store.purge(&log.key).await.unwrap();
+    store.purge(&log.key, None).await.unwrap();
     kinds(&memory);
     append_to(&fresh, &Author::new("r", 6).next(1)).await.unwrap();
     assert_eq!(
@@ -95,7 +95,7 @@ async fn calls_cost_what_the_manual_says() {
         ["GET log", "LIST log", "PUT index", "PUT log"],
         "a start of a purged id that this process knows"
     );
-    store.purge(&log.key).await.unwrap();
+    store.purge(&log.key, None).await.unwrap();
     kinds(&memory);
     append_to(&Raw::on(&memory).store(), &Author::new("r", 6).next(1)).await.unwrap();
     assert_eq!(

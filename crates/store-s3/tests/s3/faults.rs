@@ -297,13 +297,13 @@ async fn a_purge_that_ends_at_any_request_can_be_called_again() {
         (scene, author)
     };
     let (scene, author) = prepare().await;
-    let requests = count(&scene, || scene.store.purge(&author.key)).await;
+    let requests = count(&scene, || scene.store.purge(&author.key, None)).await;
     for is_once in [true, false] {
         at_each(requests, if is_once { faults() } else { ends() }, |number, fault| async move {
             let what = format!("{fault:?} at request {number}, once: {is_once}");
             let (scene, mut author) = prepare().await;
             scene.fault_at(number, &fault, is_once);
-            let said = scene.store.purge(&author.key).await;
+            let said = scene.store.purge(&author.key, None).await;
             scene.memory.no_plan();
             assert!(!is_once || said.is_ok(), "{what}: one fault is overcome: {said:?}");
             let fresh = scene.another();
@@ -312,8 +312,12 @@ async fn a_purge_that_ends_at_any_request_can_be_called_again() {
                 author.is_kept(&fresh, &what).await;
             }
             let late = author.next(1);
-            fresh.purge(&author.key).await.unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
-            assert_eq!(fresh.purge(&author.key).await.unwrap(), Purged::default(), "{what}: nothing is left");
+            fresh.purge(&author.key, None).await.unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
+            assert_eq!(
+                fresh.purge(&author.key, None).await.unwrap(),
+                Purged::default(),
+                "{what}: nothing is left"
+            );
             let refused = append_to(&scene.store, &late).await.unwrap_err();
             assert_eq!(refused.actual_head(), Some(None), "{what}: a late append: {refused:?}");
             author.records.clear();

@@ -63,7 +63,7 @@ async fn another_layout_is_unsupported_for_every_call() {
             store.setup().await.unwrap_err(),
             store.append(vec![log.next(1)]).await.remove(0).unwrap_err(),
             store.head(&log.key).await.unwrap_err(),
-            store.purge(&log.key).await.unwrap_err(),
+            store.purge(&log.key, None).await.unwrap_err(),
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");

@@ -76,7 +76,7 @@ async fn a_writer_that_slept_through_a_purge_is_refused() {
             log.write(&scene.other, 1).await;
         }
         for _ in 0..2 {
-            scene.other.purge(&log.key).await.unwrap();
+            scene.other.purge(&log.key, None).await.unwrap();
             scene.memory.advance(nap);
         }
         log.records.clear();
@@ -86,7 +86,7 @@ async fn a_writer_that_slept_through_a_purge_is_refused() {
             log = Author::written(&scene.other, "r", &[1, 1]).await;
             log.records.clear();
             log = Author::new("r", 9);
-            scene.other.purge(&log.key).await.unwrap();
+            scene.other.purge(&log.key, None).await.unwrap();
             log.write(&scene.other, 1).await;
             log.write(&scene.other, 1).await;
         }
@@ -111,7 +111,7 @@ async fn a_write_that_arrives_late_is_refused() {
             }
             for _ in 0..2 {
                 if is_purge {
-                    scene.other.purge(&log.key).await.unwrap();
+                    scene.other.purge(&log.key, None).await.unwrap();
                 } else {
                     scene.other.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
                 }
@@ -144,7 +144,7 @@ async fn a_start_that_arrives_late_is_not_lost() {
             gate.arrived().await;
             let log = Author::written(&scene.other, "r", &[1, 1]).await;
             for _ in 0..2 {
-                scene.other.purge(&log.key).await.unwrap();
+                scene.other.purge(&log.key, None).await.unwrap();
                 scene.memory.advance(nap);
             }
             gate.open();
@@ -166,7 +166,7 @@ async fn two_marks_are_left_of_a_purged_run() {
     let scene = scene().await;
     let log = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
     scene.memory.advance(HOURS);
-    scene.other.purge(&log.key).await.unwrap();
+    scene.other.purge(&log.key, None).await.unwrap();
     let marks = |run: &str, count: usize, what: &str| {
         let keys = scene.memory.keys(&format!("some/prefix/log/default/{run}/"));
         assert_eq!(keys.len(), count, "{what}: {keys:?}");
@@ -180,7 +180,7 @@ async fn two_marks_are_left_of_a_purged_run() {
     assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "nothing of it in the index");
 
     let young = Author::written(&scene.sleeper, "young", &[1, 2, 1]).await;
-    scene.other.purge(&young.key).await.unwrap();
+    scene.other.purge(&young.key, None).await.unwrap();
     marks("young", 4, "the keys of a young run stay taken");
     scene.memory.advance(HOURS);
     let mended = scene.other.mend().await.unwrap();
@@ -204,7 +204,7 @@ async fn a_start_after_a_purge_begins_a_new_life() {
                 scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
             }
             scene.memory.advance(HOURS);
-            scene.other.purge(&log.key).await.unwrap();
+            scene.other.purge(&log.key, None).await.unwrap();
             assert_eq!(
                 scene.memory.keys("some/prefix/index").len(),
                 usize::from(lost_first),
@@ -244,7 +244,7 @@ async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was()
         let found = store.head(&old.key).await.unwrap_err();
         assert_eq!(found.kind(), ErrorKind::Corrupt, "started: {started:?}; {found:?}");
     }
-    let purged = scene.other.purge(&old.key).await.unwrap();
+    let purged = scene.other.purge(&old.key, None).await.unwrap();
     assert!(purged.records > 0, "it can go: {purged:?}");
     let mut log = Author::new("r", 6);
     log.write(&reader, 1).await;

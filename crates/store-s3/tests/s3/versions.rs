@@ -42,7 +42,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
     store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
     log.pruned(4, None);
     log.is_kept(&store, "in a bucket with versions").await;
-    assert_eq!(store.purge(&log.key).await.unwrap().records, 5);
+    assert_eq!(store.purge(&log.key, None).await.unwrap().records, 5);
     log.records.clear();
     log.is_kept(&store, "after the purge").await;
     other.is_kept(&store, "after the purge of another").await;
@@ -59,7 +59,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
     }
     log.write(&store, 2).await;
     log.is_kept(&store, "in its new life").await;
-    store.purge(&log.key).await.unwrap();
-    store.purge(&other.key).await.unwrap();
+    store.purge(&log.key, None).await.unwrap();
+    store.purge(&other.key, None).await.unwrap();
     raw.clear().await;
 }

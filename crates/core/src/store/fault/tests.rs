@@ -94,7 +94,7 @@ async fn a_crash_in_a_batch_leaves_what_came_before_it_written_and_unheard_of() 
     // The dead do not read either.
     assert_eq!(store.head(&key("a")).await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(kinds(&store.append(vec![start(&ids, "d")]).await), [closed]);
-    assert_eq!(store.purge(&key("a")).await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(store.purge(&key("a"), None).await.unwrap_err().kind(), ErrorKind::Closed);
     let executor = ExecutorId::from_uuid(ids.next(Timestamp::from_unix_ms(0)));
     assert_eq!(
         store.heartbeat(&executor, Duration::from_secs(1)).await.unwrap_err().kind(),
@@ -165,7 +165,7 @@ async fn a_fault_can_be_planned_for_an_operation_to_come() {
     let store = FaultStore::new(MemoryStore::new(), FaultPlan::new());
     store.append(vec![start(&ids, "a")]).await;
     store.plan(store.operations(), Fault::Before);
-    assert_eq!(store.purge(&key("a")).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.purge(&key("a"), None).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(exists(&store, "a").await);
 }
 

@@ -252,14 +252,14 @@ impl CheckpointStore for ShardedStore {
     }
 
     /// Removes the run, and then the signposts to it.
-    async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
         if map_key().is_ok_and(|key| key == *run) {
             return Ok(Purged::default());
         }
         let places = self.map.places(run);
         // Signposts go last and the oldest at the very end: as long as there is a run, nobody may start it elsewhere.
-        let (mut first, mut last) = (Vec::new(), Vec::new());
-        let (mut is_found, mut is_beyond) = (false, false);
+        let (mut runs, mut first, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        let mut is_beyond = false;
         for index in places.shards.iter().rev() {
             let shard = &self.shards[*index];
             match shard.head(run).await {
@@ -268,25 +268,35 @@ impl CheckpointStore for ShardedStore {
                     last.push(shard);
                 }
                 Err(error) if !append::exists(&error) => return Err(error),
-                found => {
-                    is_found |= !matches!(found, Ok(None));
-                    // Also where there is no run: a purge that was cut off may have left something.
-                    first.push(shard);
-                }
+                // Also where there is no run: a purge that was cut off may have left something.
+                Ok(None) => first.push(shard),
+                _ => runs.push(shard),
             }
         }
-        if is_beyond && !is_found {
+        if is_beyond && runs.is_empty() {
             return Err(beyond("store.purge", run));
         }
         self.known.forget(run);
         let mut purged = Purged::default();
-        for shard in first {
-            let one = shard.store.purge(run).await.map_err(|error| shard.named(error))?;
+        // The run before anything else: a refusal for its head leaves all as it was.
+        for shard in runs {
+            let one = shard.store.purge(run, expected).await.map_err(|error| shard.named(error))?;
             purged.records += one.records;
             purged.bytes += one.bytes;
         }
+        for shard in first {
+            match shard.store.purge(run, expected).await {
+                Ok(one) => {
+                    purged.records += one.records;
+                    purged.bytes += one.bytes;
+                }
+                // It was started anew there meanwhile.
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(shard.named(error)),
+            }
+        }
         for shard in last {
-            shard.store.purge(run).await.map_err(|error| shard.named(error))?;
+            shard.store.purge(run, None).await.map_err(|error| shard.named(error))?;
         }
         Ok(purged)
     }
