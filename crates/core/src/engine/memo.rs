@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::questions::Answered;
 use crate::ask::{Answer, OnDeadline};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::memo::{Asked, Memo, Memos, Reply};
+use crate::record::memo::{Asked, Memo, Memos, Reply, ended};
 use crate::record::pause::{Asking, Expired, Message, Noted, Stepped};
 
 impl Machine {
@@ -21,11 +21,16 @@ impl Machine {
             Noted::Idle => Memo::Idle,
             Noted::Took(number) => Memo::Message(self.take_message(*number)?),
             Noted::Refused { .. } => {
-                self.memos(&step.node, step.visit)?.remove(&step.name);
+                self.memos(&step.node, step.visit)?.forget(&step.name);
                 return Ok(());
             }
         };
-        self.memos(&step.node, step.visit)?.insert(step.name.clone(), memo);
+        let memos = self.memos(&step.node, step.visit)?;
+        if step.first {
+            let place = memos.next_ended();
+            memos.insert(place, Memo::Result(ended(&step.name)?));
+        }
+        memos.insert(step.name.clone(), memo);
         Ok(())
     }
 
@@ -39,7 +44,9 @@ impl Machine {
     /// Takes in that a question was asked, or asked again.
     pub(super) fn absorb_asked(&mut self, asking: &Asking) -> Result<()> {
         let asked = Asked { ask: asking.ask.clone(), reply: Reply::Open };
-        self.memos(&asking.node, asking.visit)?.insert(asking.name.clone(), Memo::Asked(Arc::new(asked)));
+        let memos = self.memos(&asking.node, asking.visit)?;
+        memos.forget(&asking.name);
+        memos.insert(asking.name.clone(), Memo::Asked(Arc::new(asked)));
         Ok(())
     }
 
@@ -75,17 +82,12 @@ impl Machine {
 
 /// Forgets the questions that were not answered with a value, so that the next attempt asks anew.
 pub(super) fn ask_anew(memos: &mut Memos) {
-    let bad = |memo: &Memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good());
-    if memos.values().any(bad) {
-        memos.retain(|_, memo| !bad(memo));
-    }
+    memos.forget_if(|_, memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good()));
 }
 
 /// Forgets the questions that have no value for an answer yet: another run asks them again.
 pub(super) fn forget_open(memos: &mut Memos) {
-    let open =
-        |memo: &Memo| matches!(memo, Memo::Asked(asked) if asked.reply.is_open() || !asked.reply.is_good());
-    if memos.values().any(open) {
-        memos.retain(|_, memo| !open(memo));
-    }
+    memos.forget_if(
+        |_, memo| matches!(memo, Memo::Asked(asked) if asked.reply.is_open() || !asked.reply.is_good()),
+    );
 }

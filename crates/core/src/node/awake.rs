@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::context::{Command, NodeContext, NodeScope};
+use super::context::{NodeContext, NodeScope};
 
 /// As long as it lives, the activation that it is of counts as at work, whatever it waits for.
 #[must_use = "the run may rest again once it is dropped"]
@@ -38,8 +38,8 @@ impl NodeContext {
 impl Drop for Awake {
     fn drop(&mut self) {
         self.scope.waits.release();
-        // The driver may have waited for this alone; one that is gone needs no notice.
-        let _ = self.scope.run.commands.send(Command::Parked);
+        // The driver may have waited for this alone.
+        self.scope.look();
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) enum Command {
     Emit { node: NodeName, visit: Visit, name: String, payload: Box<RawValue> },
     /// Note something under a name of the activation, or wait for it.
     Wish { activation: (u32, Visit), name: String, wish: Wish, reply: Replier },
-    /// An activation may have nothing to do until something that it waits for comes.
-    Parked,
+    /// An activation was polled and waits, or has read what it waited for.
+    Parked((u32, Visit)),
 }
 
 /// What one attempt of an activation is told.

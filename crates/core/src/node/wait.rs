@@ -17,18 +17,23 @@ use super::error::NodeError;
 use crate::ask::{Answer, Ask, AskError, Request};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::memo::{Memo, Reply};
+use crate::record::memo::{Asked, Memo, Reply};
 use crate::record::pause::Message;
 use crate::state::strict;
 
 /// How long a name of a step or question may be, in bytes.
 const LONGEST: usize = 128;
 
+/// How the problem of a question begins whose default is no answer to it.
+const DEFAULT_REFUSED: &str = "its deadline is over, and its default cannot be read: ";
+
 /// What an activation wishes to note, or waits for.
 #[derive(Debug)]
 pub(crate) enum Wish {
     /// Keep what a step came to.
     Keep(Box<RawValue>),
+    /// Find what a step came to, in its place among the waits that ended before.
+    Recall,
     /// Wait until then.
     Until(Timestamp),
     /// Take the next message, waiting for it, but not longer than this.
@@ -37,8 +42,8 @@ pub(crate) enum Wish {
     Refuse { message: u64, why: String, patience: Option<Duration> },
     /// Ask, or find the question again.
     Ask(Request),
-    /// Ask once more, because the answer cannot be read.
-    AskAgain { problem: String },
+    /// Ask once more, because the answer cannot be read; of a default, which would come again at once, it is only noted.
+    AskAgain { problem: String, by_default: bool },
 }
 
 /// What a wish came to.
@@ -50,8 +55,8 @@ pub(crate) enum Given {
     Message(Message),
     /// No message came in time.
     Idle,
-    /// What became of the question, and until when it could be answered.
-    Reply(Reply, Option<Timestamp>),
+    /// What became of the question.
+    Reply(Arc<Asked>),
 }
 
 /// What an attempt counts of its waits.
@@ -63,12 +68,20 @@ pub(crate) struct Waits {
     receives: AtomicU32,
     /// How many wishes are not answered yet.
     wishes: AtomicU32,
+    /// How many of them the driver has not taken in yet.
+    untaken: AtomicU32,
     /// How many steps are at work.
     working: AtomicU32,
-    /// How many replies were sent that the node has not read yet, and how often it is kept awake.
+    /// How many replies were sent, or are about to be, that the node has not read yet.
     unread: AtomicU32,
+    /// How often it is kept awake.
+    held: AtomicU32,
+    /// Whether the node is being polled.
+    polled: AtomicBool,
     /// Whether the last poll ended with nothing left to do but to wait for wishes.
     parked: AtomicBool,
+    /// Whether the driver is to be told when a poll is over or a reply is read.
+    wanted: AtomicBool,
 }
 
 impl Waits {
@@ -77,37 +90,88 @@ impl Waits {
     /// A poll takes back that it is parked before it reads a reply. So, looked at in this order, one of the two says that there is
     /// work; and once a poll is over, what it wishes is in the driver's queue.
     pub(crate) fn is_parked(&self) -> bool {
-        self.unread.load(Ordering::SeqCst) == 0 && self.parked.load(Ordering::SeqCst)
+        self.unread.load(Ordering::SeqCst) == 0
+            && self.held.load(Ordering::SeqCst) == 0
+            && self.parked.load(Ordering::SeqCst)
+    }
+
+    /// Whether the node has read every reply, made every wish that follows from them, and the driver has taken all of these in: only
+    /// then is it known what else it waits for. If it is not so, the driver is told when it may be.
+    pub(crate) fn is_quiet(&self) -> bool {
+        if self.looks_quiet() {
+            return true;
+        }
+        self.wanted.store(true, Ordering::SeqCst);
+        // A poll that ended in between has told nobody.
+        self.looks_quiet()
+    }
+
+    /// In the order of [`is_parked`](Self::is_parked), and for its reason.
+    fn looks_quiet(&self) -> bool {
+        self.unread.load(Ordering::SeqCst) == 0
+            && !self.polled.load(Ordering::SeqCst)
+            && self.untaken.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether the attempt has more under way than one wait.
+    pub(crate) fn has_rivals(&self) -> bool {
+        self.wishes.load(Ordering::SeqCst) > 1 || self.working.load(Ordering::SeqCst) > 0
+    }
+
+    /// Says that the driver has taken in a wish.
+    pub(crate) fn taken(&self) {
+        self.untaken.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Says that something has come that the node did not wish for; to be taken back by [`release`](Self::release).
     pub(super) fn hold(&self) {
-        self.unread.fetch_add(1, Ordering::SeqCst);
+        self.held.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn release(&self) {
-        self.unread.fetch_sub(1, Ordering::SeqCst);
+        self.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// The way of a reply to the node that wishes. As long as it is not read, the node has work.
 pub(crate) struct Replier {
-    sender: oneshot::Sender<Result<Given>>,
+    sender: Option<oneshot::Sender<Result<Given>>>,
     scope: Arc<NodeScope>,
+    promised: bool,
 }
 
 impl Replier {
+    /// Says that the reply is decided and will be sent: until it is read, the attempt gets no other.
+    pub(crate) fn promise(&mut self) {
+        if !std::mem::replace(&mut self.promised, true) {
+            self.scope.waits.unread.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     /// Sends the reply. Who has gone away needs none.
-    pub(crate) fn send(self, reply: Result<Given>) {
-        let waits = &self.scope.waits;
-        waits.unread.fetch_add(1, Ordering::SeqCst);
-        if self.sender.send(reply).is_err() {
-            waits.unread.fetch_sub(1, Ordering::SeqCst);
+    pub(crate) fn send(mut self, reply: Result<Given>) {
+        self.promise();
+        if self.sender.take().is_some_and(|sender| sender.send(reply).is_ok()) {
+            // The reader counts it from here.
+            self.promised = false;
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Returns what the attempt counts.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.scope.waits
+    }
+}
+
+impl Drop for Replier {
+    fn drop(&mut self) {
+        if self.promised {
+            self.scope.read_one();
+        }
     }
 }
 
@@ -120,13 +184,13 @@ impl fmt::Debug for Replier {
 /// The node's end of it.
 struct Reader<'a> {
     answer: oneshot::Receiver<Result<Given>>,
-    waits: &'a Waits,
+    scope: &'a NodeScope,
 }
 
 impl Reader<'_> {
     async fn read(&mut self) -> Option<Result<Given>> {
         let reply = (&mut self.answer).await.ok()?;
-        self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+        self.scope.read_one();
         Some(reply)
     }
 }
@@ -136,7 +200,7 @@ impl Drop for Reader<'_> {
         // A reply that nobody reads any more is not work.
         self.answer.close();
         if self.answer.try_recv().is_ok() {
-            self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+            self.scope.read_one();
         }
     }
 }
@@ -146,14 +210,14 @@ struct Count<'a>(&'a AtomicU32);
 
 impl<'a> Count<'a> {
     fn of(counter: &'a AtomicU32) -> Self {
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::SeqCst);
         Self(counter)
     }
 }
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -161,18 +225,35 @@ impl NodeScope {
     /// Says that the attempt was polled and waits, if all it waits for are wishes of its own. Returns whether it does.
     pub(crate) fn park(&self) -> bool {
         let waits = &self.waits;
-        let parked = waits.wishes.load(Ordering::Relaxed) > 0 && waits.working.load(Ordering::Relaxed) == 0;
+        let parked = waits.wishes.load(Ordering::SeqCst) > 0 && waits.working.load(Ordering::SeqCst) == 0;
         if parked {
             waits.parked.store(true, Ordering::SeqCst);
-            // A driver that is gone needs no notice.
-            let _ = self.run.commands.send(Command::Parked);
+        }
+        waits.polled.store(false, Ordering::SeqCst);
+        if waits.wanted.swap(false, Ordering::SeqCst) || parked {
+            self.look();
         }
         parked
     }
 
     /// Says that the attempt is about to be polled.
     pub(crate) fn unpark(&self) {
+        self.waits.polled.store(true, Ordering::SeqCst);
         self.waits.parked.store(false, Ordering::SeqCst);
+    }
+
+    /// Has the driver look at the activation.
+    pub(super) fn look(&self) {
+        // A driver that is gone needs no notice.
+        let _ = self.run.commands.send(Command::Parked(self.activation));
+    }
+
+    /// Counts a reply as read. A node may read it outside of its poll, in a task of its own.
+    fn read_one(&self) {
+        self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+        if self.waits.wanted.swap(false, Ordering::SeqCst) {
+            self.look();
+        }
     }
 }
 
@@ -226,6 +307,9 @@ impl NodeContext {
         let name = self.claim(name.into())?;
         match self.scope.memos.get(&name) {
             Some(Memo::Result(text)) => {
+                if self.scope.memos.say_order() {
+                    self.wish(name.clone(), Wish::Recall).await?;
+                }
                 return serde_json::from_str(text.get()).map_err(|source| {
                     let message = format!(
                         "the step `{name}` was recorded with a result that is not of type {}",
@@ -252,15 +336,18 @@ impl NodeContext {
     /// A long wait lets go of the run's memory; the activation then runs again from its start, and comes back here at once.
     /// So what stands before it must be repeatable, or be a [`step`](Self::step).
     ///
+    /// Beside other waits, in a `select!` say, whichever ends first is recorded, and ends first again whenever the activation runs.
+    /// Timers are found again by the order of the calls, not of the polls.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Closed`] if the run is left; [`ErrorKind::Unsupported`] in an `External` node.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the timer stays noted.
-    pub async fn sleep(&self, time: Duration) -> Result<()> {
-        self.sleep_until(self.scope.run.clock.now().plus(time)).await
+    /// Dropped, the timer stays noted; it wakes nobody.
+    pub fn sleep(&self, time: Duration) -> impl Future<Output = Result<()>> + Send + use<'_> {
+        self.sleep_until(self.scope.run.clock.now().plus(time))
     }
 
     /// Waits until a moment, like [`sleep`](Self::sleep).
@@ -272,9 +359,10 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Dropped, the timer stays noted.
-    pub async fn sleep_until(&self, moment: Timestamp) -> Result<()> {
+    pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
+        // Counted when it is called: a `select!` polls its branches in any order, but calls them in the order they are written in.
         let number = self.scope.waits.sleeps.fetch_add(1, Ordering::Relaxed) + 1;
-        self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ())
+        async move { self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ()) }
     }
 
     /// Takes the next message that was sent to the run, waiting for one if there is none.
@@ -292,13 +380,11 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, a message that was taken stays with the activation: the same call of the next attempt returns it.
-    pub async fn receive<M: DeserializeOwned>(&self) -> Result<M> {
-        loop {
-            if let Some(message) = self.next_message(None).await? {
-                return Ok(message);
-            }
-        }
+    /// Dropped because a wait beside it ended first, it takes no message. Dropped otherwise, one that was taken stays with the
+    /// activation: the same call of the next attempt returns it.
+    pub fn receive<M: DeserializeOwned>(&self) -> impl Future<Output = Result<M>> + Send + use<'_, M> {
+        let next = self.next_message(None);
+        async move { next.await?.ok_or_else(|| self.gone()) }
     }
 
     /// Takes the next message, waiting at most this long; `None` if none came. The time survives a restart.
@@ -313,35 +399,47 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// As [`receive`](Self::receive).
-    pub async fn receive_within<M: DeserializeOwned>(&self, patience: Duration) -> Result<Option<M>> {
-        self.next_message(Some(patience)).await
+    pub fn receive_within<M: DeserializeOwned>(
+        &self,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Option<M>>> + Send + use<'_, M> {
+        self.next_message(Some(patience))
     }
 
-    async fn next_message<M: DeserializeOwned>(&self, patience: Option<Duration>) -> Result<Option<M>> {
+    fn next_message<M: DeserializeOwned>(
+        &self,
+        patience: Option<Duration>,
+    ) -> impl Future<Output = Result<Option<M>>> + Send + use<'_, M> {
         let read = |text: &str| {
             serde_json::from_str(text)
                 .map_err(|error| format!("it is not of type {}: {error}", std::any::type_name::<M>()))
         };
-        self.next_message_as(patience, read).await
+        self.next_message_as(patience, read)
     }
 
     /// Takes the next message that `read` can read, setting aside those it cannot.
-    pub(super) async fn next_message_as<M>(
-        &self,
+    pub(super) fn next_message_as<'a, M, R>(
+        &'a self,
         patience: Option<Duration>,
-        read: impl Fn(&str) -> Result<M, String>,
-    ) -> Result<Option<M>> {
+        read: R,
+    ) -> impl Future<Output = Result<Option<M>>> + Send + use<'a, M, R>
+    where
+        R: Fn(&str) -> Result<M, String> + Send,
+    {
+        // Counted when it is called, like `sleep_until`.
         let number = self.scope.waits.receives.fetch_add(1, Ordering::Relaxed) + 1;
-        let name = format!("#receive{number}");
-        let mut wish = Wish::Message { patience };
-        loop {
-            let message = match self.wish(name.clone(), wish).await? {
-                Given::Message(message) => message,
-                _ => return Ok(None),
-            };
-            match read(message.body.get()) {
-                Ok(content) => return Ok(Some(content)),
-                Err(why) => wish = Wish::Refuse { message: message.number, why, patience },
+        async move {
+            let name = format!("#receive{number}");
+            let mut wish = Wish::Message { patience };
+            loop {
+                let message = match self.wish(name.clone(), wish).await? {
+                    Given::Message(message) => message,
+                    _ => return Ok(None),
+                };
+                match read(message.body.get()) {
+                    Ok(content) => return Ok(Some(content)),
+                    Err(why) => wish = Wish::Refuse { message: message.number, why, patience },
+                }
             }
         }
     }
@@ -385,25 +483,43 @@ impl NodeContext {
         let name = self.claim(name.into())?;
         let mut wish = Wish::Ask(ask.into_request(self.scope.run.clock.now())?);
         loop {
-            let (reply, deadline) = match self.wish(name.clone(), wish).await? {
-                Given::Reply(reply, deadline) => (reply, deadline),
+            let asked = match self.wish(name.clone(), wish).await? {
+                Given::Reply(asked) => asked,
                 _ => return Err(self.mismatch(&name, "question").into()),
             };
-            match reply {
-                Reply::Answered { answer: Answer::Accept(text), .. } => {
+            let deadline = asked.ask.deadline;
+            match &asked.reply {
+                Reply::Answered { answer: Answer::Accept(text), at, .. } => {
                     match serde_json::from_str(text.get()) {
                         Ok(answer) => return Ok(answer),
+                        // Nobody else may answer any more, and the default would be the answer to each further question.
+                        Err(error) if deadline.is_some_and(|deadline| *at >= deadline) => {
+                            let problem = format!("{DEFAULT_REFUSED}{error}");
+                            wish = Wish::AskAgain { problem, by_default: true };
+                        }
                         // The question said what it expects, and this fitted; the type wants more. Nobody is to lose the run
                         // over that, so it is asked again with what was wrong.
-                        Err(error) => wish = Wish::AskAgain { problem: error.to_string() },
+                        Err(error) => wish = Wish::AskAgain { problem: error.to_string(), by_default: false },
                     }
                 }
                 Reply::Answered { answer: Answer::Reject(comment), by, .. } => {
-                    return Err(AskError::Rejected { question: name, comment, by });
+                    return Err(AskError::Rejected {
+                        question: name,
+                        comment: comment.clone(),
+                        by: by.clone(),
+                    });
                 }
                 Reply::Expired { .. } => {
-                    let deadline = deadline.unwrap_or_default();
-                    return Err(AskError::Expired { question: name, deadline });
+                    if let Some(problem) =
+                        asked.ask.problem.as_deref().filter(|said| said.starts_with(DEFAULT_REFUSED))
+                    {
+                        let message = format!(
+                            "the question `{name}`: {problem}; give it a default that its type reads back, and retry the run, \
+                             which asks anew"
+                        );
+                        return Err(Error::new(ErrorKind::Invalid, message).with_node(self.node()).into());
+                    }
+                    return Err(AskError::Expired { question: name, deadline: deadline.unwrap_or_default() });
                 }
                 _ => return Err(self.gone().into()),
             }
@@ -445,10 +561,11 @@ impl NodeContext {
     async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
         let _waiting = Count::of(&self.scope.waits.wishes);
         let (sender, answer) = oneshot::channel();
-        let reply = Replier { sender, scope: Arc::clone(&self.scope) };
-        let mut reader = Reader { answer, waits: &self.scope.waits };
+        let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
+        let mut reader = Reader { answer, scope: &self.scope };
         let activation = self.scope.activation;
         let command = Command::Wish { activation, name, wish, reply };
+        self.scope.waits.untaken.fetch_add(1, Ordering::SeqCst);
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
         reader.read().await.ok_or_else(|| self.gone())?
     }

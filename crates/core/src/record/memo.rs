@@ -1,15 +1,17 @@
 //! What an activation noted so that it does not happen twice, as a base keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::codec::to_raw;
 use super::pause::Message;
 use crate::ask::{Answer, Request};
 use crate::clock::Timestamp;
+use crate::error::Result;
 
 /// What an activation noted under one name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +47,73 @@ impl DerefMut for Memos {
     fn deref_mut(&mut self) -> &mut Self::Target {
         Arc::make_mut(self.0.get_or_insert_default())
     }
+}
+
+/// What the names of those memos begin with that say which wait ended, and their number follows.
+const ENDED: &str = "#ended";
+
+/// Returns the place among the waits that ended that a memo of this name says.
+fn place_of(name: &str) -> Option<u64> {
+    name.strip_prefix(ENDED)?.parse().ok()
+}
+
+impl Memos {
+    /// Lists the waits that ended while the activation had other work or waits, in the order in which they did. Where only one thing
+    /// can end, nothing is noted.
+    pub(crate) fn ended(&self) -> Vec<String> {
+        let noted = self.range(ENDED.to_owned()..).take_while(|(name, _)| name.starts_with(ENDED));
+        let mut ended: Vec<(u64, String)> = noted
+            .filter_map(|(name, memo)| match memo {
+                Memo::Result(of) => Some((place_of(name)?, serde_json::from_str(of.get()).ok()?)),
+                _ => None,
+            })
+            .collect();
+        ended.sort_unstable();
+        ended.into_iter().map(|(_, of)| of).collect()
+    }
+
+    /// Whether it is noted of any wait when it ended.
+    pub(crate) fn say_order(&self) -> bool {
+        self.range(ENDED.to_owned()..).next().is_some_and(|(name, _)| place_of(name).is_some())
+    }
+
+    /// Whether a memo of this name is kept for the node, and not about the order of others.
+    pub(crate) fn is_of_node(name: &str) -> bool {
+        place_of(name).is_none()
+    }
+
+    /// Returns under which name the next wait that ends is noted.
+    pub(crate) fn next_ended(&self) -> String {
+        let last = self.keys().filter_map(|name| place_of(name)).max().unwrap_or(0);
+        format!("{ENDED}{}", last.saturating_add(1))
+    }
+
+    /// Forgets the memo under this name, and when it ended.
+    pub(crate) fn forget(&mut self, name: &str) {
+        if self.contains_key(name) {
+            self.forget_if(|known, _| known == name);
+        }
+    }
+
+    /// Forgets all memos of which this holds, and when they ended.
+    pub(crate) fn forget_if(&mut self, gone: impl Fn(&str, &Memo) -> bool) {
+        if !self.iter().any(|(name, memo)| gone(name, memo)) {
+            return;
+        }
+        self.retain(|name, memo| !gone(name, memo));
+        let known: BTreeSet<String> = self.keys().cloned().collect();
+        self.retain(|name, memo| match memo {
+            Memo::Result(of) if place_of(name).is_some() => {
+                serde_json::from_str::<String>(of.get()).is_ok_and(|of| known.contains(&of))
+            }
+            _ => true,
+        });
+    }
+}
+
+/// Says that the wait of this name ended.
+pub(crate) fn ended(name: &str) -> Result<Arc<RawValue>> {
+    Ok(to_raw(&name)?.into())
 }
 
 impl From<BTreeMap<String, Memo>> for Memos {

@@ -19,6 +19,9 @@ pub(crate) struct Stepped {
     /// What the activation finds it again by.
     pub(crate) name: String,
     pub(crate) what: Noted,
+    /// Whether the activation had other work or waits when this ended, so that it must end first again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) first: bool,
 }
 
 /// What an activation notes.

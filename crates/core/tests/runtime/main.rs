@@ -3,6 +3,7 @@
 //! One program, because each of its own would compile the driver of a run anew: four seconds of processor time.
 
 mod awake;
+mod choices;
 mod gathering;
 mod operator;
 mod past;

@@ -105,7 +105,7 @@ impl<S: State> Driver<S> {
                 Ok(())
             }
             What::Ended { result, took } => self.take_in_end(key, result, took),
-            What::Noted { name, what } => self.note_step(key, &name, what).map(|_| ()),
+            What::Noted { name, what, first } => self.note_step(key, &name, what, first).map(|_| ()),
             What::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }

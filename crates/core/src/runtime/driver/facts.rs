@@ -23,7 +23,7 @@ pub(super) enum What<S: State> {
     /// An attempt failed and another follows.
     Retry { failed: u32, failure: Failure, at: Timestamp },
     /// It noted something.
-    Noted { name: String, what: Noted },
+    Noted { name: String, what: Noted, first: bool },
     /// It asked something.
     Asked { name: String, ask: Request },
 }

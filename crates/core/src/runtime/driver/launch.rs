@@ -145,7 +145,8 @@ impl<S: State> Driver<S> {
             let (end, took) = attempt.await;
             (key, end, took)
         });
-        self.running.insert(key, Running { task, external, scope });
+        let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
+        self.running.insert(key, Running { task, external, scope, ended });
         Ok(())
     }
 
@@ -203,7 +204,6 @@ impl<S: State> Driver<S> {
             self.timers.pop_first();
             self.ready.push_back(key);
         }
-        self.ring(wall)?;
         if self.is_overdue() {
             // Looked at in the next turn, as whenever a run is taken up: before anything new starts.
             return Ok(());

@@ -4,11 +4,13 @@ mod barrier;
 mod end;
 mod facts;
 mod launch;
+mod offers;
 mod outbox;
 mod rebase;
 mod record;
 mod settle;
 mod signal;
+mod waiting;
 mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -24,7 +26,7 @@ use self::end::Spoilt;
 pub(crate) use self::end::check_input;
 use self::facts::Facts;
 pub(crate) use self::outbox::Outbox;
-use self::wishes::Waiting;
+use self::waiting::Waiting;
 use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
 use super::log::LogWriter;
@@ -133,16 +135,22 @@ struct Running {
     external: bool,
     /// What tells whether it has nothing to do until something that it waits for comes.
     scope: Arc<NodeScope>,
+    /// What ended in attempts before while something else might have, each with its place in the order.
+    ended: BTreeMap<String, usize>,
 }
 
 /// A reply that is owed once a record is durable.
 enum Owed {
     Done(oneshot::Sender<Result<()>>),
-    /// What a node waited for; `to` names who waits for an answer, in case it does not become durable.
+    /// What a node waited for.
     Given {
         reply: Replier,
         given: Given,
-        to: Option<(ActivationKey, String)>,
+    },
+    /// That nobody answered this question in time.
+    Expiry {
+        key: ActivationKey,
+        name: String,
     },
 }
 
@@ -151,7 +159,8 @@ impl Owed {
         // Who does not wait any more needs no reply.
         match self {
             Self::Done(reply) => drop(reply.send(Ok(()))),
-            Self::Given { reply, given, .. } => reply.send(Ok(given)),
+            Self::Given { reply, given } => reply.send(Ok(given)),
+            Self::Expiry { .. } => {}
         }
     }
 
@@ -159,6 +168,7 @@ impl Owed {
         match self {
             Self::Done(reply) => drop(reply.send(Err(error))),
             Self::Given { reply, .. } => reply.send(Err(error)),
+            Self::Expiry { .. } => {}
         }
     }
 }
@@ -307,6 +317,13 @@ impl<S: State> Driver<S> {
                     self.control(control).await?;
                 }
             }
+            if self.plan.concurrency.is_some() {
+                // Whoever has begun to wait makes room, and may go on itself before the next begins.
+                while let Some(command) = self.commands.try_recv() {
+                    self.command(command)?;
+                }
+            }
+            self.offer()?;
             if !self.launch_next().await? {
                 return Ok(());
             }
@@ -357,7 +374,7 @@ impl<S: State> Driver<S> {
             }
             Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
             // Looked at in the next turn.
-            Command::Parked => {}
+            Command::Parked(key) => self.waits.stir(key),
         }
         Ok(())
     }
@@ -395,8 +412,10 @@ impl<S: State> Driver<S> {
                 self.facts.acknowledged(head.seq);
                 self.shared.emit(&self.log.run, || RunEventKind::Durable { seq: head.seq });
                 while self.replies.front().is_some_and(|(seq, _)| *seq <= head.seq) {
-                    if let Some((_, reply)) = self.replies.pop_front() {
-                        reply.pay();
+                    match self.replies.pop_front() {
+                        Some((_, Owed::Expiry { key, name })) => self.expired(key, &name),
+                        Some((_, reply)) => reply.pay(),
+                        None => {}
                     }
                 }
                 self.pass_barriers();
@@ -430,7 +449,7 @@ impl<S: State> Driver<S> {
     fn next_wake(&self, now: Duration) -> Duration {
         let wall = self.shared.clock.now();
         let retry = self.timers.first().map(|&(at, _)| at);
-        let rings = self.waits.next_time().filter(|_| self.machine.paused.is_none());
+        let rings = self.waits.next_look().filter(|_| !self.is_stopping());
         let [retry, rings] = [retry, rings].map(|at| at.map(|at| now + at.since(wall)));
         let deadline = self.deadline.filter(|_| !self.is_stopping());
         [retry, rings, deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)

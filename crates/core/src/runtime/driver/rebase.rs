@@ -81,7 +81,8 @@ impl<S: State> Driver<S> {
             follows
         });
         self.schedule_all();
-        self.serve_all()
+        self.serve_all();
+        Ok(())
     }
 
     /// Whether what happened is not in the log as it is now, and still can be.
@@ -96,7 +97,7 @@ impl<S: State> Driver<S> {
             What::Ended { .. } => true,
             What::Retry { failed, .. } => *failed > activation.failed,
             What::Asked { name, .. } => !activation.memos.contains_key(name),
-            What::Noted { name, what } => match (what, activation.memos.get(name)) {
+            What::Noted { name, what, .. } => match (what, activation.memos.get(name)) {
                 (Noted::Took(number), _) => {
                     self.machine.inbox.iter().any(|message| message.number == *number)
                 }

@@ -59,7 +59,7 @@ impl<S: State> Driver<S> {
             }
         }
         self.schedule_all();
-        self.serve_all()?;
+        self.serve_all();
         Ok(Ok(()))
     }
 

@@ -15,6 +15,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq, Visit, WorkflowName};
 use crate::record::body::{Event, Started};
+use crate::record::memo::{Memo, Memos};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::runtime::load::missing;
 use crate::runtime::outcome::questions;
@@ -310,8 +311,10 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
 fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<Vec<Pending>> {
     let one = |(&(node, visit), activation): (&ActivationKey, &crate::engine::frontier::Activation),
                stopped: bool| {
-        let steps =
-            activation.memos.iter().filter(|(_, memo)| matches!(memo, crate::record::memo::Memo::Result(_)));
+        let steps = activation
+            .memos
+            .iter()
+            .filter(|(name, memo)| matches!(memo, Memo::Result(_)) && Memos::is_of_node(name));
         Ok(Pending {
             node: machine.name(node).clone(),
             visit,

@@ -59,6 +59,7 @@ impl Run {
             resolved: None,
             behind,
             running: false,
+            read: 0,
         });
         let family = self.family;
         self.acts.sort_by_key(|act| (family.place(act.node), act.visit));
@@ -73,7 +74,16 @@ impl Run {
                 for at in 0..self.acts.len() {
                     moved |= self.wait(at, outside);
                 }
-                moved |= (0..self.acts.len()).any(|at| self.finish(at, outside));
+                // Each is handed one thing, and goes on with it, before any is handed the next.
+                for act in self.acts.iter_mut().filter(|act| act.running && act.read < act.got()) {
+                    act.read += 1;
+                    moved = true;
+                }
+                while self.status == RunStatus::InProgress
+                    && (0..self.acts.len()).any(|at| self.finish(at, outside))
+                {
+                    moved = true;
+                }
             }
         }
         self.settle(outside.now);
@@ -109,7 +119,7 @@ impl Run {
                 Before::Rejected => return self.fail(at, FailureKind::Rejected, outside.now),
                 _ => {}
             }
-            act.running = true;
+            (act.running, act.read) = (true, 0);
             act.begun = external;
         }
         false
@@ -118,7 +128,8 @@ impl Run {
     /// Ends an activation that got all it waits for. Returns whether it did.
     fn finish(&mut self, at: usize, outside: &Outside<'_>) -> bool {
         let act = &self.acts[at];
-        let got_all = act.groups.iter().flatten().all(|wait| matches!(wait.progress, Progress::Got(_)));
+        let all = act.groups.iter().flatten().count();
+        let got_all = act.got() == all && act.read >= all;
         if !act.running || self.is_asked_to_stop(at) || !got_all {
             return false;
         }
@@ -307,6 +318,13 @@ impl Run {
             self.ends.insert(self.epoch, Stand::Error(ErrorKind::Fenced));
             self.leave();
         }
+    }
+}
+
+impl Activation {
+    /// How much of what it waits for has come.
+    fn got(&self) -> usize {
+        self.groups.iter().flatten().filter(|wait| matches!(wait.progress, Progress::Got(_))).count()
     }
 }
 

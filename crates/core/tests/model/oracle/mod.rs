@@ -117,6 +117,8 @@ struct Activation {
     behind: Option<(&'static str, u32)>,
     /// Whether a process has it in memory.
     running: bool,
+    /// How many of the things that have come for it it was handed since.
+    read: usize,
 }
 
 #[derive(Debug)]

@@ -1,0 +1,250 @@
+//! What waiting nodes are handed, and in which order.
+//!
+//! An attempt is handed one thing at a time: the next only when it has read this one, or given it up, and has said what it waits for
+//! then. So the order in which waits end is decided here, and not by the order in which a `select!` looks at them. Where something
+//! else could have ended instead, the decision is noted. Whatever ended in an attempt before, ends in the same order again.
+
+use std::sync::Arc;
+
+use super::waiting::{Waiter, WaitsFor};
+use super::{Driver, Owed};
+use crate::ask::Answer;
+use crate::clock::Timestamp;
+use crate::engine::frontier::ActivationKey;
+use crate::error::Result;
+use crate::graph::Effect;
+use crate::graph::node_set::NodeIx;
+use crate::id::Seq;
+use crate::node::{Given, Replier};
+use crate::record::body::{Event, StatusChange};
+use crate::record::memo::{Memo, Memos, Reply, ended};
+use crate::record::pause::{Expired, Noted};
+use crate::state::State;
+
+/// Which of several things that could end a wait goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// It ended before this attempt, as the n-th.
+    Again(usize),
+    /// Its place is on record, or it had none beside it.
+    Noted,
+    /// Somebody has said something.
+    Said(Timestamp),
+    /// Its time has come: what was said goes first, for it would be lost if a wait beside it ended instead.
+    Due(Timestamp),
+}
+
+/// What an activation is handed next.
+struct Offer {
+    key: ActivationKey,
+    name: String,
+    turn: Turn,
+    /// Since when it waits, among all.
+    order: u64,
+    what: End,
+}
+
+enum End {
+    /// This, which is on record; there, too, is that it ended before others, if `placed`.
+    Known { given: Given, seq: Option<Seq>, placed: bool },
+    /// The first message that waits.
+    Message,
+    /// The patience for a message is over.
+    Idle,
+    /// Nothing as yet: that it is over must be durable first.
+    Pending,
+}
+
+impl<S: State> Driver<S> {
+    /// Hands what has come to those who wait for it.
+    pub(super) fn offer(&mut self) -> Result<()> {
+        if !self.is_stopping() && self.waits.next_look().is_some() {
+            self.ring(self.shared.clock.now())?;
+        }
+        let mut crowded = Vec::new();
+        let mut seen = None;
+        loop {
+            let stirred = self.waits.take_stirred();
+            let now = self.shared.clock.now();
+            let mut offers: Vec<Offer> =
+                stirred.into_iter().filter_map(|key| self.next_of(key, now)).collect();
+            if offers.is_empty() {
+                break;
+            }
+            offers.sort_by_key(|offer| (offer.turn, offer.order));
+            for offer in offers {
+                match self.has_place(&offer) {
+                    true => self.hand(offer)?,
+                    false => crowded.push(offer.key),
+                }
+            }
+            // Whoever has waited longest for a message may be somebody else now.
+            if let Some((key, order)) = self.waits.first_receiver().filter(|_| !self.machine.inbox.is_empty())
+                && seen.replace(order) != Some(order)
+            {
+                self.waits.stir(key);
+            }
+        }
+        crowded.into_iter().for_each(|key| self.waits.stir(key));
+        Ok(())
+    }
+
+    /// Whether the activation may go on as far as `concurrency` goes, and nobody is in line whose time came before.
+    fn has_place(&self, offer: &Offer) -> bool {
+        let parked = self.running.get(&offer.key).is_some_and(|running| running.scope.waits.is_parked());
+        if self.plan.concurrency.is_none() || !parked {
+            return true;
+        }
+        let first = self.ready.front().and_then(|key| self.machine.in_flight.get(key));
+        let before = first.and_then(|activation| activation.retry_at);
+        let waits = matches!((offer.turn, before), (Turn::Due(at), Some(before)) if before < at);
+        self.room() && !waits
+    }
+
+    /// Returns what an activation is handed next, if it has read what it was handed before.
+    fn next_of(&mut self, key: ActivationKey, now: Timestamp) -> Option<Offer> {
+        let running = self.running.get(&key)?;
+        if !running.scope.waits.is_quiet() {
+            return None;
+        }
+        let memos = &self.machine.in_flight.get(&key)?.memos;
+        let stopping = self.is_stopping();
+        let inbox = self.machine.inbox.front().map(|message| message.at);
+        let first = inbox.and_then(|_| self.waits.first_receiver()).map(|(_, order)| order);
+        let mut next: Option<Offer> = None;
+        for waiter in self.waits.of(key) {
+            let again = running.ended.get(&waiter.name).copied();
+            let inbox = inbox.filter(|_| first == Some(waiter.order));
+            let Some((turn, what)) = end_of(waiter, memos, now, again, inbox) else { continue };
+            // What ended before is the way to where the attempt before was; whatever is new waits.
+            let held = stopping && !matches!(turn, Turn::Again(_) | Turn::Noted);
+            let later = next.as_ref().is_some_and(|next| (next.turn, next.order) < (turn, waiter.order));
+            if !(held || later) {
+                next = Some(Offer { key, name: waiter.name.clone(), turn, order: waiter.order, what });
+            }
+        }
+        next.filter(|next| !matches!(next.what, End::Pending))
+    }
+
+    /// Hands an activation what it waited for.
+    fn hand(&mut self, offer: Offer) -> Result<()> {
+        let Offer { key, name, what, .. } = offer;
+        let Some(mut waiter) = self.waits.take(key, &name) else { return Ok(()) };
+        // It might have ended otherwise: then that is to be remembered.
+        let first = waiter.reply.waits().has_rivals();
+        waiter.reply.promise();
+        let (seq, given) = match what {
+            End::Known { given, seq, placed } if placed || !first => (seq, given),
+            End::Known { given, .. } => {
+                let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
+                let (place, of) = (activation.memos.next_ended(), ended(&name)?);
+                (Some(self.note_step(key, &place, Noted::Result(of), false)?), given)
+            }
+            End::Message => {
+                let Some(message) = self.machine.inbox.front().cloned() else { return Ok(()) };
+                let seq = self.note_step(key, &name, Noted::Took(message.number), first)?;
+                (Some(seq), Given::Message(message))
+            }
+            End::Idle => (Some(self.note_step(key, &name, Noted::Idle, first)?), Given::Idle),
+            End::Pending => return Ok(()),
+        };
+        self.give(key, seq, waiter.reply, given);
+        Ok(())
+    }
+
+    /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that.
+    fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: Replier, given: Given) {
+        let weak = matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
+        match seq.filter(|&seq| !weak && !self.outbox.is_durable(seq)) {
+            Some(seq) => self.replies.push_back((seq, Owed::Given { reply, given })),
+            None => reply.send(Ok(given)),
+        }
+    }
+
+    /// Has those looked at whose time has come, and notes which questions are over.
+    fn ring(&mut self, now: Timestamp) -> Result<()> {
+        while let Some((at, key, name)) = self.waits.take_due(now) {
+            self.waits.stir(key);
+            let memo = self.machine.in_flight.get(&key).and_then(|activation| activation.memos.get(&name));
+            let open = matches!(memo, Some(Memo::Asked(asked)) if asked.reply.is_open());
+            if !open || !self.waits.of(key).iter().any(|waiter| waiter.name == name) {
+                continue;
+            }
+            let node = self.machine.name(key.0).clone();
+            let expired = Expired { node, visit: key.1, name: name.clone(), at };
+            // No node may act on it before it is on record: until then, somebody may answer.
+            let seq = self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
+            if let Some(waiter) = self.waits.get_mut(key, &name) {
+                waiter.what = WaitsFor::Expiry;
+            }
+            self.replies.push_back((seq, Owed::Expiry { key, name }));
+        }
+        Ok(())
+    }
+
+    /// Says that it is durable that nobody answered in time.
+    pub(super) fn expired(&mut self, key: ActivationKey, name: &str) {
+        if let Some(waiter) = self.waits.get_mut(key, name) {
+            waiter.what = WaitsFor::Answer;
+        }
+        self.waits.stir(key);
+    }
+
+    /// Has those wait again who were to be told of a deadline whose record did not become durable: others may have answered.
+    pub(super) fn wait_again(&mut self) {
+        self.replies.retain(|(_, owed)| !matches!(owed, Owed::Expiry { .. }));
+        self.waits.wait_again();
+    }
+
+    /// Looks at everybody whom a signal or another writer may have answered.
+    pub(super) fn serve_all(&mut self) {
+        let in_flight = &self.machine.in_flight;
+        self.waits.keep(|key| in_flight.contains_key(&key));
+        self.waits.stir_all();
+    }
+}
+
+/// Tells whether what somebody waits for has come, and how it ends then. `again` is its place among what ended before this attempt,
+/// `inbox` the time of a message that is for this one.
+fn end_of(
+    waiter: &Waiter,
+    memos: &Memos,
+    now: Timestamp,
+    again: Option<usize>,
+    inbox: Option<Timestamp>,
+) -> Option<(Turn, End)> {
+    let due = waiter.until.filter(|until| *until <= now).map(Turn::Due);
+    let again = again.map(Turn::Again);
+    let known =
+        |turn, given| Some((again.unwrap_or(turn), End::Known { given, seq: None, placed: again.is_some() }));
+    match (waiter.what, memos.get(&waiter.name)) {
+        (WaitsFor::Step(None), _) => known(Turn::Noted, Given::Done),
+        (WaitsFor::Step(Some((seq, placed))), _) => {
+            Some((Turn::Noted, End::Known { given: Given::Done, seq: Some(seq), placed }))
+        }
+        // What has rung before has rung, whatever the clock says here.
+        (WaitsFor::Time, _) => known(again.or(due)?, Given::Done),
+        (WaitsFor::Message, Some(Memo::Message(message))) => {
+            known(Turn::Noted, Given::Message(message.clone()))
+        }
+        (WaitsFor::Message, Some(Memo::Idle)) => known(Turn::Noted, Given::Idle),
+        (WaitsFor::Message, _) => match inbox {
+            Some(at) => Some((Turn::Said(at), End::Message)),
+            None => Some((due?, End::Idle)),
+        },
+        (WaitsFor::Expiry, _) => Some((Turn::Due(waiter.until?), End::Pending)),
+        (WaitsFor::Answer, Some(Memo::Asked(asked))) => {
+            let turn = match &asked.reply {
+                Reply::Open => return None,
+                // Whoever asked what somebody cancelled waits on, and is dropped with the run: told, it would fail the run first.
+                Reply::Answered { answer: Answer::Cancel(_), .. } => return None,
+                Reply::Answered { at, .. } if asked.ask.deadline.is_none_or(|deadline| *at < deadline) => {
+                    Turn::Said(*at)
+                }
+                Reply::Answered { at, .. } | Reply::Expired { at } => Turn::Due(*at),
+            };
+            known(turn, Given::Reply(Arc::clone(asked)))
+        }
+        (WaitsFor::Answer, _) => None,
+    }
+}
