@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::Shape;
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 
 /// A question: what is asked, of which type the answer is, and what happens if nobody answers in time.
@@ -71,13 +71,20 @@ impl<A: DeserializeOwned> Ask<A> {
         self
     }
 
-    /// Takes this as the answer when the deadline is over.
+    /// Takes this as the answer when the deadline is over. Asking fails if its type does not read it back.
     #[expect(clippy::needless_pass_by_value, reason = "an answer as it would be given")]
     pub fn or_default(mut self, answer: A) -> Self
     where
         A: Serialize,
     {
-        self.default = strict::to_raw_value(&answer).map(Some);
+        self.default = strict::to_raw_value(&answer).and_then(|text| {
+            // Found now, and not when the deadline is over and nobody may answer any more.
+            serde_json::from_str::<A>(text.get()).map_err(|source| {
+                let message = format!("the default is not read back as {}", std::any::type_name::<A>());
+                Error::new(ErrorKind::Invalid, message).with_source(source)
+            })?;
+            Ok(Some(text))
+        });
         self
     }
 

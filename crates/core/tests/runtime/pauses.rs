@@ -469,3 +469,70 @@ async fn a_node_that_asks_and_works_at_once_rests_when_its_work_is_done() {
         assert_eq!(completed(resume(&runtime, &graph).await).get::<bool>("ok").unwrap(), Some(true));
     }
 }
+
+/// What a `Small` is at most, when it is asked for and when the answer is read: the code behind a type may come to take less.
+static AT_FIRST: AtomicU32 = AtomicU32::new(9);
+static LATER: AtomicU32 = AtomicU32::new(9);
+static MOST: AtomicU32 = AtomicU32::new(9);
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+#[derive(Clone)]
+struct Small(u32);
+
+impl From<Small> for u32 {
+    fn from(Small(number): Small) -> Self {
+        number
+    }
+}
+
+impl TryFrom<u32> for Small {
+    type Error = &'static str;
+
+    fn try_from(number: u32) -> Result<Self, Self::Error> {
+        if number <= MOST.load(Ordering::SeqCst) { Ok(Self(number)) } else { Err("too large") }
+    }
+}
+
+/// A default that its type refuses was the answer again and again, as fast as the store took it: 12,765 records in 1.5 seconds.
+#[tokio::test]
+async fn a_default_that_its_type_refuses_fails_the_node_and_asks_nobody_again() {
+    let graph = Graph::<Context>::builder("small")
+        .node("a", async |cx, _s| {
+            MOST.store(AT_FIRST.load(Ordering::SeqCst), Ordering::SeqCst);
+            let ask = Ask::<Small>::new("?").deadline(Duration::from_secs(1)).or_default(Small(9));
+            MOST.store(LATER.load(Ordering::SeqCst), Ordering::SeqCst);
+            let small: Small = cx.ask_with("small", ask).await?;
+            Ok(Context::update().set("small", small.0))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let world = World::new();
+    let runtime = world.process().await;
+    let run = start(&runtime, &graph).await;
+    let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!() };
+    LATER.store(7, Ordering::SeqCst);
+    world.clock.advance(DAY);
+    let before = world.store.head(&key()).await.unwrap().unwrap().seq.get();
+    let again = runtime.resume(&graph, "r").await.unwrap();
+    let Outcome::Failed { failure, .. } = world.pass(again.wait()).await.unwrap() else { panic!() };
+    assert!(
+        failure.message.contains("the question `small`: its deadline is over, and its default"),
+        "{failure}"
+    );
+    assert!(failure.message.contains("too large"), "{failure}");
+    let records = world.store.head(&key()).await.unwrap().unwrap().seq.get() - before;
+    assert!(records <= 6, "{records} records");
+
+    // A default that is refused at once is no question at all; a retry asks anew.
+    AT_FIRST.store(7, Ordering::SeqCst);
+    runtime.retry(&key()).await.unwrap();
+    let Outcome::Failed { failure, .. } = resume(&runtime, &graph).await else { panic!() };
+    assert!(failure.message.contains("the default is not read back as"), "{failure}");
+    assert!(runtime.questions(&key()).await.unwrap().is_empty());
+    AT_FIRST.store(9, Ordering::SeqCst);
+    runtime.retry(&key()).await.unwrap();
+    let Outcome::Interrupted(questions) = resume(&runtime, &graph).await else { panic!() };
+    assert_eq!(questions[0].id, "a@1:small");
+}
