@@ -68,6 +68,10 @@ pub(crate) fn field(attrs: &[Attribute]) -> syn::Result<Field> {
                 "a field that is not stored is lost at a restart, so `#[serde({name})]` cannot be on a channel; \
                  keep what is not state in a resource of the runtime"
             ))),
+            "alias" => Err(meta.error(
+                "a channel has one name, and a run whose log has both could not be read; remove `#[serde(alias)]`, \
+                 and rename the channel in a migration: count `#[state(version)]` up and give the graph a `migrate`",
+            )),
             "skip_serializing_if" => Err(meta.error(
                 "a channel is always stored, or folding patches would give another state; \
                  remove `skip_serializing_if`, and keep `#[serde(default)]` if old runs lack the field",
