@@ -16,6 +16,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::{NodePlan, Plan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
+use crate::record::body::present;
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
 use crate::record::pause::Message;
@@ -120,7 +121,7 @@ struct StoredActivation {
     in_doubt: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     resolution: Option<Resolution>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     item: Option<Arc<RawValue>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<StoredToken>,
@@ -134,9 +135,9 @@ struct StoredToken {
     to: Option<Local>,
     from: Local,
     visit: Visit,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     output: Option<Arc<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     item: Option<Arc<RawValue>>,
 }
 

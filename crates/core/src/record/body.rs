@@ -125,6 +125,13 @@ pub(crate) struct NodesDone {
     pub(crate) patch: Patch,
 }
 
+/// Reads a field that is left out where there is none: a `null` in it is a value, not the absence of one.
+pub(crate) fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
+    d: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(d).map(Some)
+}
+
 fn one() -> u32 {
     1
 }

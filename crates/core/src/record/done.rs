@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::body::{End, Failure, Fired, Settled};
+use super::body::{End, Failure, Fired, Settled, present};
 use crate::few::Few;
 use crate::id::{NodeName, Visit};
 
@@ -134,7 +134,7 @@ pub(super) struct Stored {
     #[serde(default)]
     #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
     failure: Option<Failure>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "present")]
     #[cfg_attr(test, serde(skip_serializing_if = "Option::is_none"))]
     output: Option<Arc<RawValue>>,
     #[serde(default)]

@@ -16,4 +16,5 @@ mod rests;
 mod rounds;
 mod runs;
 mod unfinished;
+mod values;
 mod world;
