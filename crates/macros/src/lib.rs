@@ -32,6 +32,10 @@ use proc_macro::TokenStream;
 ///
 /// Where a method of `XUpdate` is called again, `last` keeps the later value and the others join.
 ///
+/// A channel has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.
+/// Inside the type of a field they are allowed. `testing::check_reads_back` then tells whether what is written there is also
+/// what is read.
+///
 /// On the struct: `#[state(version = 2)]` declares the version of its shape (1 if absent), `#[state(crate = "path")]` the
 /// path under which `ferrata` or `ferrata_core` is known.
 #[proc_macro_derive(State, attributes(state))]

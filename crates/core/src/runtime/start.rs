@@ -101,7 +101,8 @@ impl<S: State> StartRequest<S> {
         };
         let run = RunKey::new(tenant.transpose()?.unwrap_or_default(), id);
         input.bind(graph.schema());
-        let text = check_input(&input, shared.limits.max_body).map_err(|error| error.with_run(&run))?;
+        let text = check_input(&input, graph.schema(), shared.limits.max_body)
+            .map_err(|error| error.with_run(&run))?;
         let mut facts = RunFacts::new(
             graph.name().clone(),
             graph.version(),

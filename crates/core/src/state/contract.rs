@@ -19,7 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - serialise as a JSON object with one entry per channel, and read back an equal value from it;
+/// - serialise as a JSON object with one entry per channel, and read back an equal value from it, see
+///   [`check_reads_back`](crate::testing::check_reads_back);
 /// - let [`State::apply`] write exactly what it changes: folding the patch over the channels before gives the channels
 ///   after, for every update and in every order of updates;
 /// - leave the state unchanged when [`State::apply`] fails;

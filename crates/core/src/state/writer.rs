@@ -144,7 +144,7 @@ impl PatchWriter {
             return Ok(());
         }
         self.put(channel, Write::Reduced, |name| {
-            let text = strict::channel_to_text(name, &Entries(entries))?;
+            let text = strict::channel_entries_to_text(name, &Entries(entries))?;
             Ok((text.get().len(), Change::Merge(Few::One(text))))
         })
     }

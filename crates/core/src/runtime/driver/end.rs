@@ -19,7 +19,7 @@ use crate::graph::{Effect, RouteContext};
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
-use crate::state::{Patch, PatchWriter, State, Touch, Update, Write};
+use crate::state::{Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
 
 /// An activation whose update went wrong after it had changed the live state.
 pub(super) struct Spoilt {
@@ -276,11 +276,12 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// Refuses an input that would not fit into a record.
-pub(crate) fn check_input<S: State>(input: &S, most: usize) -> Result<Box<RawValue>> {
+/// Refuses an input that would not fit into a record, or that a restart would not find as it is.
+pub(crate) fn check_input<S: State>(input: &S, schema: &Schema, most: usize) -> Result<Box<RawValue>> {
     let text = input.to_channels_json()?;
     if text.get().len() > most {
         return Err(too_large(&text, most));
     }
+    reread::<S>(text.get(), schema)?;
     Ok(text)
 }

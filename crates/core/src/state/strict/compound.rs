@@ -6,9 +6,10 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant,
 };
 
-use super::Guarded;
+use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker, key_segment};
 use super::serializer::raw_fits;
+use super::{Guarded, Role};
 
 pub(super) struct Compound<'a, C> {
     pub(super) inner: C,
@@ -17,6 +18,10 @@ pub(super) struct Compound<'a, C> {
     /// The index of the next element.
     pub(super) next: usize,
     pub(super) shape: Shape,
+    pub(super) keys: Keys,
+    /// The first field of a struct.
+    pub(super) first: Option<&'static str>,
+    pub(super) role: Role,
 }
 
 #[derive(Clone, Copy)]
@@ -39,6 +44,21 @@ impl<C> Compound<'_, C> {
         }
         Ok(())
     }
+
+    /// Refuses a field named as the first is: the tag of an enum or struct comes first, and the macro does not hold its
+    /// name against those of the fields.
+    #[inline]
+    fn field_once<E: serde::ser::Error>(&mut self, name: &'static str) -> Result<(), E> {
+        match self.first {
+            None => self.first = Some(name),
+            Some(first) if first == name => {
+                self.tracker.push(Segment::Field(name));
+                return Err(self.tracker.refuse(Refusal::SameKey));
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
 }
 
 macro_rules! element {
@@ -49,7 +69,7 @@ macro_rules! element {
 
             #[inline]
             fn $method<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
-                let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+                let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
                 let result = self.inner.$method(&guarded);
                 let index = self.next;
                 self.next += 1;
@@ -77,12 +97,16 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
     fn serialize_key<T: ?Sized + Serialize>(&mut self, key: &T) -> Result<(), C::Error> {
         // Keys are checked by the encoder itself: it refuses what is not text or a finite number.
         let result = self.inner.serialize_key(key);
-        self.within(result, || key_segment(key))
+        self.within(result, || key_segment(key))?;
+        if self.role != Role::Entries {
+            self.keys.note(key);
+        }
+        Ok(())
     }
 
     #[inline]
     fn serialize_value<T: ?Sized + Serialize>(&mut self, value: &T) -> Result<(), C::Error> {
-        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_value(&guarded);
         self.within(result, || Segment::UnknownKey)
     }
@@ -93,13 +117,21 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
         key: &K,
         value: &V,
     ) -> Result<(), C::Error> {
-        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_entry(key, &guarded);
-        self.within(result, || key_segment(key))
+        self.within(result, || key_segment(key))?;
+        if self.role != Role::Entries {
+            self.keys.note(key);
+        }
+        Ok(())
     }
 
     #[inline]
     fn end(self) -> Result<C::Ok, C::Error> {
+        if let Some(key) = self.keys.repeated() {
+            self.tracker.push(Segment::Key(key));
+            return Err(self.tracker.refuse(Refusal::SameKey));
+        }
         self.inner.end()
     }
 }
@@ -114,12 +146,11 @@ impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
         name: &'static str,
         value: &T,
     ) -> Result<(), C::Error> {
-        if let Shape::Raw = self.shape
-            && !raw_fits(value, self.room)
-        {
-            return Err(self.tracker.refuse(Refusal::BadRaw));
+        if let Shape::Raw = self.shape {
+            raw_fits(value, self.room, self.role).map_err(|refusal| self.tracker.refuse(refusal))?;
         }
-        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        self.field_once(name)?;
+        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_field(name, &guarded);
         self.within(result, || Segment::Field(name))
     }
@@ -144,7 +175,7 @@ impl<C: SerializeStructVariant> SerializeStructVariant for Compound<'_, C> {
         name: &'static str,
         value: &T,
     ) -> Result<(), C::Error> {
-        let guarded = Guarded { value, room: self.room, tracker: self.tracker };
+        let guarded = Guarded { value, room: self.room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_field(name, &guarded);
         self.within(result, || Segment::Field(name))
     }

@@ -1,9 +1,15 @@
 //! Encoding of values that users hand in: refuses what JSON cannot give back, instead of changing it in silence.
 //!
-//! `serde_json` writes NaN as `null`, and reads nothing nested deeper than 128. A checkpoint written so would be another
-//! value after a restart, or none. Everything a user gives is therefore encoded through this module.
+//! `serde_json` writes NaN as `null`, `Some(None)` as `null`, and reads nothing nested deeper than 128. A checkpoint written so
+//! would be another value after a restart, or none. Everything a user gives is therefore encoded through this module.
+//!
+//! What it sees is serde's data model: of a type whose `Serialize` and `Deserialize` fit each other, exactly those values are
+//! accepted that read back equal. What a type's own `Deserialize` makes of the text it cannot see: `untagged`, `flatten` and
+//! fields that are left out. [`start`](crate::runtime::Runtime::start) reads its input back for that, and
+//! [`check_reads_back`](crate::testing::check_reads_back) does it in tests.
 
 mod compound;
+mod keys;
 mod path;
 mod serializer;
 
@@ -15,6 +21,7 @@ use serde_json::value::RawValue;
 
 use super::text::Text;
 use crate::error::Result;
+use keys::OneKey;
 use path::{Subject, Tracker};
 use serializer::Strict;
 
@@ -25,14 +32,16 @@ pub const MAX_DEPTH: u8 = 100;
 
 /// Encodes `value` as JSON text.
 ///
-/// Whatever is accepted, `serde_json` reads back as an equal value. The cost over `serde_json::to_string` is a
-/// comparison per float and per level of nesting.
+/// Whatever is accepted, `serde_json` reads back as an equal value, if the type's `Deserialize` reads what its `Serialize`
+/// writes. The cost over `serde_json::to_string` is a comparison per float and per level of nesting, and a copy of the keys of
+/// each map.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), naming the place, for a NaN or an infinity, an integer beyond 64
-/// bits, a map key that is not text, nesting deeper than [`MAX_DEPTH`], and for whatever the value's own `Serialize`
-/// refuses.
+/// bits, a `Some` of what is written as `null` (`Some(None)`, `Some(())`), a map key that is not text, two keys of one map that
+/// are the same text, a tuple variant without fields, nesting deeper than [`MAX_DEPTH`], and for whatever the value's own
+/// `Serialize` refuses.
 ///
 /// # Examples
 ///
@@ -81,6 +90,11 @@ pub(crate) fn channel_to_text<T: ?Sized + Serialize>(name: &str, value: &T) -> R
     run(Subject::Channel(name), value, |value| Text::of(value))
 }
 
+/// Encodes entries to be merged into the channel `name`: of two with one key, the later one replaces the earlier one.
+pub(crate) fn channel_entries_to_text<T: ?Sized + Serialize>(name: &str, entries: &T) -> Result<Text> {
+    run_at(Subject::Channel(name), (MAX_DEPTH, Role::Entries), entries, |entries| Text::of(entries))
+}
+
 /// Converts what goes into the channel `name`, so that an error names it.
 pub(crate) fn channel_to_value<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Value> {
     run(Subject::Channel(name), value, |value| serde_json::to_value(value))
@@ -89,17 +103,13 @@ pub(crate) fn channel_to_value<T: ?Sized + Serialize>(name: &str, value: &T) -> 
 /// Encodes a whole state, whose first level are the channels.
 pub(crate) fn state_to_raw_value<T: ?Sized + Serialize>(state: &T) -> Result<Box<RawValue>> {
     // The object that holds the channels is no level of any of them: a value that fits a patch fits a base, too.
-    run_at(Subject::State, MAX_DEPTH + 1, state, |state| serde_json::value::to_raw_value(state))
+    run_at(Subject::State, (MAX_DEPTH + 1, Role::Value), state, |state| {
+        serde_json::value::to_raw_value(state)
+    })
 }
 
 /// Encodes a map key the way `serde_json` encodes it inside a map.
 pub(crate) fn key_text<K: Serialize>(channel: &str, key: &K) -> Result<String> {
-    struct OneKey<'a, K>(&'a K);
-    impl<K: Serialize> Serialize for OneKey<'_, K> {
-        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.collect_map([(self.0, ())])
-        }
-    }
     let map = channel_to_value(channel, &OneKey(key))?;
     let key = map.as_object().and_then(|map| map.keys().next());
     Ok(key.expect("a map of one entry has one key").clone())
@@ -110,17 +120,28 @@ fn run<T: ?Sized + Serialize, R>(
     value: &T,
     encode: impl FnOnce(&Guarded<'_, T>) -> serde_json::Result<R>,
 ) -> Result<R> {
-    run_at(subject, MAX_DEPTH, value, encode)
+    run_at(subject, (MAX_DEPTH, Role::Value), value, encode)
 }
 
 fn run_at<T: ?Sized + Serialize, R>(
     subject: Subject<'_>,
-    room: u8,
+    (room, role): (u8, Role),
     value: &T,
     encode: impl FnOnce(&Guarded<'_, T>) -> serde_json::Result<R>,
 ) -> Result<R> {
     let tracker = Tracker::default();
-    encode(&Guarded { value, room, tracker: &tracker }).map_err(|source| tracker.into_error(subject, source))
+    encode(&Guarded { value, room, role, tracker: &tracker })
+        .map_err(|source| tracker.into_error(subject, source))
+}
+
+/// What a value is to what holds it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Value,
+    /// What an option holds: written as `null`, it would be read back as none.
+    Held,
+    /// A map whose later entries replace earlier ones of the same key.
+    Entries,
 }
 
 /// A value that serialises through [`Strict`], whatever serializer it is given.
@@ -128,15 +149,23 @@ struct Guarded<'a, T: ?Sized> {
     value: &'a T,
     /// How many more levels it may open.
     room: u8,
+    role: Role,
     tracker: &'a Tracker,
 }
 
 impl<T: ?Sized + Serialize> Serialize for Guarded<'_, T> {
     #[inline]
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value.serialize(Strict { inner: serializer, room: self.room, tracker: self.tracker })
+        self.value.serialize(Strict {
+            inner: serializer,
+            room: self.room,
+            role: self.role,
+            tracker: self.tracker,
+        })
     }
 }
 
+#[cfg(test)]
+mod shapes;
 #[cfg(test)]
 mod tests;

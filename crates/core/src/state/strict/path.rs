@@ -24,6 +24,9 @@ pub(super) enum Refusal {
     TooWide,
     TooDeep,
     BadRaw,
+    NullInSome,
+    EmptyVariant,
+    SameKey,
 }
 
 pub(super) enum Segment {
@@ -92,6 +95,17 @@ impl Tracker {
                 return Error::new(ErrorKind::Invalid, message);
             }
             Some(Refusal::BadRaw) => "the raw JSON text could not be read back; store it as a string",
+            Some(Refusal::NullInSome) => {
+                "a Some that is written as null would be read back as None; use an enum with a variant for each case, \
+                 or a bool for Some(())"
+            }
+            Some(Refusal::EmptyVariant) => {
+                "a variant with empty parentheses could not be read back; declare it without them"
+            }
+            Some(Refusal::SameKey) => {
+                "two entries have this key once they are JSON, of which only one would be read back, or none; \
+                 make the keys differ, or rename the field or tag"
+            }
             None => {
                 let message = format!(
                     "{place}: cannot be written as JSON ({source}); map keys must be text, and `Serialize` must succeed"

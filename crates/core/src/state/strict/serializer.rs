@@ -5,8 +5,9 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use super::compound::{Compound, Shape};
+use super::keys::Keys;
 use super::path::{Refusal, Segment, Tracker};
-use super::{Guarded, MAX_DEPTH};
+use super::{Guarded, MAX_DEPTH, Role};
 
 /// The name under which `serde_json` passes raw text through any serializer.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -14,6 +15,7 @@ const RAW_VALUE: &str = "$serde_json::private::RawValue";
 pub(super) struct Strict<'a, S> {
     pub(super) inner: S,
     pub(super) room: u8,
+    pub(super) role: Role,
     pub(super) tracker: &'a Tracker,
 }
 
@@ -29,7 +31,22 @@ impl<'a, S: Serializer> Strict<'a, S> {
         let Some(room) = self.room.checked_sub(levels) else {
             return Err(self.tracker.refuse(Refusal::TooDeep));
         };
-        Ok(Compound { inner: open(self.inner)?, room, tracker: self.tracker, next: 0, shape })
+        Ok(Compound {
+            inner: open(self.inner)?,
+            room,
+            tracker: self.tracker,
+            next: 0,
+            shape,
+            keys: Keys::default(),
+            first: None,
+            role: self.role,
+        })
+    }
+
+    /// Refuses a `null` inside `Some`, which would be read back as `None`.
+    #[inline]
+    fn null(&self) -> Result<(), S::Error> {
+        if self.role == Role::Held { Err(self.tracker.refuse(Refusal::NullInSome)) } else { Ok(()) }
     }
 
     #[inline]
@@ -68,7 +85,6 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         serialize_bool(bool) serialize_char(char) serialize_str(&str)
         serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_i64(i64)
         serialize_u8(u8) serialize_u16(u16) serialize_u32(u32) serialize_u64(u64)
-        serialize_unit_struct(&'static str)
     }
 
     #[inline]
@@ -112,17 +128,30 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
 
     #[inline]
     fn serialize_none(self) -> Result<S::Ok, S::Error> {
+        self.null()?;
         self.inner.serialize_none()
     }
 
     #[inline]
     fn serialize_some<T: ?Sized + Serialize>(self, value: &T) -> Result<S::Ok, S::Error> {
-        self.inner.serialize_some(&Guarded { value, room: self.room, tracker: self.tracker })
+        self.inner.serialize_some(&Guarded {
+            value,
+            room: self.room,
+            role: Role::Held,
+            tracker: self.tracker,
+        })
     }
 
     #[inline]
     fn serialize_unit(self) -> Result<S::Ok, S::Error> {
+        self.null()?;
         self.inner.serialize_unit()
+    }
+
+    #[inline]
+    fn serialize_unit_struct(self, name: &'static str) -> Result<S::Ok, S::Error> {
+        self.null()?;
+        self.inner.serialize_unit_struct(name)
     }
 
     #[inline]
@@ -141,7 +170,8 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         name: &'static str,
         value: &T,
     ) -> Result<S::Ok, S::Error> {
-        let value = Guarded { value, room: self.room, tracker: self.tracker };
+        // Written as what it holds, so what must not be `null` still must not.
+        let value = Guarded { value, room: self.room, role: self.role, tracker: self.tracker };
         self.inner.serialize_newtype_struct(name, &value)
     }
 
@@ -156,7 +186,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         let Some(room) = self.room.checked_sub(1) else {
             return Err(self.tracker.refuse(Refusal::TooDeep));
         };
-        let value = Guarded { value, room, tracker: self.tracker };
+        let value = Guarded { value, room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_newtype_variant(name, index, variant, &value);
         result.inspect_err(|_| self.tracker.push(Segment::Field(variant)))
     }
@@ -188,6 +218,11 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         variant: &'static str,
         len: usize,
     ) -> Result<Self::SerializeTupleVariant, S::Error> {
+        if len == 0 {
+            // `serde_json` reads it from a `Value` as a unit, which no derived type takes for it.
+            self.tracker.push(Segment::Field(variant));
+            return Err(self.tracker.refuse(Refusal::EmptyVariant));
+        }
         // An object around an array.
         self.open(2, Shape::Variant(variant), |inner| {
             inner.serialize_tuple_variant(name, index, variant, len)
@@ -232,8 +267,8 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
     }
 }
 
-/// Tells whether raw JSON text can be read back within `room` levels.
-pub(super) fn raw_fits<T: ?Sized + Serialize>(text: &T, room: u8) -> bool {
+/// Tells whether raw JSON text can be read back within `room` levels, and why not.
+pub(super) fn raw_fits<T: ?Sized + Serialize>(text: &T, room: u8, role: Role) -> Result<(), Refusal> {
     fn fits(value: &serde_json::Value, room: u8) -> bool {
         match value {
             serde_json::Value::Array(items) => {
@@ -246,6 +281,10 @@ pub(super) fn raw_fits<T: ?Sized + Serialize>(text: &T, room: u8) -> bool {
         }
     }
     debug_assert!(room <= MAX_DEPTH + 1, "room only shrinks");
-    let Ok(serde_json::Value::String(text)) = serde_json::to_value(text) else { return false };
-    serde_json::from_str(&text).is_ok_and(|value| fits(&value, room))
+    let Ok(serde_json::Value::String(text)) = serde_json::to_value(text) else { return Err(Refusal::BadRaw) };
+    match serde_json::from_str(&text) {
+        Ok(serde_json::Value::Null) if role == Role::Held => Err(Refusal::NullInSome),
+        Ok(value) if fits(&value, room) => Ok(()),
+        _ => Err(Refusal::BadRaw),
+    }
 }

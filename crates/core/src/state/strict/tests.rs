@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde::Serialize;
+use serde::de::DeserializeSeed as _;
 use serde_json::json;
 
 use super::*;
@@ -169,6 +170,44 @@ proptest! {
             Err(error) => {
                 prop_assert!(!storable(&tree));
                 prop_assert_eq!(error.kind(), ErrorKind::Invalid);
+            }
+        }
+    }
+}
+
+/// How a stored value is read again: from text, as a channel of a base, and as one of a record.
+fn read_back(shape: &shapes::Shape, text: &str) -> [Option<shapes::Val>; 2] {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let from_text = shape.deserialize(&mut reader).ok().filter(|_| reader.end().is_ok());
+    let value = serde_json::from_str::<Value>(text).ok();
+    [from_text, value.and_then(|value| shape.deserialize(value).ok())]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Of any type of serde's data model, exactly those values are accepted that read back equal, however they are read.
+    #[test]
+    fn what_is_accepted_reads_back_equal(
+        (shape, value) in shapes::shape().prop_flat_map(|shape| (Just(shape.clone()), shapes::value(&shape))),
+    ) {
+        let typed = shapes::Typed(&shape, &value);
+        let plain = serde_json::to_string(&typed);
+        let kept = plain.as_ref().is_ok_and(|text| read_back(&shape, text).iter().all(|read| read.as_ref() == Some(&value)));
+        match to_json_string(&typed) {
+            Ok(text) => {
+                prop_assert!(kept, "accepted, and read back as {:?}", read_back(&shape, &text));
+                prop_assert_eq!(&text, &plain.unwrap());
+                prop_assert!(to_raw_value(&typed).is_ok());
+                // Refuses a few more keys than text does, and changes nothing either.
+                if let Ok(json) = to_value(&typed) {
+                    prop_assert_eq!((&shape).deserialize(json).ok(), Some(value));
+                }
+            }
+            Err(error) => {
+                prop_assert!(!kept, "refused with no reason: {}", error);
+                prop_assert_eq!(error.kind(), ErrorKind::Invalid);
+                prop_assert!(to_value(&typed).is_err() && to_raw_value(&typed).is_err());
             }
         }
     }
