@@ -9,6 +9,7 @@ use super::handle::{Link, RunHandle};
 use super::load::missing;
 use super::log::{About, LogWriter};
 use super::past::{Position, folded_at};
+use super::print::in_order;
 use super::resume::{Terms, resume};
 use super::shared::Shared;
 use crate::engine::fold::Folded;
@@ -18,7 +19,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Fingerprint, RunId, RunKey, WorkflowName};
 use crate::record::body::Event;
 use crate::record::{Labels, Parent, RunFacts, RunStatus};
-use crate::state::{Patch, State};
+use crate::state::{Channels, Patch, State, reread};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 
 /// A fork that is being prepared; `.await` makes the new run and takes it.
@@ -171,7 +172,11 @@ impl<S: State> ForkRequest<S> {
     fn new_state(&self, folded: &Folded) -> Result<S> {
         let place = |error: Error| error.with_run(&self.source);
         let mut channels = match &self.state {
-            Some(state) => crate::state::Channels::from_json(state.to_channels_json()?.get())?,
+            Some(state) => {
+                let text = state.to_channels_json()?;
+                reread::<S>(text.get(), self.graph.schema()).map_err(place)?;
+                Channels::from_json(text.get())?
+            }
             None => self.graph.migrated(&folded.channels, folded.version).map_err(place)?,
         };
         self.edits.iter().try_for_each(|patch| channels.apply(patch)).map_err(place)?;
@@ -231,6 +236,7 @@ impl Told<'_> {
         now: crate::clock::Timestamp,
     ) -> Result<RunFacts> {
         let Self { source, at, nodes, state, .. } = self;
+        let state = in_order(state)?;
         let told = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
         let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(told.as_bytes()), now)?;
         let mut labels = Labels::default();

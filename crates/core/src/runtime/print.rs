@@ -18,8 +18,16 @@ use crate::id::Fingerprint;
 ///
 /// [`ErrorKind::Invalid`] if it cannot be read back, as when a part of it that is text already is none.
 pub(super) fn input_print(text: &RawValue) -> Result<Fingerprint> {
-    sorted(text.get())
-        .map(|sorted| Fingerprint::of(sorted.as_bytes()))
+    in_order(text.get()).map(|sorted| Fingerprint::of(sorted.as_bytes()))
+}
+
+/// Writes JSON text anew, the same for the same value, whatever the order in which maps were serialised.
+///
+/// # Errors
+///
+/// As [`input_print`].
+pub(super) fn in_order(text: &str) -> Result<String> {
+    sorted(text)
         .map_err(|source| Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source))
 }
 

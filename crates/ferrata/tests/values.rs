@@ -1,0 +1,206 @@
+//! Typed states on their way to the log and back: what comes back as another value is refused where it enters.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use ferrata::prelude::*;
+use ferrata::store::{At, MemoryStore};
+use ferrata::testing::check_reads_back;
+use ferrata::{ErrorKind, RunKey, Seq};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Declares states of one channel, each of a type that serde reads back otherwise than it writes it, and what is said of each.
+macro_rules! refused {
+    ($($name:ident: $ty:ty = $value:expr, $says:expr;)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, State)]
+            struct Held {
+                held: $ty,
+            }
+            let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+            let graph = Graph::<Held>::builder("g").node("a", async |_cx, _s| Ok(())).entry("a").build().unwrap();
+            let state = Held { held: $value };
+            let error = runtime.start(&graph, state.clone()).id("r").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.to_string().contains($says), "{error}");
+            assert!(error.to_string().contains("\"held\"") || error.to_string().contains("after a restart"), "{error}");
+            check_reads_back(&state).unwrap_err();
+            assert!(runtime.head(&RunKey::try_from("r").unwrap()).await.unwrap().is_none());
+        }
+    )*};
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Wrapped<T>(T);
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Marker;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Loose {
+    Numbered(BTreeMap<u32, u8>),
+    Nothing,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+enum Tagged {
+    Map(BTreeMap<String, u8>),
+    Doubled(Inner),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Inner {
+    kind: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Flat<T> {
+    id: u32,
+    #[serde(flatten)]
+    rest: T,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Optional {
+    inner: Option<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct LeftOut {
+    #[serde(default = "five", skip_serializing_if = "Option::is_none")]
+    number: Option<u8>,
+}
+
+fn five() -> Option<u8> {
+    Some(5)
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+enum Odd {
+    Empty(),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Key {
+    Number(u32),
+    Text(String),
+}
+
+refused! {
+    a_none_in_a_some: Option<Option<u8>> = Some(None), "would be read back as None";
+    a_null_in_a_some: Option<Value> = Some(Value::Null), "would be read back as None";
+    a_unit_in_a_some: Option<()> = Some(()), "a bool for Some(())";
+    a_unit_struct_in_a_some: Option<Marker> = Some(Marker), "would be read back as None";
+    a_wrapped_none_in_a_some: Option<Wrapped<Option<u8>>> = Some(Wrapped(None)), "would be read back as None";
+    an_untagged_nothing_in_a_some: Option<Loose> = Some(Loose::Nothing), "would be read back as None";
+    a_none_in_a_some_of_a_list: Vec<Option<Option<u8>>> = vec![None, Some(None)], "at [1]";
+    a_none_in_a_some_of_a_map: HashMap<u8, Option<Option<u8>>> = [(7, Some(None))].into(), "at [\"7\"]";
+    numbers_as_keys_without_a_tag: Loose = Loose::Numbered([(1, 2)].into()), "could not be read back";
+    a_tag_that_is_a_key: Tagged = Tagged::Map([("kind".into(), 1)].into()), "two entries have this key";
+    a_tag_that_is_a_field: Tagged = Tagged::Doubled(Inner { kind: 1 }), "two entries have this key";
+    a_flattened_key_that_is_a_field: Flat<BTreeMap<String, Value>> =
+        Flat { id: 1, rest: [("id".into(), 2.into())].into() }, "two entries have this key";
+    flattened_numbers_as_keys: Flat<BTreeMap<u32, u8>> =
+        Flat { id: 1, rest: [(1, 2)].into() }, "could not be read back";
+    a_flattened_none: Flat<Option<Optional>> = Flat { id: 1, rest: None }, "another value after a restart";
+    left_out_with_another_default: LeftOut = LeftOut { number: None }, "another value after a restart";
+    a_variant_with_empty_parentheses: Vec<Odd> = vec![Odd::Empty()], "empty parentheses";
+    two_keys_of_one_text: BTreeMap<Key, u8> =
+        [(Key::Number(1), 1), (Key::Text("1".into()), 2)].into(), "two entries have this key";
+}
+
+/// What only a comparison by the type itself tells apart.
+#[test]
+fn a_field_that_is_never_written_is_found_by_the_check_for_tests() {
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+    struct Forgetful {
+        #[serde(skip)]
+        lost: u8,
+    }
+    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
+    struct Held {
+        held: Forgetful,
+    }
+    check_reads_back(&Held::default()).unwrap();
+    let error = check_reads_back(&Held { held: Forgetful { lost: 1 } }).unwrap_err();
+    assert!(error.to_string().contains("written alike"), "{error}");
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
+struct Kept {
+    maybe: Option<Option<u8>>,
+    list: Vec<Option<()>>,
+    payload: Vec<Result<Option<u8>, ()>>,
+    floats: BTreeMap<u8, (f32, f64)>,
+    names: HashSet<String>,
+    by_char: HashMap<char, Wrapped<Option<u8>>>,
+    by_flag: BTreeMap<bool, u128>,
+    flat: Vec<Flat<BTreeMap<String, Value>>>,
+    tagged: Vec<Tagged>,
+    #[state(merge)]
+    merged: BTreeMap<String, u8>,
+}
+
+/// What is not refused comes back, in the order of a set that has none, too.
+#[test]
+fn what_is_accepted_reads_back_equal() {
+    let state = Kept {
+        maybe: Some(Some(1)),
+        list: vec![None],
+        payload: vec![Ok(None), Ok(Some(1)), Err(())],
+        floats: [(1, (0.1, -0.0)), (2, (f32::MIN_POSITIVE, f64::MAX))].into(),
+        names: (0..50).map(|n| n.to_string()).collect(),
+        by_char: [('"', Wrapped(None)), ('\u{1F600}', Wrapped(Some(1))), ('\0', Wrapped(None))].into(),
+        by_flag: [(true, u64::MAX.into()), (false, 0)].into(),
+        flat: vec![Flat { id: 1, rest: [("more".into(), Value::Null)].into() }],
+        tagged: vec![Tagged::Map([("k".into(), 1)].into())],
+        merged: BTreeMap::new(),
+    };
+    check_reads_back(&state).unwrap();
+}
+
+/// Entries of one update may name a key twice, and the later one counts: that is no mistake in a type.
+#[tokio::test]
+async fn the_later_of_two_merged_entries_counts() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = Graph::<Kept>::builder("g")
+        .node("a", async |_cx, _s| {
+            Ok(Kept::update().merged([("k".to_owned(), 1), ("j".to_owned(), 0), ("k".to_owned(), 2)]))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Kept::default()).id("r").await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    assert_eq!(state.merged, [("j".to_owned(), 0), ("k".to_owned(), 2)].into());
+    assert_eq!(runtime.state_at(&graph, run.run(), At::Latest).await.unwrap(), state);
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
+struct Counted {
+    /// Large enough for two readings of it to lie in another order.
+    counts: HashMap<String, u32>,
+}
+
+/// A fork was made twice under one id, as a client does that heard no answer, and the second was refused as another one: what
+/// told them apart was the order in which a `HashMap` was written, which is another one each time.
+#[tokio::test]
+async fn the_same_fork_is_the_same_run_whatever_the_order_of_its_maps() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = Graph::<Counted>::builder("g").node("a", async |_cx, _s| Ok(())).entry("a").build().unwrap();
+    let state = Counted { counts: (0..50).map(|n| (n.to_string(), n)).collect() };
+    let run = runtime.start(&graph, state).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let fork = || runtime.fork(&graph, run.run(), At::Seq(Seq::new(0))).id("f");
+    let first = fork().await.unwrap();
+    first.wait().await.unwrap();
+    assert_eq!(fork().await.unwrap().run(), first.run());
+    let edited = fork().state(Counted::default()).await.unwrap_err();
+    assert_eq!(edited.kind(), ErrorKind::AlreadyExists);
+}
