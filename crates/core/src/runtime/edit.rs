@@ -8,6 +8,7 @@ use super::load::load;
 use super::log::{About, LogWriter};
 use super::shared::{Control, Shared};
 use super::signal;
+use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::RunKey;
@@ -21,7 +22,7 @@ use crate::store::RunAppend;
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: dropped, it leaves open whether the change was recorded.
+/// Cancel safe: once polled it is carried out, whoever drops it.
 #[must_use = "nothing is changed before it is awaited"]
 pub struct EditRequest<S: State> {
     shared: Arc<Shared>,
@@ -97,7 +98,7 @@ impl<S: State> IntoFuture for EditRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.edit())
+        Box::pin(finish(self.edit()))
     }
 }
 

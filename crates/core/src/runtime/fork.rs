@@ -12,6 +12,7 @@ use super::past::{Position, folded_at};
 use super::print::in_order;
 use super::resume::{Terms, resume};
 use super::shared::Shared;
+use super::tasks::finish;
 use crate::engine::fold::Folded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
@@ -26,7 +27,7 @@ use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: dropped, it leaves the new run made or not; fork again with the same id.
+/// Cancel safe: once polled it is carried out, whoever drops it. Fork again with the same id for a handle.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct ForkRequest<S: State> {
     shared: Arc<Shared>,
@@ -271,7 +272,7 @@ impl<S: State> IntoFuture for ForkRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.fork())
+        Box::pin(finish(self.fork()))
     }
 }
 

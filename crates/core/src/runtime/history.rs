@@ -1,10 +1,13 @@
 //! What an application asks of the logs: their past, forks, checks, copies and upkeep.
 
+use std::sync::Arc;
+
 use super::fork::ForkRequest;
 use super::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Happened, Position, Verified};
 use super::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
 use super::runtime::Runtime;
 use super::signal::SignalRequest;
+use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{RunKey, Seq};
@@ -221,9 +224,10 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves the run imported or not. Import again.
+    /// Cancel safe: once polled it is carried out, whoever drops it.
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
-        past::import(&**self.store(), text, run).await
+        let (store, text) = (Arc::clone(self.store()), text.to_owned());
+        finish(async move { past::import(&*store, &text, run).await }).await
     }
 
     /// Drops what a policy does not keep of one run. Returns how many records and bytes of bodies.
@@ -234,9 +238,11 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves it done, not done, or done but for garbage. Call it again.
+    /// Cancel safe: once polled it is carried out, whoever drops it.
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
-        retention::prune(&**self.store(), run, policy, self.shared().clock.now(), false).await
+        let (store, run, policy) = (Arc::clone(self.store()), run.clone(), policy.clone());
+        let now = self.shared().clock.now();
+        finish(async move { retention::prune(&*store, &run, &policy, now, false).await }).await
     }
 
     /// Tells how many records and bytes of bodies [`apply_retention`](Self::apply_retention) would drop now.
@@ -261,14 +267,15 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it has dealt with some runs and not with others, and perhaps left garbage in one. Sweep again.
+    /// Cancel safe: once polled it deals with this part to its end, whoever drops it.
     pub async fn sweep(
         &self,
         policy: &RetentionPolicy,
         limits: SweepLimits,
         dry: bool,
     ) -> Result<SweepReport> {
-        retention::sweep(&**self.store(), policy, limits, self.shared().clock.now(), dry).await
+        let (store, policy, now) = (Arc::clone(self.store()), policy.clone(), self.shared().clock.now());
+        finish(async move { retention::sweep(&*store, &policy, limits, now, dry).await }).await
     }
 
     /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin).
@@ -299,12 +306,13 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves it done, not done or half done. Purge again.
+    /// Cancel safe: once polled it is carried out, whoever drops it.
     pub async fn purge(&self, run: &RunKey) -> Result<Purged> {
         if self.shared().driver(run).is_some() {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
         }
-        self.store().purge(run, None).await
+        let (store, run) = (Arc::clone(self.store()), run.clone());
+        finish(async move { store.purge(&run, None).await }).await
     }
 }

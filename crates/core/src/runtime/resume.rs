@@ -13,6 +13,7 @@ use super::load::{Loaded, load, missing};
 use super::log::{About, LogWriter};
 use super::shared::Shared;
 use super::start::{Parts, drive};
+use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
@@ -34,6 +35,10 @@ pub(crate) struct Terms {
 }
 
 /// A resume that is being prepared; `.await` takes the run.
+///
+/// # Cancel safety
+///
+/// Cancel safe: once polled it is carried out, whoever drops it.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct ResumeRequest<S: State> {
     shared: Arc<Shared>,
@@ -157,7 +162,7 @@ async fn claim<S: State>(
     }
     // Kept over further tries, so that nobody else takes the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.take(run, &head.facts)).clone();
-    let driven = shared.enter(run, room)?;
+    let mut driven = shared.enter(run, room)?;
     let mut weight = match terms.recovery {
         true => Some(shared.recovery.scales.put().await),
         false => None,
@@ -214,13 +219,17 @@ async fn claim<S: State>(
         records.push(log.record(&event, about, &machine, || state.to_channels_json())?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
+    driven.owe(Some(log.epoch));
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
     let durable = match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone)
     {
         Ok(durable) => durable,
-        Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(folded.last.epoch)),
         Err(error) => {
+            driven.owe(None);
             drop(driven);
+            if error.kind() == ErrorKind::Conflict {
+                return Ok(Claim::Overtaken(folded.last.epoch));
+            }
             life::settle_doubt(shared, append, log.epoch, &error);
             return Err(not_taken(error).with_run(run));
         }
@@ -258,10 +267,10 @@ impl<S: State> IntoFuture for ResumeRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        Box::pin(finish(async move {
             let run = self.run?;
             resume(&self.shared, &self.graph, &run, self.policy, &self.terms, None, None).await
-        })
+        }))
     }
 }
 

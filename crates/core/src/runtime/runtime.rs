@@ -100,7 +100,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped request leaves the run started or not; start it again with the same id.
+    /// Cancel safe: once polled it is carried out, whoever drops it. Start it again with the same id for a handle.
     pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
@@ -120,7 +120,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped request may have claimed the run; resume it again.
+    /// Cancel safe: once polled it is carried out, whoever drops it. Start the run again with the same id for a handle.
     pub fn resume<S: State>(
         &self,
         graph: &Graph<S>,

@@ -10,13 +10,14 @@ use tokio::sync::{broadcast, oneshot, watch};
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
 use super::event::{Event, Events, RunEvent};
+use super::life;
 use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ExecutorId, IdSource, RunKey};
+use crate::id::{Epoch, ExecutorId, IdSource, RunKey};
 use crate::node::Resources;
 use crate::queue::{Receiver, Sender, queue};
 use crate::record::body::Signal;
@@ -57,6 +58,8 @@ pub(crate) enum Control {
     Signal { signal: Signal, reply: oneshot::Sender<Result<()>> },
     /// An operator changes the state; the reply comes when it is durable.
     Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
+    /// Somebody waits to hear that the run goes on here; who drops it says that it does not.
+    Begun(oneshot::Sender<()>),
     /// The run may have changed in the store.
     Look,
     /// The runtime ends, or has lost its runs.
@@ -181,11 +184,7 @@ impl Shared {
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
     /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
-        self.check_drives().map_err(|error| error.with_run(run))?;
-        if self.is_closing() {
-            return Err(Self::closed(run));
-        }
-        let (term, gaps) = self.pulse.present().map_err(|error| error.with_run(run))?;
+        let (term, gaps) = self.takes(run)?;
         let (sender, control) = queue();
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         if active.contains_key(run) {
@@ -195,7 +194,28 @@ impl Shared {
         }
         active.insert(run.clone(), sender);
         self.drivers.send_modify(|count| *count += 1);
-        Ok(Driven { shared: Arc::clone(self), run: run.clone(), term, gaps, control, _permit: permit })
+        let (shared, run) = (Arc::clone(self), run.clone());
+        Ok(Driven { shared, run, term, gaps, owed: None, control, _permit: permit })
+    }
+
+    /// Returns how often heartbeats were lost and came late, if runs are taken now.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Self::enter), but for a run that is driven here.
+    pub(crate) fn takes(&self, run: &RunKey) -> Result<(u64, u64)> {
+        self.check_drives().map_err(|error| error.with_run(run))?;
+        if self.is_closing() {
+            return Err(Self::closed(run));
+        }
+        self.pulse.present().map_err(|error| error.with_run(run))
+    }
+
+    /// Waits until a start or a claim that is under way here has come to something. Returns whether the run goes on here.
+    pub(crate) async fn decided(&self, run: &RunKey) -> bool {
+        let Some(driver) = self.driver(run) else { return false };
+        let (reply, begun) = oneshot::channel();
+        driver.send(Control::Begun(reply)).is_ok() && begun.await.is_ok()
     }
 
     pub(crate) fn closed(run: &RunKey) -> Error {
@@ -255,9 +275,19 @@ pub(crate) struct Driven {
     pub(crate) term: u64,
     /// How often heartbeats had come late when it was last certain who owns the run.
     pub(crate) gaps: u64,
+    /// The epoch in which the log may give the run to this executor, while nobody drives it yet.
+    owed: Option<Epoch>,
     /// Given back when the run is no longer registered.
     _permit: Permit,
     pub(crate) control: Receiver<Control>,
+}
+
+impl Driven {
+    /// Says in which epoch the log may give the run to this executor before anybody drives it. Unless that is taken back, the run is
+    /// let go of when this is dropped, as it is if what takes the run panics.
+    pub(crate) fn owe(&mut self, epoch: Option<Epoch>) {
+        self.owed = epoch;
+    }
 }
 
 impl Drop for Driven {
@@ -265,5 +295,9 @@ impl Drop for Driven {
         self.shared.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
         self.shared.drivers.send_modify(|count| *count -= 1);
         self.shared.recovery.left();
+        if let Some(epoch) = self.owed {
+            let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
+            life::let_go(&Arc::downgrade(&self.shared), &self.run, epoch, &why);
+        }
     }
 }

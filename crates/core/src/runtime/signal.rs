@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::load::missing;
 use super::log::{About, LogWriter};
 use super::shared::{Control, Shared};
+use super::tasks::finish;
 use crate::ask::Answer;
 use crate::engine::fold::{check_signal, fold, full_id};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +26,7 @@ const RACES: u32 = 32;
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: dropped, it leaves open whether it was recorded.
+/// Cancel safe: once polled it is carried out, whoever drops it.
 #[must_use = "nothing is said before it is awaited"]
 pub struct SignalRequest {
     shared: Arc<Shared>,
@@ -51,10 +52,10 @@ impl IntoFuture for SignalRequest {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
+        Box::pin(finish(async move {
             let what = self.what.map_err(|error| error.with_run(&self.run))?;
             send(&self.shared, &self.run, what, self.by).await
-        })
+        }))
     }
 }
 

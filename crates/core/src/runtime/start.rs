@@ -1,10 +1,12 @@
 //! Starting a run, and finding it again when it was started before.
 
 use std::future::{Future, IntoFuture};
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::admission::{Go, room};
@@ -17,7 +19,7 @@ use super::outcome::Outcome;
 use super::print::input_print;
 use super::resume::{not_taken, resume};
 use super::shared::{Driven, Shared};
-use super::tasks::{caught, spawn};
+use super::tasks::{caught, finish, spawn};
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +37,15 @@ use crate::store::RunAppend;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
+/// How often a start is made that meets an id in use and then no run, and how long it waits at first: a purge is under way.
+const LOOKS: u32 = 4;
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
 /// A start that is being prepared; `.await` starts the run.
+///
+/// # Cancel safety
+///
+/// Cancel safe: once polled it is carried out, whoever drops it.
 #[must_use = "a start does nothing until it is awaited"]
 pub struct StartRequest<S: State> {
     shared: Arc<Shared>,
@@ -92,7 +102,8 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    async fn start(self) -> Result<RunHandle<S>> {
+    /// Checks what is asked for; nothing is touched yet.
+    fn checked(self) -> Result<Checked<S>> {
         let Self { shared, graph, mut input, id, tenant, user, labels, policy } = self;
         let now = shared.clock.now();
         let id = match id {
@@ -116,25 +127,62 @@ impl<S: State> StartRequest<S> {
         let mut kept = Labels::default();
         labels.into_iter().try_for_each(|(key, value)| kept.insert(key, value))?;
         let facts = facts.with_labels(kept);
-        let mut permit = shared.admission.try_take(&run, &facts);
+        Ok(Checked { shared, graph, input, text: Some(text), run, facts, policy })
+    }
+}
+
+/// A start that may be made.
+struct Checked<S: State> {
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    input: S,
+    /// The input as the first record is to hold it, until it does.
+    text: Option<Box<RawValue>>,
+    run: RunKey,
+    facts: RunFacts,
+    policy: CheckpointPolicy,
+}
+
+impl<S: State> Checked<S> {
+    /// Starts the run or finds it, again if it was gone by the time it was looked for.
+    async fn start(mut self) -> Result<RunHandle<S>> {
+        let mut pause = FIRST_LOOK;
+        for _ in 0..LOOKS {
+            self = match self.start_once().await? {
+                ControlFlow::Break(handle) => return Ok(handle),
+                ControlFlow::Continue(again) => again,
+            };
+            self.shared.clock.sleep(pause).await;
+            pause *= 4;
+        }
+        let message = "the run is being started or purged by somebody else; try again";
+        Err(Error::new(ErrorKind::Unavailable, message).with_run(&self.run))
+    }
+
+    /// Goes on if somebody else had the id and is gone.
+    async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
+        let text = match self.text.take() {
+            Some(text) => text,
+            None => check_input(&self.input, self.graph.schema(), self.shared.limits.max_body)?,
+        };
+        let Self { shared, graph, run, facts, policy, .. } = &self;
+        let policy = *policy;
+        let mut permit = shared.admission.try_take(run, facts);
         if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
             // Nothing is recorded that could wait in its place.
-            permit = Some(room(&shared, &run, &facts).await?);
+            permit = Some(room(shared, run, facts).await?);
         }
-        let driven = match permit {
-            Some(permit) => match shared.enter(&run, permit) {
-                Ok(driven) => Some(driven),
-                Err(error) if error.kind() == ErrorKind::Conflict => {
-                    return again(&shared, &graph, &run, &facts, policy).await;
-                }
-                Err(error) => return Err(error),
-            },
-            None if shared.is_closing() => return Err(Shared::closed(&run)),
-            None => None,
+        let mut driven = match permit.map(|permit| shared.enter(run, permit)).transpose() {
+            Ok(driven) => driven,
+            Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
+            Err(error) => return Err(error),
         };
+        if driven.is_none() {
+            shared.takes(run)?;
+        }
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
         let entry = graph.plan().node(graph.plan().entry).name.clone();
-        let life = shared.ids.next(now);
+        let life = shared.ids.next(facts.created);
         let plan = graph.plan();
         let (graphs, effects, gates) =
             (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
@@ -160,40 +208,75 @@ impl<S: State> StartRequest<S> {
                 records: vec![record],
                 facts: Some(facts.clone()),
             };
+            if let Some(driven) = &mut driven {
+                driven.owe(Some(log.epoch));
+            }
             let gone =
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-            match shared
-                .committer
-                .submit(append.clone(), driven.as_ref().map(|driven| driven.term))
-                .await
-                .unwrap_or_else(gone)
-            {
+            let term = driven.as_ref().map(|driven| driven.term);
+            match shared.committer.submit(append.clone(), term).await.unwrap_or_else(gone) {
                 Ok(head) => durable = Some(head),
-                Err(error) if error.kind() == ErrorKind::Conflict => {
-                    drop(driven);
-                    return again(&shared, &graph, &run, &facts, policy).await;
-                }
                 Err(error) => {
+                    if let Some(driven) = &mut driven {
+                        driven.owe(None);
+                    }
                     drop(driven);
-                    life::settle_doubt(&shared, append, log.epoch, &error);
-                    return Err(not_taken(error).with_run(&run));
+                    if error.kind() == ErrorKind::Conflict {
+                        return self.again().await;
+                    }
+                    life::settle_doubt(shared, append, log.epoch, &error);
+                    return Err(not_taken(error).with_run(run));
                 }
             }
         }
+        shared.emit(run, || RunEventKind::Started);
         let Some(driven) = driven else {
-            shared.emit(&run, || RunEventKind::Started);
-            return Ok(line_up(&shared, &graph, &run, &facts, policy));
+            return Ok(ControlFlow::Break(line_up(shared, graph, run, facts, policy)));
         };
-        let outbox = Outbox::new(
-            run.clone(),
-            shared.committer.clone(),
-            first.is_some().then_some(facts),
-            durable,
-            driven.term,
-        );
-        shared.emit(&run, || RunEventKind::Started);
-        let parts = Parts { machine, state: input, log, outbox, first, created: now };
-        Ok(drive(shared, graph, policy, driven, parts))
+        let Self { shared, graph, input: state, run, facts, .. } = self;
+        let created = facts.created;
+        let held = first.is_some().then_some(facts);
+        let outbox = Outbox::new(run, shared.committer.clone(), held, durable, driven.term);
+        let parts = Parts { machine, state, log, outbox, first, created };
+        Ok(ControlFlow::Break(drive(shared, graph, policy, driven, parts)))
+    }
+
+    /// The run is there already: the same run if it was started alike, and taken up if nobody drives it.
+    async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
+        let Self { shared, graph, run, facts, policy, .. } = &self;
+        let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
+        // A start or a claim of this process has its place before its record.
+        let goes_on = shared.decided(run).await;
+        let Some(head) = shared.store.head(run).await? else {
+            if goes_on && shared.driver(run).is_some() {
+                let message =
+                    "the run goes on in this process without any record; start it again when it has ended";
+                return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
+            }
+            return Ok(ControlFlow::Continue(self));
+        };
+        if head.facts.workflow != facts.workflow || head.facts.input != facts.input {
+            let what =
+                if head.facts.workflow == facts.workflow { "another input" } else { "another workflow" };
+            let message = format!("the run was started before with {what}; use another id");
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
+        }
+        let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
+        let is_ours = shared.driver(run).is_some() || shared.admission.is_waiting(run);
+        if head.status != RunStatus::InProgress || elsewhere || is_ours {
+            return Ok(ControlFlow::Break(watching()));
+        }
+        let Some(permit) = shared.admission.try_take(run, &head.facts) else {
+            return Ok(ControlFlow::Break(line_up(shared, graph, run, &head.facts, *policy)));
+        };
+        let terms = super::resume::Terms::default();
+        match resume(shared, graph, run, *policy, &terms, Some(head), Some(permit)).await {
+            // Somebody else was faster, which is all the same to whoever starts.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
+                Ok(ControlFlow::Break(watching()))
+            }
+            result => result.map(ControlFlow::Break),
+        }
     }
 }
 
@@ -273,42 +356,6 @@ pub(crate) fn drive<S: State>(
     RunHandle::new(shared, graph, run, Link::Here(outcome))
 }
 
-/// The run is there already: the same run if it was started alike, and taken up if nobody drives it.
-async fn again<S: State>(
-    shared: &Arc<Shared>,
-    graph: &Graph<S>,
-    run: &RunKey,
-    facts: &RunFacts,
-    policy: CheckpointPolicy,
-) -> Result<RunHandle<S>> {
-    let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
-    let Some(head) = shared.store.head(run).await? else {
-        let message = "the run is being started or purged by somebody else; try again";
-        return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
-    };
-    if head.facts.workflow != facts.workflow || head.facts.input != facts.input {
-        let what = if head.facts.workflow == facts.workflow { "another input" } else { "another workflow" };
-        let message = format!("the run was started before with {what}; use another id");
-        return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
-    }
-    let elsewhere = head.owner_alive && head.owner != Some(shared.executor);
-    if head.status != RunStatus::InProgress || elsewhere {
-        return Ok(watching());
-    }
-    if shared.driver(run).is_some() || shared.admission.is_waiting(run) {
-        return Ok(watching());
-    }
-    let Some(permit) = shared.admission.try_take(run, &head.facts) else {
-        return Ok(line_up(shared, graph, run, &head.facts, policy));
-    };
-    let terms = super::resume::Terms::default();
-    match resume(shared, graph, run, policy, &terms, Some(head), Some(permit)).await {
-        // Somebody else was faster, which is all the same to whoever starts.
-        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => Ok(watching()),
-        result => result,
-    }
-}
-
 /// Has a run that is recorded wait for room.
 fn line_up<S: State>(
     shared: &Arc<Shared>,
@@ -369,7 +416,7 @@ impl<S: State> IntoFuture for StartRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.start())
+        Box::pin(async move { finish(self.checked()?.start()).await })
     }
 }
 

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
+use tracing::Instrument as _;
 
 use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::id::RunKey;
@@ -17,6 +18,41 @@ where
 {
     #[expect(clippy::disallowed_methods, reason = "this function is the one door to tokio's tasks")]
     tokio::spawn(future)
+}
+
+/// Carries out what somebody asks of the runtime in a task of its own, and waits for it: from the first poll on it is done to its end,
+/// whoever stops waiting.
+///
+/// A record that becomes durable while its writer is dropped would give the run to an executor that does not drive it.
+///
+/// # Errors
+///
+/// Those of the request; [`ErrorKind::Closed`] if it panicked, or if the tokio runtime ended first.
+///
+/// # Cancel safety
+///
+/// Cancel safe: the request is carried out all the same, and nobody hears what came of it.
+pub(crate) async fn finish<T: Send + 'static>(
+    request: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    spawn(request.in_current_span()).await.unwrap_or_else(|ended| Err(unfinished(ended)))
+}
+
+fn unfinished(ended: JoinError) -> Error {
+    match ended.try_into_panic() {
+        Ok(panic) => {
+            let text = panic_text(&*panic);
+            let message = format!(
+                "the request panicked: {text}; mend what panicked: code of the state, such as its `Serialize`, or report it"
+            );
+            tracing::error!(text, "a request panicked");
+            Error::new(ErrorKind::Closed, message)
+        }
+        Err(_) => {
+            let message = "tokio's runtime ended before the request did; what it wrote is in the store";
+            Error::new(ErrorKind::Closed, message)
+        }
+    }
 }
 
 /// Runs a future that moves a run to its end, and makes an error of its panic: whoever waits for the run has to hear of it, and the

@@ -13,6 +13,7 @@ use super::past::Position;
 use super::runtime::Runtime;
 use super::shared::{Control, Shared};
 use super::signal;
+use super::tasks::finish;
 use crate::engine::fold::{Folded, fold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey};
@@ -66,7 +67,7 @@ impl Runtime {
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: dropped, it leaves open whether the change was recorded.
+/// Cancel safe: once polled it is carried out, whoever drops it.
 #[must_use = "nothing is changed before it is awaited"]
 pub struct UntypedEditRequest {
     shared: Arc<Shared>,
@@ -122,7 +123,7 @@ impl UntypedEditRequest {
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: dropped, it leaves the new run made or not; fork again with the same id.
+/// Cancel safe: once polled it is carried out, whoever drops it. Fork again with the same id to learn of it.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct UntypedForkRequest {
     shared: Arc<Shared>,
@@ -230,7 +231,7 @@ impl IntoFuture for UntypedEditRequest {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.edit())
+        Box::pin(finish(self.edit()))
     }
 }
 
@@ -239,7 +240,7 @@ impl IntoFuture for UntypedForkRequest {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.fork())
+        Box::pin(finish(self.fork()))
     }
 }
 

@@ -119,7 +119,8 @@ async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
         line.after(RecordKind::Intent, async move {
             clock.advance(Duration::from_secs(60));
             if taken {
-                let run = other_then.resume(&graph_then, "r").await.unwrap();
+                // As one that finds it dead would: here the heart beats while the others have their turn.
+                let run = other_then.resume(&graph_then, "r").take_over().await.unwrap();
                 let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!() };
                 assert_eq!(questions.len(), 1);
             }

@@ -425,7 +425,15 @@ async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
 async fn a_run_that_goes_on_here_is_not_purged() {
     let world = World::new();
     let runtime = world.process().await;
-    let run = runtime.start(&waiting(), Context::new()).id("r").await.unwrap();
+    let works = Graph::<Context>::builder("works")
+        .node("works", async |_cx, _s| {
+            std::future::pending::<()>().await;
+            Ok(())
+        })
+        .entry("works")
+        .build()
+        .unwrap();
+    let run = runtime.start(&works, Context::new()).id("r").await.unwrap();
     let error = runtime.purge(&key("r")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongStatus, "{error}");
     drop(run);

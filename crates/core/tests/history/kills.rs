@@ -89,10 +89,10 @@ async fn fork(runtime: &Runtime) -> Result<()> {
     let patch = Patch::from_ops(&[Op::Set("forked".into(), true.into())])?;
     let mut run = runtime.fork(&graph, &key("done"), at).id("f").edit(patch).await?;
     loop {
-        if runtime.head(&key("f")).await?.is_some_and(|head| head.status == RunStatus::Completed) {
-            return Ok(());
-        }
         if !run.is_driven_here() {
+            if runtime.head(&key("f")).await?.is_some_and(|head| head.status == RunStatus::Completed) {
+                return Ok(());
+            }
             run = runtime.resume(&graph, "f").take_over().await?;
         }
         match run.wait().await? {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a race that fails shows its seed and its log")]
 
+mod dropped;
 mod graphs;
 mod hands;
 mod store;

@@ -14,6 +14,7 @@ use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock, Error, ErrorKind, RunKey};
 use tokio::task::JoinSet;
 
+use super::dropped::polled;
 use super::graphs::{self, Seat, Witness};
 use super::hands::Deed;
 use super::store::Yielding;
@@ -43,6 +44,7 @@ pub(crate) struct Report {
     deeds: BTreeMap<Deed, (u32, u32)>,
     ends: BTreeMap<String, u32>,
     fenced: u32,
+    dropped: u32,
 }
 
 impl Report {
@@ -55,12 +57,14 @@ impl Report {
             *self.ends.entry(end.clone()).or_default() += times;
         }
         self.fenced += other.fenced;
+        self.dropped += other.dropped;
     }
 
     /// Checks that every deed won and lost somewhere, and that runs ended in every way.
     pub(crate) fn check_coverage(&self, race: Race) {
-        let Self { deeds, ends, fenced, .. } = self;
-        println!("{race:?}: {deeds:?}, {ends:?}, fenced {fenced}");
+        let Self { deeds, ends, fenced, dropped, .. } = self;
+        println!("{race:?}: {deeds:?}, {ends:?}, fenced {fenced}, dropped {dropped}");
+        assert!(*dropped > 0, "nobody was called away");
         for deed in Deed::ALL {
             let (done, refused) = deeds.get(&deed).copied().unwrap_or_default();
             assert!(done > 0 && refused > 0, "{deed:?} was done {done} times and refused {refused} times");
@@ -73,7 +77,8 @@ impl Report {
 struct Told {
     deed: Deed,
     by: String,
-    result: Result<(), Error>,
+    /// None if it was dropped before it heard.
+    result: Option<Result<(), Error>>,
 }
 
 pub(crate) struct World {
@@ -172,7 +177,15 @@ impl World {
             hands.spawn(async move {
                 world.dice.give_way(160).await;
                 let by = format!("{deed:?}-{number}");
-                let result = deed.act(&world, &runtime, &by).await;
+                let act = deed.act(&world, &runtime, &by);
+                // Some hands are called away before they hear what came of it.
+                let result = match world.dice.below(5) {
+                    0 => {
+                        let polls = usize::try_from(world.dice.below(40)).unwrap();
+                        polled(Box::pin(act), polls).await
+                    }
+                    _ => Some(act.await),
+                };
                 world.told.lock().unwrap().push(Told { deed, by, result });
             });
         }
@@ -269,6 +282,11 @@ impl World {
         for Told { deed, by, result } in &*self.told.lock().unwrap() {
             let times = log.hands.get(by).copied().unwrap_or_default();
             let counts = report.deeds.entry(*deed).or_default();
+            let Some(result) = result else {
+                report.dropped += 1;
+                assert!(times <= 1, "{by} was dropped and is on record {times} times");
+                continue;
+            };
             match result {
                 Ok(()) => {
                     counts.0 += 1;

@@ -261,6 +261,8 @@ impl<S: State> Driver<S> {
     ///
     /// Everything that was acknowledged is durable when this returns, also with an error.
     pub(crate) async fn run(&mut self) -> Result<Stopped> {
+        // Whoever polls this lets go of the run.
+        self.driven.owe(None);
         let result = self.drive().await;
         self.abort_all();
         let reply = match &result {
@@ -382,6 +384,11 @@ impl<S: State> Driver<S> {
     async fn control(&mut self, control: Control) -> Result<()> {
         match control {
             Control::Look => Box::pin(self.look()).await,
+            Control::Begun(reply) => {
+                // Who does not wait any more needs no reply.
+                let _ = reply.send(());
+                Ok(())
+            }
             // Looked at in the next turn.
             Control::Stop => Ok(()),
             Control::Signal { signal, reply } => tell(Box::pin(self.signal(signal)).await, reply),

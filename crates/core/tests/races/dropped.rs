@@ -1,0 +1,323 @@
+//! Each request dropped after each of its polls, as the handler of a web service is when its client hangs up: it is carried out, or it
+//! was never polled. No run is left that a living executor owns and nobody drives, and nothing runs twice.
+
+use std::collections::BTreeMap;
+use std::future::{IntoFuture as _, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Caps, RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::{At, CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunHead, RunQuery};
+use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::{Error, RunKey, Seq};
+
+use super::store::Yielding;
+use crate::support::dice::Dice;
+
+/// More polls than any request needs.
+const MOST: usize = 1_000;
+
+/// How often others have a turn, and 100 ms pass, until everything must have come to rest: half of a heartbeat's life.
+const TURNS: usize = 75;
+
+type Asked = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+struct Scene {
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+    runtime: Runtime,
+    graph: Graph<Context>,
+    began: Began,
+    text: String,
+}
+
+/// How often each node of each run began.
+type Began = Arc<Mutex<BTreeMap<String, u32>>>;
+
+fn count(cx: &NodeContext) {
+    let node = format!("{} {}@{}", cx.run(), cx.node(), cx.visit());
+    *cx.resource::<Began>().lock().unwrap().entry(node).or_default() += 1;
+}
+
+/// A graph that works, asks, and ends, or fails if the state says so.
+fn graph() -> Graph<Context> {
+    Graph::<Context>::builder("g")
+        .node("work", async |cx: NodeContext, _s| {
+            count(&cx);
+            Ok(())
+        })
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
+        .node("end", async |cx: NodeContext, s| {
+            count(&cx);
+            match s.get::<bool>("bad")? {
+                Some(true) => Err(NodeError::new("as it was told").fatal()),
+                _ => Ok(()),
+            }
+        })
+        .entry("work")
+        .edge("work", "ok")
+        .edge("ok", "end")
+        .build()
+        .unwrap()
+}
+
+fn set(channel: &str, value: bool) -> Patch {
+    Patch::from_ops(&[Op::Set(channel.into(), value.into())]).unwrap()
+}
+
+impl Scene {
+    /// A run `r` that rests at its question, on a store that gives way.
+    async fn new(caps: Caps) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+        let inner = FaultStore::new(store.clone(), FaultPlan::new());
+        let slow = Yielding { inner, dice: Arc::new(Dice::new(7)), tells: false };
+        let began = Began::default();
+        let runtime = Runtime::builder(slow)
+            .resource(Arc::clone(&began))
+            .clock(Arc::clone(&clock) as _)
+            .ids(Arc::new(SeqIds::new(1)))
+            .caps(caps)
+            .build()
+            .await
+            .unwrap();
+        let graph = graph();
+        runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
+        let text = runtime.export(&key("r")).await.unwrap();
+        Self { store, clock, runtime, graph, began, text }
+    }
+
+    async fn heads(&self) -> Vec<RunHead> {
+        self.store.runs(&RunQuery::default(), Page::first(100)).await.unwrap().items
+    }
+
+    async fn head(&self, id: &str) -> Option<RunHead> {
+        self.store.head(&key(id)).await.unwrap()
+    }
+
+    /// Lets everything that goes on come to rest, and says what does not.
+    async fn rest(&self) -> Result<(), String> {
+        for _ in 0..TURNS {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            self.clock.advance(Duration::from_millis(100));
+        }
+        let heads = self.heads().await;
+        let stranded = heads.iter().find(|head| head.status == RunStatus::InProgress && head.owner_alive);
+        stranded.map_or(Ok(()), |head| {
+            Err(format!("{} is in progress, its owner lives, and nobody drives it", head.run))
+        })
+    }
+}
+
+/// Polls a future so many times, and drops it. Returns what it came to, if it did.
+pub(crate) async fn polled<T>(
+    mut future: Pin<Box<impl Future<Output = T> + ?Sized>>,
+    times: usize,
+) -> Option<T> {
+    let mut left = times;
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A request, in which state the run is before it, and what is so once it was carried out.
+struct Request {
+    name: &'static str,
+    before: &'static [&'static str],
+    ask: fn(&Scene) -> Asked,
+    is_done: fn(&RunHead, Option<&RunHead>, Option<&RunHead>) -> bool,
+}
+
+/// Does to the run `r` what a word says.
+async fn bring(scene: &Scene, word: &str) {
+    let (runtime, run) = (&scene.runtime, key("r"));
+    match word {
+        "answered" => runtime.respond(&run, "ok", Answer::accept(true).unwrap()).await.unwrap(),
+        "bad" => runtime.edit(&scene.graph, &run, set("bad", true)).await.unwrap(),
+        "good" => runtime.edit(&scene.graph, &run, set("bad", false)).await.unwrap(),
+        "gone on" => drop(runtime.resume(&scene.graph, "r").await.unwrap().wait().await.unwrap()),
+        "retried" => runtime.retry(&run).await.unwrap(),
+        "paused" => runtime.pause(&run, "wait").await.unwrap(),
+        "pinned" => runtime.pin(&run, Seq::new(0)).await.unwrap(),
+        _ => panic!("nobody knows how to have a run {word}"),
+    }
+}
+
+/// The signal was recorded.
+fn grew(before: &RunHead, after: Option<&RunHead>, _new: Option<&RunHead>) -> bool {
+    after.is_some_and(|after| after.seq > before.seq)
+}
+
+const FAILED: &[&str] = &["bad", "answered", "gone on"];
+
+/// Every request that changes anything.
+fn requests() -> Vec<Request> {
+    let request = |name, before, ask, is_done| Request { name, before, ask, is_done };
+    vec![
+        request(
+            "start",
+            &[],
+            |at| {
+                let start = at.runtime.start(&at.graph, Context::new()).id("new");
+                Box::pin(async { start.await.map(drop) })
+            },
+            |_, _, new| new.is_some_and(|new| new.status == RunStatus::Interrupted),
+        ),
+        request(
+            "start of a run that nobody drives",
+            &["answered"],
+            |at| {
+                let start = at.runtime.start(&at.graph, Context::new()).id("r");
+                Box::pin(async { start.await.map(drop) })
+            },
+            |_, r, _| r.is_some_and(|r| r.status == RunStatus::Completed),
+        ),
+        request(
+            "resume",
+            &["answered"],
+            |at| {
+                let resume = at.runtime.resume(&at.graph, "r");
+                Box::pin(async { resume.await.map(drop) })
+            },
+            |_, r, _| r.is_some_and(|r| r.status == RunStatus::Completed),
+        ),
+        request(
+            "fork",
+            &[],
+            |at| {
+                let fork = at.runtime.fork(&at.graph, &key("r"), At::Latest).id("new");
+                Box::pin(async { fork.await.map(drop) })
+            },
+            |_, _, new| new.is_some_and(|new| new.status == RunStatus::Interrupted),
+        ),
+        request(
+            "fork_untyped",
+            &[],
+            |at| {
+                let fork = at.runtime.fork_untyped(&key("r"), At::Latest).id("new");
+                Box::pin(async { fork.await.map(drop) })
+            },
+            |_, _, new| new.is_some(),
+        ),
+        request(
+            "respond",
+            &[],
+            |at| at.runtime.respond(&key("r"), "ok", Answer::accept(true).unwrap()).into_future(),
+            grew,
+        ),
+        request("send", &[], |at| at.runtime.send(&key("r"), "hello").into_future(), grew),
+        request("cancel", &[], |at| at.runtime.cancel(&key("r"), "no").into_future(), grew),
+        request("pause", &[], |at| at.runtime.pause(&key("r"), "wait").into_future(), grew),
+        request("unpause", &["paused"], |at| at.runtime.unpause(&key("r")).into_future(), grew),
+        request("retry", FAILED, |at| at.runtime.retry(&key("r")).into_future(), grew),
+        request(
+            "edit",
+            &[],
+            |at| at.runtime.edit(&at.graph, &key("r"), set("bad", true)).into_future(),
+            grew,
+        ),
+        request(
+            "edit_untyped",
+            &[],
+            |at| at.runtime.edit_untyped(&key("r"), set("bad", true)).into_future(),
+            grew,
+        ),
+        request("pin", &[], |at| at.runtime.pin(&key("r"), Seq::new(0)).into_future(), grew),
+        request("unpin", &["pinned"], |at| at.runtime.unpin(&key("r"), Seq::new(0)).into_future(), grew),
+        request(
+            "import",
+            &[],
+            |at| {
+                let (runtime, text) = (at.runtime.clone(), at.text.clone());
+                Box::pin(async move { runtime.import(&text, Some(key("new"))).await.map(drop) })
+            },
+            |_, _, new| new.is_some(),
+        ),
+        request(
+            "apply_retention",
+            &["answered", "gone on"],
+            |at| {
+                let runtime = at.runtime.clone();
+                Box::pin(async move {
+                    runtime
+                        .apply_retention(&key("r"), &RetentionPolicy::keep_all().keep_last(1))
+                        .await
+                        .map(drop)
+                })
+            },
+            |_, r, _| r.is_some_and(|r| r.first > Seq::new(0)),
+        ),
+        request(
+            "sweep",
+            &["answered", "gone on"],
+            |at| {
+                let runtime = at.runtime.clone();
+                Box::pin(async move {
+                    let policy = RetentionPolicy::keep_all().keep_last(1);
+                    runtime.sweep(&policy, SweepLimits::default(), false).await.map(drop)
+                })
+            },
+            |_, r, _| r.is_some_and(|r| r.first > Seq::new(0)),
+        ),
+        request(
+            "purge",
+            &[],
+            |at| {
+                let runtime = at.runtime.clone();
+                Box::pin(async move { runtime.purge(&key("r")).await.map(drop) })
+            },
+            |_, r, _| r.is_none(),
+        ),
+    ]
+}
+
+/// A web handler that was dropped inside `start`, `resume` or `fork` left a run that its living executor owned and nobody drove, until the
+/// process ended: the append became durable, and nobody was left to go on from it. 247 of 400 starts that timed out ended so.
+#[tokio::test]
+async fn a_request_that_was_polled_is_carried_out_whoever_drops_it() {
+    for request in requests() {
+        for times in 0..MOST {
+            let at = Scene::new(Caps::new()).await;
+            for word in request.before {
+                bring(&at, word).await;
+            }
+            let before = at.head("r").await.unwrap();
+            let came = polled((request.ask)(&at), times).await;
+            let asked = format!("{}, dropped after {times} polls", request.name);
+            at.rest().await.unwrap_or_else(|stranded| panic!("{asked}: {stranded}"));
+            let (r, new) = (at.head("r").await, at.head("new").await);
+            let is_done = (request.is_done)(&before, r.as_ref(), new.as_ref());
+            assert_eq!(is_done, times > 0, "{asked}: {r:?}, {new:?}");
+            let most = at.began.lock().unwrap().iter().map(|(what, times)| (*times, what.clone())).max();
+            let retried = u32::from(request.before == FAILED);
+            assert!(most.as_ref().is_none_or(|(most, _)| *most <= 1 + retried), "{asked}: {most:?}");
+            match came {
+                Some(Ok(())) => break,
+                Some(Err(error)) => panic!("{asked}: {error}"),
+                None => assert!(times + 1 < MOST, "{asked}: it never ends"),
+            }
+        }
+    }
+}
