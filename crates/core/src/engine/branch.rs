@@ -22,6 +22,7 @@ impl Machine {
         (self.receiving, self.fruitless) = (false, 0);
         self.answered.clear();
         self.pins.clear();
+        self.begun.clear();
         if let Some(plan) = plan {
             self.note_graph(&plan.prints);
         }

@@ -86,6 +86,8 @@ pub(crate) struct Machine {
     pub(crate) pins: BTreeSet<Seq>,
     /// Questions that were answered, the last ones.
     pub(crate) answered: Vec<Answered>,
+    /// Activations to come that must not be repeated and had begun, in records that the store lost: asked about once they are in line.
+    pub(crate) begun: BTreeSet<ActivationKey>,
     /// How many activations have ended.
     pub(crate) tick: u64,
     /// How many activations were made.
@@ -130,6 +132,7 @@ impl Machine {
             fruitless: 0,
             pins: BTreeSet::new(),
             answered: Vec::new(),
+            begun: BTreeSet::new(),
             tick: 0,
             started: 0,
             in_flight: FewMap::default(),
@@ -194,6 +197,13 @@ impl Machine {
             }
             Event::Release(released) => {
                 (self.receiving, self.wake) = (released.receiving, released.wake);
+                for Intent { node, visit } in &released.begun {
+                    let key = (self.local(node), *visit);
+                    match self.in_flight.get_mut(&key) {
+                        Some(activation) => activation.intent = true,
+                        None => drop(self.begun.insert(key)),
+                    }
+                }
                 Ok(())
             }
             Event::Edit(_) | Event::Base => Ok(()),
@@ -296,6 +306,7 @@ impl Machine {
         let [fired] = &*done.fired else { return false };
         let usual = fired.is_plain() && done.has_no_more_than_fired();
         let alone = self.in_flight.len() == 1 && self.tokens.is_empty() && self.in_flight.contains_key(&key);
+        let alone = alone && self.begun.is_empty();
         let (true, true, Some(from)) = (usual, alone, self.index(key.0)) else { return false };
         let Some(to) = self.plan.as_ref().and_then(|plan| plan.find_after(from, &fired.to)) else {
             return false;
@@ -497,7 +508,11 @@ impl Machine {
         state.skipped = false;
         let key = (node, Visit::new(state.visits));
         self.started += 1;
-        self.insert(key, Activation::new(self.tick, item, inputs));
+        let mut activation = Activation::new(self.tick, item, inputs);
+        if self.begun.remove(&key) {
+            (activation.intent, activation.in_doubt) = (true, true);
+        }
+        self.insert(key, activation);
         self.fresh.push(key);
     }
 

@@ -53,6 +53,8 @@ struct Stored<N = StoredNode> {
     pins: BTreeSet<Seq>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answered: Vec<Answered>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    begun: Vec<(Local, Visit)>,
     tick: u64,
     started: u64,
     nodes: Vec<N>,
@@ -194,6 +196,7 @@ impl Machine {
             fruitless: self.fruitless,
             pins: self.pins.clone(),
             answered: self.answered.clone(),
+            begun: self.begun.iter().copied().collect(),
             tick: self.tick,
             started: self.started,
             nodes: nodes.collect(),
@@ -257,6 +260,9 @@ impl Machine {
         machine.fruitless = stored.fruitless;
         machine.pins = stored.pins;
         machine.answered = stored.answered;
+        for (node, visit) in stored.begun {
+            machine.begun.insert((find(node)?, visit));
+        }
         for (node, visit) in stored.holds {
             machine.holds.insert((find(node)?, visit));
         }

@@ -459,4 +459,7 @@ pub(crate) struct Released {
     /// Whether a message moves it before.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) receiving: bool,
+    /// Attempts that must not be repeated and had begun, though the store lost the records that said so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) begun: Vec<Intent>,
 }

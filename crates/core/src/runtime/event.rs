@@ -73,6 +73,14 @@ pub enum Event {
         /// The position of the record.
         seq: Seq,
     },
+    /// The store lost records that it had acknowledged to this process. The run stops here with
+    /// [`ErrorKind::Corrupt`]; what must not be repeated and had begun is asked about.
+    RecordsLost {
+        /// The last record that was acknowledged.
+        acknowledged: Seq,
+        /// The last one that the store has.
+        found: Seq,
+    },
     /// The run's status changed.
     Status {
         /// The status it has now.

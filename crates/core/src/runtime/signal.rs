@@ -142,7 +142,12 @@ pub(crate) async fn release(shared: &Arc<Shared>, run: &RunKey, epoch: Epoch, re
         let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
         log.follow(&folded);
         let receiving = folded.machine.receiving;
-        let event = Event::Release(Released { reason: reason.into(), wake: head.wake_at, receiving });
+        let event = Event::Release(Released {
+            reason: reason.into(),
+            wake: head.wake_at,
+            receiving,
+            begun: Vec::new(),
+        });
         folded.machine.absorb(&event)?;
         let about = About { release: true, ..About::default() };
         let record = log.record(&event, about, &folded.machine, || codec::to_raw(&folded.channels))?;

@@ -145,14 +145,17 @@ async fn all(said: Said) {
     ];
     let mut spoken = 0;
     for policy in frequencies.map(|frequency| CheckpointPolicy::default().with_frequency(frequency)) {
-        let cases = match keeps_ends(policy) {
-            true => pausing::all().into_iter().chain([graphs::diamond(), graphs::fan_out(), graphs::flaky()]),
+        let cases = match policy.frequency {
+            CheckpointFrequency::EveryNode | CheckpointFrequency::EveryNth(_) => {
+                let graphs = [graphs::diamond(), graphs::fan_out(), graphs::flaky()];
+                pausing::all().into_iter().chain(graphs).collect()
+            }
             // What they note is kept; the rest of a run that meets somebody is begun again from its last record.
-            false => vec![pausing::talk(), pausing::mixed()].into_iter().chain([
-                graphs::external(),
-                pausing::steps(),
-                pausing::gates(),
-            ]),
+            CheckpointFrequency::StatusChangeOnly => {
+                vec![pausing::talk(), pausing::mixed(), graphs::external()]
+            }
+            // Its log says nothing of single nodes.
+            _ => vec![pausing::talk(), pausing::steps()],
         };
         for case in cases {
             // What is held back by the policy makes no difference to a reply that was lost.

@@ -5,6 +5,7 @@
 mod awake;
 mod choices;
 mod gathering;
+mod losses;
 mod operator;
 mod past;
 mod pauses;

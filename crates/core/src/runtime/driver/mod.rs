@@ -4,6 +4,7 @@ mod barrier;
 mod end;
 mod facts;
 mod launch;
+mod lost;
 mod offers;
 mod outbox;
 mod rebase;

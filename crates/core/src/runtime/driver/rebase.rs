@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::Driver;
 use super::facts::{Fact, What};
-use crate::engine::fold::fold;
+use super::lost::Lost;
+use crate::engine::fold::{Folded, fold};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
@@ -19,38 +20,20 @@ impl<S: State> Driver<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Fenced`] if another executor has claimed the run since.
+    /// - [`ErrorKind::Fenced`] if another executor has claimed the run since, or it was purged.
+    /// - [`ErrorKind::Corrupt`] if the store has lost records: then the run is let go.
+    /// - [`ErrorKind::Conflict`] if something is refused that cannot be made anew.
     pub(super) async fn rebase(&mut self) -> Result<()> {
         let run = self.log.run.clone();
-        let records = self.shared.store.load(&run, At::Latest).await?.ok_or_else(|| {
-            Error::new(ErrorKind::Fenced, "the run was purged while it went on here; it stops").with_run(&run)
-        })?;
-        let folded = fold(&run, &records, Some(&self.plan))?;
-        let last = &folded.last;
-        if folded.machine.life != self.machine.life {
-            let message = "the run was purged and started anew while it went on here; this life of it stops";
-            return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
-        }
-        if last.epoch != self.log.epoch || last.owner.is_some_and(|owner| owner != self.log.executor) {
-            let message = match last.owner {
-                Some(owner) => format!("executor {owner} has claimed the run; it goes on there"),
-                None => "another executor has claimed the run".into(),
-            };
-            return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
+        let (folded, lost) = self.load_ours().await?;
+        if let Some(lost) = lost {
+            return Err(Box::pin(self.leave(folded, lost)).await);
         }
         if self.outbox.is_unique() || (self.held.any && !self.keeps_ends()) {
             let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
-        let state =
-            S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
-        self.log.follow(&folded);
-        self.outbox.restart(folded.last.head());
-        self.machine = folded.machine;
-        self.state = Arc::new(state);
-        self.held.any = false;
-        self.held.done.clear();
-        self.held.patch = crate::state::Patch::default();
+        self.stand_on(folded)?;
         let facts = self.facts.take();
         for fact in facts {
             // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
@@ -82,6 +65,43 @@ impl<S: State> Driver<S> {
         });
         self.schedule_all();
         self.serve_all();
+        Ok(())
+    }
+
+    /// Loads the log as it is now, and makes sure that the run in it is the one that goes on here. Tells if acknowledged records are missing.
+    pub(super) async fn load_ours(&mut self) -> Result<(Folded, Option<Lost>)> {
+        let run = self.log.run.clone();
+        let records = self.shared.store.load(&run, At::Latest).await?.ok_or_else(|| {
+            Error::new(ErrorKind::Fenced, "the run was purged while it went on here; it stops").with_run(&run)
+        })?;
+        let folded = fold(&run, &records, Some(&self.plan))?;
+        let last = &folded.last;
+        if folded.machine.life != self.machine.life {
+            let message = "the run was purged and started anew while it went on here; this life of it stops";
+            return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
+        }
+        let lost = self.look_for_loss(&records, last.seq);
+        if last.epoch != self.log.epoch || last.owner.is_some_and(|owner| owner != self.log.executor) {
+            let message = match last.owner {
+                Some(owner) => format!("executor {owner} has claimed the run; it goes on there"),
+                None => "another executor has claimed the run".into(),
+            };
+            return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
+        }
+        Ok((folded, lost))
+    }
+
+    /// Takes the place of the run in the log for the one that it has here, and forgets what is on its way.
+    pub(super) fn stand_on(&mut self, folded: Folded) -> Result<()> {
+        let state =
+            S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
+        self.log.follow(&folded);
+        self.outbox.restart(folded.last.head());
+        self.machine = folded.machine;
+        self.state = Arc::new(state);
+        self.held.any = false;
+        self.held.done.clear();
+        self.held.patch = crate::state::Patch::default();
         Ok(())
     }
 

@@ -117,7 +117,8 @@ impl<S: State> Driver<S> {
     }
 
     fn release(&mut self, reason: &str, wake: Option<Timestamp>) -> Result<()> {
-        let released = Released { reason: reason.into(), wake, receiving: self.waits.is_receiving() };
+        let receiving = self.waits.is_receiving();
+        let released = Released { reason: reason.into(), wake, receiving, begun: Vec::new() };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

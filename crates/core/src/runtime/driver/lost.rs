@@ -1,0 +1,130 @@
+//! When the store has lost records that it had acknowledged: the run is let go, and what must not be repeated is in doubt.
+//!
+//! A replica that was promoted behind its primary, or a machine whose disk lied, goes on from an older record. Whoever was told that a later
+//! one is durable can tell. The log then says of nodes that they have not begun which have, and only this process knows.
+
+use std::collections::BTreeSet;
+
+use super::Driver;
+use crate::engine::fold::Folded;
+use crate::engine::frontier::{Activation, ActivationKey};
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind};
+use crate::graph::Effect;
+use crate::graph::node_set::NodeIx;
+use crate::id::{HeadRef, Seq};
+use crate::record::Record;
+use crate::record::body::{Event, Intent, Released};
+use crate::runtime::event::Event as RunEventKind;
+use crate::state::State;
+
+/// How often the run is let go again because others write to it at the same time.
+const RACES: u32 = 32;
+
+/// What is missing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lost {
+    /// The last record that was acknowledged, and the last one that there is.
+    acknowledged: Seq,
+    found: Seq,
+}
+
+impl<S: State> Driver<S> {
+    /// Tells, and says to whoever listens, if the last acknowledged record is not in the log any more.
+    ///
+    /// What others wrote since may begin with a base: then records before it were not loaded, and are taken to be there.
+    pub(super) fn look_for_loss(&self, records: &[Record], found: Seq) -> Option<Lost> {
+        let durable = self.outbox.durable().filter(|durable| is_missing(records, durable))?;
+        let lost = Lost { acknowledged: durable.seq, found };
+        tracing::error!(
+            run = %self.log.run, acknowledged = %lost.acknowledged, %found,
+            "the store has lost records that it had acknowledged"
+        );
+        let Lost { acknowledged, found } = lost;
+        self.shared.emit(&self.log.run, || RunEventKind::RecordsLost { acknowledged, found });
+        Some(lost)
+    }
+
+    /// Lets the run go as the store has it, with what had begun and must not be repeated. Returns why the driver stops.
+    pub(super) async fn leave(&mut self, folded: Folded, lost: Lost) -> Error {
+        let begun = self.begun();
+        match self.try_leave(folded, &begun).await {
+            Err(error) => error,
+            Ok(()) => {
+                let message = format!(
+                    "the store has lost records of the run that it had acknowledged, up to {}; it has those up to {}. What must not be \
+                     repeated and had begun is in doubt: resume the run, and answer what it asks",
+                    lost.acknowledged, lost.found
+                );
+                Error::new(ErrorKind::Corrupt, message).with_run(&self.log.run).with_seq(lost.found)
+            }
+        }
+    }
+
+    async fn try_leave(
+        &mut self,
+        folded: Folded,
+        begun: &BTreeSet<ActivationKey>,
+    ) -> crate::error::Result<()> {
+        let mut folded = Some(folded);
+        for _ in 0..RACES {
+            let now = match folded.take() {
+                Some(folded) => folded,
+                None => self.load_ours().await?.0,
+            };
+            self.facts.take().for_each(drop);
+            self.stand_on(now)?;
+            let unsaid = |key: &&ActivationKey| !is_said(&self.machine, **key);
+            let intent =
+                |key: &ActivationKey| Intent { node: self.machine.name(key.0).clone(), visit: key.1 };
+            let begun = begun.iter().filter(unsaid).map(intent).collect();
+            let reason = "the store has lost records".to_owned();
+            let released = Released { reason, wake: None, receiving: false, begun };
+            if self.machine.status != crate::record::RunStatus::InProgress && released.begun.is_empty() {
+                return Ok(());
+            }
+            self.note(&Event::Release(released), None, true)?;
+            match self.outbox.acknowledged().await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error.with_run(&self.log.run)),
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "others keep writing to the run; resume it")
+            .with_run(&self.log.run))
+    }
+
+    /// Lists the activations that must not be repeated and have begun, as this process knows them.
+    fn begun(&self) -> BTreeSet<ActivationKey> {
+        let ended = self.machine.history.iter().map(|ended| (ended.node, ended.visit));
+        // An intent that is not durable yet begins nothing.
+        let has_begun = |key, activation: &Activation| self.running.contains_key(key) || activation.in_doubt;
+        let going = self.machine.in_flight.iter().filter(|(key, activation)| has_begun(key, activation));
+        let all = ended.chain(going.map(|(&key, _)| key));
+        let is_external = |key: &ActivationKey| {
+            (key.0 as usize) < self.plan.nodes.len()
+                && self.plan.node(NodeIx::new(key.0)).effect == Effect::External
+        };
+        all.filter(is_external).collect()
+    }
+}
+
+/// Whether the log says that the activation has begun.
+fn is_said(machine: &Machine, key: ActivationKey) -> bool {
+    machine.history.iter().any(|ended| (ended.node, ended.visit) == key)
+        || machine.begun.contains(&key)
+        || machine.in_flight.get(&key).is_some_and(|activation| activation.intent)
+}
+
+/// Whether a record that was acknowledged is not where it was.
+fn is_missing(records: &[Record], acknowledged: &HeadRef) -> bool {
+    let (Some(first), Some(last)) = (records.first(), records.last()) else { return false };
+    if last.header.seq < acknowledged.seq {
+        return true;
+    }
+    if first.header.seq == acknowledged.seq.next() {
+        return first.header.prev != Some(acknowledged.id);
+    }
+    let found = records.iter().find(|record| record.header.seq == acknowledged.seq);
+    found.is_some_and(|record| record.header.id != acknowledged.id)
+}

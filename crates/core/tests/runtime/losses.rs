@@ -1,0 +1,201 @@
+//! A store that loses the end of its log by itself, as a replica does that is promoted behind its primary: whoever was told that the
+//! records were durable says so, and what must not be repeated is asked about.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::{Record, RecordHeader, Resolution};
+use ferrata_core::runtime::{Event, Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use tokio::sync::Notify;
+
+use super::world::World;
+
+/// A primary, and a replica that follows until it is cut off, and takes over when it is promoted.
+struct Replicated {
+    primary: MemoryStore,
+    replica: MemoryStore,
+    is_cut: AtomicBool,
+    is_promoted: AtomicBool,
+}
+
+impl Replicated {
+    fn new(world: &World) -> Arc<Self> {
+        let store = || MemoryStore::with_clock(Arc::clone(&world.clock) as _);
+        let (is_cut, is_promoted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { primary: store(), replica: store(), is_cut, is_promoted })
+    }
+
+    fn store(&self) -> &MemoryStore {
+        if self.is_promoted.load(Ordering::SeqCst) { &self.replica } else { &self.primary }
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+    }
+
+    fn promote(&self) {
+        self.is_promoted.store(true, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Replicated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replicated").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for Replicated {
+    fn capabilities(&self) -> Capabilities {
+        self.primary.capabilities().with_notices(false)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.primary.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let is_followed = !self.is_cut.load(Ordering::SeqCst);
+        let results = self.store().append(batch.clone()).await;
+        if is_followed {
+            self.replica.append(batch).await;
+        }
+        results
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.store().load(run, at).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.store().history(run, page).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.store().head(run).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.store().runs(query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.store().prune(run, cut).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.store().purge(run, expected).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.primary.heartbeat(executor, ttl).await?;
+        self.replica.heartbeat(executor, ttl).await
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        None
+    }
+}
+
+/// What the nodes did, and when they may end.
+#[derive(Default)]
+struct Payments {
+    begun: [AtomicU32; 3],
+    may_end: [Notify; 3],
+}
+
+impl Payments {
+    fn begun(&self) -> [u32; 3] {
+        [0, 1, 2].map(|at| self.begun[at].load(Ordering::SeqCst))
+    }
+
+    async fn until(&self, begun: [u32; 3]) {
+        for _ in 0..10_000 {
+            if self.begun() == begun {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("{:?} began", self.begun());
+    }
+}
+
+/// Three payments, one after the other.
+fn graph(payments: &Arc<Payments>) -> Graph<Context> {
+    let names = ["one", "two", "three"];
+    let mut graph = Graph::<Context>::builder("g").entry("one").edge("one", "two").edge("two", "three");
+    for (at, name) in names.into_iter().enumerate() {
+        let payments = Arc::clone(payments);
+        graph = graph
+            .node(name, move |_cx: NodeContext, s: Draft<Context>| {
+                let payments = Arc::clone(&payments);
+                async move {
+                    payments.begun[at].fetch_add(1, Ordering::SeqCst);
+                    payments.may_end[at].notified().await;
+                    Ok(s)
+                }
+            })
+            .effect(Effect::External);
+    }
+    graph.build().unwrap()
+}
+
+/// The process went on from the older log as if it had never had another, and paid again, unasked.
+#[tokio::test]
+async fn what_had_begun_in_records_that_the_store_lost_is_asked_about() {
+    for is_idle in [true, false] {
+        let world = World::new();
+        let (store, payments) = (Replicated::new(&world), Arc::new(Payments::default()));
+        let graph = graph(&payments);
+        let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&world.clock) as _);
+        let runtime = runtime.build().await.unwrap();
+        let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+        let mut events = run.events();
+        payments.until([1, 0, 0]).await;
+        store.cut();
+        payments.may_end[0].notify_one();
+        payments.until([1, 1, 0]).await;
+        store.promote();
+        if !is_idle {
+            // Otherwise it looks, sooner or later.
+            payments.may_end[1].notify_one();
+        }
+        let error = world.pass(run.wait()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains("lost records"), "{error}");
+        let mut told = 0;
+        while let Ok(Ok(Some(event))) = tokio::select! { biased; event = events.next() => Ok(event), () = tokio::task::yield_now() => Err(()) }
+        {
+            told += u32::from(matches!(event.event, Event::RecordsLost { .. }));
+        }
+        assert_eq!(told, 1);
+
+        for (question, begun) in [("one@1", [1, 1, 0]), ("two@1", [1, 1, 0])] {
+            let resumed = runtime.resume(&graph, "r").await.unwrap();
+            let outcome = world.pass(resumed.wait()).await.unwrap();
+            let Outcome::Interrupted(questions) = outcome else { panic!("{outcome:?}") };
+            assert_eq!((&*questions[0].id, questions.len()), (question, 1));
+            assert_eq!(payments.begun(), begun);
+            runtime.check_log(&RunKey::try_from("r").unwrap()).await.unwrap();
+            runtime.respond(resumed.run(), question, Resolution::Skip).await.unwrap();
+        }
+        payments.may_end[2].notify_one();
+        let resumed = runtime.resume(&graph, "r").await.unwrap();
+        let outcome = world.pass(resumed.wait()).await.unwrap();
+        assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+        assert_eq!(payments.begun(), [1, 1, 1]);
+    }
+}
