@@ -9,7 +9,7 @@ use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::store::RunHead;
 use ferrata_core::{ErrorKind, Result, RunKey};
 
-use super::nodes::Ledger;
+use super::nodes::{Ledger, Place};
 use super::rules::Rules;
 use super::workload::Workload;
 use crate::support::dice::Dice;
@@ -24,6 +24,7 @@ pub(crate) enum Deed {
     Cancel,
     Retry,
     TakeOver,
+    Purge,
 }
 
 /// What somebody did, and what they were told; nothing if the process died first.
@@ -45,7 +46,7 @@ pub(crate) struct Hands {
 impl Deed {
     /// What somebody may do who does not look.
     pub(crate) fn draw(dice: &Dice) -> Self {
-        match dice.below(20) {
+        match dice.below(21) {
             0..4 => Self::Start,
             4..9 => Self::Answer,
             9..13 => Self::Send,
@@ -53,6 +54,7 @@ impl Deed {
             14 | 15 => Self::Unpause,
             16 if dice.below(8) == 0 => Self::Cancel,
             16 | 17 => Self::Retry,
+            20 => Self::Purge,
             _ => Self::TakeOver,
         }
     }
@@ -88,8 +90,15 @@ impl Hands {
     async fn try_to(&self, runtime: &Runtime, run: &RunKey, deed: Deed, by: &str) -> Result<()> {
         let graph = self.workload.graph_of(run);
         match deed {
-            Deed::Start => runtime.start(graph, Context::new()).id(run.run.as_str()).await.map(drop),
-            Deed::TakeOver => runtime.resume(graph, run.clone()).take_over().await.map(drop),
+            Deed::Start => {
+                let start = runtime.start(graph, Context::new()).id(run.run.as_str());
+                start.checkpoints(Workload::policy(&self.dice)).await.map(drop)
+            }
+            Deed::TakeOver => {
+                let resume = runtime.resume(graph, run.clone()).take_over();
+                resume.checkpoints(Workload::policy(&self.dice)).await.map(drop)
+            }
+            Deed::Purge => runtime.purge(run).await.map(drop),
             Deed::Send => runtime.send(run, by).by(by).await,
             Deed::Pause => runtime.pause(run, "a pause").by(by).await,
             Deed::Unpause => runtime.unpause(run).by(by).await,
@@ -113,7 +122,7 @@ impl Hands {
         let is_retry = answer == Resolution::Retry.into();
         let result = runtime.respond(run, &question.id, answer).by(by).await;
         if is_retry && result.as_ref().is_err_and(|error| error.kind() != ErrorKind::Indeterminate) {
-            let place = (run.clone(), question.id.clone());
+            let place = self.place(run, &question.id);
             self.ledger.lock().unwrap().retried.entry(place).and_modify(|times| *times -= 1);
         }
         match result {
@@ -123,12 +132,19 @@ impl Hands {
         }
     }
 
+    /// Where an activation of the run as it is now stands in the ledger.
+    fn place(&self, run: &RunKey, at: &str) -> Place {
+        let life = self.rules.seen().logs.get(run).map_or_else(String::new, |log| log.life.clone());
+        (run.clone(), life, at.to_owned())
+    }
+
     /// Decides what became of an effect by looking into the ledger, as a careful operator does.
     fn resolve(&self, run: &RunKey, at: &str, node: &str) -> Answer {
+        let place = self.place(run, at);
         let mut ledger = self.ledger.lock().unwrap();
-        if !ledger.has(run, at) {
+        if !ledger.has(&place) {
             // A process that is stopped between intent and effect may still do it: whoever retries takes that into account.
-            *ledger.retried.entry((run.clone(), at.to_owned())).or_default() += 1;
+            *ledger.retried.entry(place).or_default() += 1;
             return Resolution::Retry.into();
         }
         let done = Op::Append("trace".into(), vec![at.into()]);

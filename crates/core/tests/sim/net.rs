@@ -237,8 +237,15 @@ impl CheckpointStore for Remote {
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
-        let (store, run) = (self.net.store.clone(), run.clone());
-        self.call(move || now(store.purge(&run, expected)), |kind| Err(failed(kind))).await
+        let (net, run) = (Arc::clone(&self.net), run.clone());
+        let work = move || {
+            let purged = now(net.store.purge(&run, expected));
+            if now(net.store.head(&run)).is_ok_and(|head| head.is_none()) {
+                net.rules.purged(&run);
+            }
+            purged
+        };
+        self.call(work, |kind| Err(failed(kind))).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

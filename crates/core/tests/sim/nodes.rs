@@ -13,19 +13,23 @@ use ferrata_core::{Clock, ExecutorId, RunKey};
 use super::clock::SkewedClock;
 use super::rules::Rules;
 use crate::support::dice::Dice;
+use crate::support::log::Log;
 
-/// What was done in the world, by run and activation.
+/// What was done in the world, by run, life and activation.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// How often each activation began, and under which key.
-    began: BTreeMap<(RunKey, String), (u64, String)>,
+    began: BTreeMap<Place, (u64, String)>,
     /// How often each effect that must not be repeated was allowed to happen once more.
-    pub(crate) retried: BTreeMap<(RunKey, String), u64>,
+    pub(crate) retried: BTreeMap<Place, u64>,
 }
 
+/// A run, which life of it, and an activation.
+pub(crate) type Place = (RunKey, String, String);
+
 impl Ledger {
-    pub(crate) fn has(&self, run: &RunKey, at: &str) -> bool {
-        self.began.contains_key(&(run.clone(), at.to_owned()))
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        self.began.contains_key(place)
     }
 }
 
@@ -63,9 +67,10 @@ impl Seat {
         self.rules.seen().broken.push(what);
     }
 
-    /// Whether the run was taken from this process, which goes on until it notices.
+    /// Whether the run was taken from this process, or purged, which goes on until it notices.
     fn is_zombie(&self, cx: &NodeContext) -> bool {
-        self.rules.seen().logs[cx.run()].holder != self.executor()
+        let seen = self.rules.seen();
+        seen.logs.get(cx.run()).is_none_or(|log| log.holder != self.executor() || log.life != life(cx))
     }
 
     /// Works for a while: between what others do, and sometimes for longer than others wait.
@@ -82,6 +87,11 @@ fn at(cx: &NodeContext) -> String {
     format!("{}@{}", cx.node(), cx.visit())
 }
 
+/// Which life of the run the node is of.
+fn life(cx: &NodeContext) -> String {
+    cx.idempotency_key().split(':').next().unwrap().to_owned()
+}
+
 fn seat(cx: &NodeContext) -> Arc<Seat> {
     Arc::clone(cx.resource::<Arc<Seat>>())
 }
@@ -92,7 +102,8 @@ async fn begin(cx: &NodeContext, effect: Effect) -> Arc<Seat> {
     seat.rules.note(&format!("process {} begins {} of {}", seat.process, at(cx), cx.run()));
     let (is_recorded, is_intended) = {
         let seen = seat.rules.seen();
-        let log = &seen.logs[cx.run()];
+        let gone = Log::default();
+        let log = seen.logs.get(cx.run()).filter(|log| log.life == life(cx)).unwrap_or(&gone);
         let is_intent = |kind, node: Option<&str>, visit| {
             kind == RecordKind::Intent && node == Some(cx.node().as_str()) && visit == Some(cx.visit())
         };
@@ -105,7 +116,7 @@ async fn begin(cx: &NodeContext, effect: Effect) -> Arc<Seat> {
     if is_recorded && !seat.is_zombie(cx) {
         seat.broken(cx, "is recorded and ran again");
     }
-    let place = (cx.run().clone(), at(cx));
+    let place = (cx.run().clone(), life(cx), at(cx));
     let (times, is_same) = {
         let mut ledger = seat.ledger.lock().unwrap();
         let key = cx.idempotency_key();
@@ -117,7 +128,7 @@ async fn begin(cx: &NodeContext, effect: Effect) -> Arc<Seat> {
     if !is_same {
         seat.broken(cx, "has another key");
     }
-    if effect == Effect::External && !is_intended {
+    if effect == Effect::External && !is_intended && !seat.is_zombie(cx) {
         seat.broken(cx, "must not be repeated, and its intent was not on record");
     }
     if effect == Effect::External && times > 1 {
@@ -146,7 +157,7 @@ pub(crate) async fn steps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Con
 }
 
 fn is_noted(cx: &NodeContext, seat: &Seat, note: &str) -> bool {
-    seat.rules.seen().logs[cx.run()].noted.contains(note)
+    seat.rules.seen().logs.get(cx.run()).is_some_and(|log| log.noted.contains(note))
 }
 
 async fn step(cx: &NodeContext, seat: &Seat, name: &str) -> Result<(), NodeError> {
@@ -159,7 +170,7 @@ async fn step(cx: &NodeContext, seat: &Seat, name: &str) -> Result<(), NodeError
         Ok::<_, NodeError>(())
     })
     .await?;
-    if !is_noted(cx, seat, &note) {
+    if !is_noted(cx, seat, &note) && !seat.is_zombie(cx) {
         seat.broken(cx, &format!("has done the step {name}, which is not on record"));
     }
     Ok(())
@@ -168,8 +179,9 @@ async fn step(cx: &NodeContext, seat: &Seat, name: &str) -> Result<(), NodeError
 pub(crate) async fn asks(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
     let answer: u64 = cx.ask("ok", "Go on?").await?;
-    let recorded = seat.rules.seen().logs[cx.run()].answers.get(&format!("{}:ok", at(&cx))).cloned();
-    if recorded.as_deref() != Some(&*answer.to_string()) {
+    let id = format!("{}:ok", at(&cx));
+    let recorded = seat.rules.seen().logs.get(cx.run()).and_then(|log| log.answers.get(&id)).cloned();
+    if !seat.is_zombie(&cx) && recorded.as_deref() != Some(&*answer.to_string()) {
         seat.broken(&cx, &format!("was answered {answer}, on record is {recorded:?}"));
     }
     step(&cx, &seat, "then").await?;
@@ -179,7 +191,11 @@ pub(crate) async fn asks(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Cont
 pub(crate) async fn hears(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let seat = begin(&cx, Effect::Write).await;
     let message: String = cx.receive().await?;
-    if !seat.rules.seen().logs[cx.run()].taken.contains(&serde_json::json!(message)) {
+    let message_is_taken = {
+        let (seen, message) = (seat.rules.seen(), serde_json::json!(message));
+        seen.logs.get(cx.run()).is_some_and(|log| log.taken.contains(&message))
+    };
+    if !message_is_taken && !seat.is_zombie(&cx) {
         seat.broken(&cx, "has a message whose taking is not on record");
     }
     seat.work().await;

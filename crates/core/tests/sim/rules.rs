@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrata_core::record::{Record, RecordKind, RunStatus};
 use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunAppend, RunFilter, RunHead, RunQuery};
@@ -10,17 +10,23 @@ use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
 
 use super::net::now;
+use super::workload::Workload;
 use crate::support::log::Log;
 
 pub(crate) struct Rules {
     store: MemoryStore,
     clock: ManualClock,
+    workload: Arc<Workload>,
+    /// Whether the wall clocks of processes never step, so that the times in records of one process can be compared.
+    are_steady: bool,
     seen: Mutex<Seen>,
 }
 
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) logs: BTreeMap<RunKey, Log>,
+    /// The lives of runs that were purged.
+    pub(crate) past: Vec<(RunKey, Log)>,
     pub(crate) broken: Vec<String>,
     trace: DefaultHasher,
     /// How many appends were refused because another came first.
@@ -29,8 +35,31 @@ pub(crate) struct Seen {
 }
 
 impl Rules {
-    pub(crate) fn new(store: MemoryStore, clock: ManualClock) -> Self {
-        Self { store, clock, seen: Mutex::default() }
+    pub(crate) fn new(
+        store: MemoryStore,
+        clock: ManualClock,
+        workload: Arc<Workload>,
+        are_steady: bool,
+    ) -> Self {
+        Self { store, clock, workload, are_steady, seen: Mutex::default() }
+    }
+
+    /// Takes in that a run was purged: what follows under its name is another life.
+    pub(crate) fn purged(&self, run: &RunKey) {
+        self.note(&format!("{run} is purged"));
+        let mut seen = self.seen();
+        if let Some(log) = seen.logs.remove(run) {
+            seen.past.push((run.clone(), log));
+        }
+    }
+
+    /// Counts how often a hand is on record: at most in any life of the run, and in the one that it has now.
+    pub(crate) fn times(&self, run: &RunKey, by: &str) -> (u32, u32) {
+        let seen = self.seen();
+        let times = |log: &Log| log.hands.get(by).copied().unwrap_or_default();
+        let now = seen.logs.get(run).map_or(0, times);
+        let past = seen.past.iter().filter(|(of, _)| of == run).map(|(_, log)| times(log));
+        (past.max().unwrap_or_default().max(now), now)
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -68,6 +97,7 @@ impl Rules {
             return;
         }
         let mut broken = Vec::new();
+        let deadline = self.workload.deadline_of(&append.run);
         let log = seen.logs.entry(append.run.clone()).or_default();
         let mut claims = 0;
         for record in append.records {
@@ -79,6 +109,9 @@ impl Rules {
                 None => {
                     claims += u64::from(record.header.kind == RecordKind::Claim);
                     broken.extend(misplaced(log, &record, by));
+                    if let (true, Some(deadline)) = (log.records.is_empty() && self.are_steady, deadline) {
+                        log.deadline = Some(record.header.at.plus(deadline).unix_ms());
+                    }
                     log.add(record);
                 }
             }

@@ -1,9 +1,10 @@
 //! Random graphs: layers of nodes of every kind, joined forwards, with a loop around some of them.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ferrata_core::RunKey;
-use ferrata_core::graph::{Effect, Graph, GraphBuilder, RetryPolicy};
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, RetryPolicy};
 use ferrata_core::state::{Context, Reducer};
 
 use super::nodes;
@@ -14,7 +15,16 @@ const NAMES: [&str; 2] = ["one", "two"];
 
 pub(crate) struct Workload {
     pub(crate) graphs: Vec<Graph<Context>>,
+    /// How long each may take.
+    deadlines: Vec<Option<Duration>>,
 }
+
+/// How often checkpoints are written where it is not after each node. A run without any is no matter for a simulation of what is on record.
+const COARSE: [CheckpointFrequency; 3] = [
+    CheckpointFrequency::EveryNth(NonZeroU32::new(3).unwrap()),
+    CheckpointFrequency::Interval(Duration::from_secs(2)),
+    CheckpointFrequency::StatusChangeOnly,
+];
 
 /// What a node does.
 #[derive(Clone, Copy)]
@@ -69,7 +79,28 @@ impl Kind {
 
 impl Workload {
     pub(crate) fn draw(dice: &Dice) -> Self {
-        Self { graphs: NAMES.map(|name| draw(dice, name)).into() }
+        let deadlines = NAMES.map(|_| match dice.below(3) {
+            0 => Some(Duration::from_secs(*dice.pick(&[8, 25, 100]))),
+            _ => None,
+        });
+        let graphs =
+            NAMES.into_iter().zip(deadlines).map(|(name, deadline)| draw(dice, name, deadline)).collect();
+        Self { graphs, deadlines: deadlines.into() }
+    }
+
+    /// How long a run may take.
+    pub(crate) fn deadline_of(&self, run: &RunKey) -> Option<Duration> {
+        let at = NAMES.iter().position(|name| run.run.as_str().starts_with(name));
+        at.and_then(|at| self.deadlines[at])
+    }
+
+    /// Draws how often a process writes checkpoints of a run that somebody takes up.
+    pub(crate) fn policy(dice: &Dice) -> CheckpointPolicy {
+        let frequency = match dice.below(2) {
+            0 => CheckpointFrequency::EveryNode,
+            _ => *dice.pick(&COARSE),
+        };
+        CheckpointPolicy::default().with_frequency(frequency)
     }
 
     /// Names some runs, each of one of the workflows.
@@ -83,7 +114,7 @@ impl Workload {
     }
 }
 
-fn draw(dice: &Dice, name: &str) -> Graph<Context> {
+fn draw(dice: &Dice, name: &str, deadline: Option<Duration>) -> Graph<Context> {
     let mut graph = ["trace", "said"]
         .into_iter()
         .fold(Graph::<Context>::builder(name), |graph, channel| graph.channel(channel, Reducer::Append));
@@ -116,5 +147,8 @@ fn draw(dice: &Dice, name: &str) -> Graph<Context> {
             |_s, cx| if cx.visit().get() < 2 { "begin" } else { "last" },
         );
     }
-    graph.build().unwrap()
+    match deadline {
+        Some(deadline) => graph.deadline(deadline).build().unwrap(),
+        None => graph.build().unwrap(),
+    }
 }

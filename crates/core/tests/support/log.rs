@@ -7,6 +7,16 @@ use ferrata_core::store::{At, CheckpointStore, MemoryStore};
 use ferrata_core::{ExecutorId, RunKey, Seq};
 use serde_json::Value;
 
+/// How many records there may be for nothing: those of the claims, retries and questions that one piece of work can need, when processes are
+/// killed over it again and again.
+const IDLE: u32 = 60;
+
+/// How often a run may be claimed to come to rest as it was: once because a clock stepped between.
+const FRUITLESS: u32 = 2;
+
+/// How many records a driver may still make of work after the deadline: those that were on their way.
+const LATE: u32 = 3;
+
 /// A log, read as plain JSON.
 #[derive(Default)]
 pub(crate) struct Log {
@@ -26,6 +36,19 @@ pub(crate) struct Log {
     /// The messages that were taken, in order.
     pub(crate) taken: Vec<Value>,
     pub(crate) is_cancelled: bool,
+    pub(crate) is_paused: bool,
+    /// Whether the run failed last because its time was over.
+    pub(crate) is_overdue: bool,
+    /// What tells this life of the run from others of its name.
+    pub(crate) life: String,
+    /// When the run must have ended, by any writer's clock, if the graph says so and the clocks do not step.
+    pub(crate) deadline: Option<i64>,
+    /// How many records of work came after that in one go.
+    late: u32,
+    /// How many records there are since anything was done or said.
+    idle: u32,
+    /// How often the run was claimed since then to come to rest again.
+    fruitless: u32,
     /// Who took the run last.
     pub(crate) holder: Option<ExecutorId>,
     /// What is recorded more often than it can have happened, or where it cannot have.
@@ -64,6 +87,10 @@ impl Log {
         if matches!(record.header.kind, RecordKind::Start | RecordKind::Claim) {
             self.holder = record.header.owner;
         }
+        if record.header.kind == RecordKind::Start {
+            self.life = body["life"].as_str().unwrap_or_default().to_owned();
+        }
+        self.count(&record, &body);
         self.take(record.header.kind, &body);
         self.records.push(record);
     }
@@ -129,6 +156,57 @@ impl Log {
             }
             _ => {}
         }
+    }
+
+    /// Holds what the record says against what was said before, and counts what comes of nothing.
+    fn count(&mut self, record: &Record, body: &Value) {
+        let (header, change) = (&record.header, &body["change"]);
+        let (at, status) = (header.seq, header.status);
+        let is_failure = status == RunStatus::Failed;
+        if self.is_cancelled && (status == RunStatus::Completed || is_failure) {
+            self.broken.push(format!("record {at} is {status}, and it was cancelled before"));
+        }
+        let unpauses = change["what"] == "unpause";
+        if self.is_paused && !unpauses && status == RunStatus::Completed {
+            self.broken.push(format!("record {at} is {status}, and it was paused before"));
+        }
+        let rests = change == "interrupted" || change["rested"].is_object();
+        let works = matches!(header.kind, RecordKind::Node | RecordKind::Step | RecordKind::Intent);
+        let is_said = matches!(header.kind, RecordKind::Signal | RecordKind::Edit | RecordKind::Start);
+        let last = self.records.last().map(|last| last.header.kind);
+        match header.kind {
+            RecordKind::Claim => {}
+            _ if rests && last == Some(RecordKind::Claim) => self.fruitless += 1,
+            _ => self.fruitless = 0,
+        }
+        if self.fruitless > FRUITLESS {
+            self.broken
+                .push(format!("at record {at} it was claimed {} times to rest as it was", self.fruitless));
+        }
+        self.idle = if works || is_said { 0 } else { self.idle + 1 };
+        if self.idle > IDLE {
+            self.broken
+                .push(format!("at record {at}: {} records since anything was done or said", self.idle));
+        }
+        let is_late = self.deadline.is_some_and(|deadline| header.at.unix_ms() > deadline);
+        let is_held = self.is_paused || self.is_cancelled || status.is_finished();
+        self.late = match works {
+            true if is_late && !is_held => self.late + 1,
+            true => 0,
+            false if header.kind == RecordKind::Claim => 0,
+            false => self.late,
+        };
+        if self.late > LATE {
+            self.broken.push(format!("at record {at} it works, and its time was over"));
+        }
+        if let Some(failure) = change["failed"].get("kind") {
+            self.is_overdue = failure == "deadline";
+        }
+        self.is_paused = match &change["what"] {
+            what if what.get("pause").is_some() => true,
+            what if what == "unpause" => false,
+            _ => self.is_paused,
+        };
     }
 
     fn hand(&mut self, by: &Value) {
