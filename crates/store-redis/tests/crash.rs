@@ -237,7 +237,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
 async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
     let server = Redis::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
-    let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(300)));
+    let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(2)));
     let mut author = Author::new("r-1");
     author.write(&store, 1).await;
     let append = author.next(1);

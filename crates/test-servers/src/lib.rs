@@ -15,6 +15,7 @@
 //! - [`Radosgw`] is a real distributed S3 server; it needs root, and is for a run of its own.
 //! - Each is a [`Server`] (the cluster three of them), with the verbs of a fault: kill, stop, restart, suspend, resume.
 //! - [`Proxy`] stands between a client and a server, and cuts, resets, delays or refuses where a test says so.
+//! - [`Nobody`] is an address where connections are refused.
 //! - [`Services`] starts one of each, and [`service_url`] is where a store's tests find those that `cargo xtask
 //!   test` started for all of them.
 //!
@@ -27,6 +28,7 @@ mod debian;
 mod error;
 mod folder;
 mod moto;
+mod nobody;
 mod once;
 mod port;
 mod postgres;
@@ -47,6 +49,7 @@ mod watchdog;
 pub use crate::cluster::RedisCluster;
 pub use crate::error::{Result, ServerError};
 pub use crate::moto::Moto;
+pub use crate::nobody::Nobody;
 pub use crate::postgres::{Postgres, PostgresOptions};
 pub use crate::program::{Program, obtain};
 pub use crate::proxy::{Act, Cut, Done, Fault, Place, Proxy, Trigger};

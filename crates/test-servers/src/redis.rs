@@ -1,5 +1,6 @@
 //! A private Redis.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::error::Result;
 use crate::folder::Folder;
+use crate::port;
 use crate::program::Program;
 use crate::running::Launch;
 use crate::server::{Kind, Ready, STARTING, Server};
@@ -55,6 +57,8 @@ pub struct RedisOptions {
     pub maxmemory: Option<u64>,
     /// Where it keeps its data, instead of in a temporary folder. Never removed.
     pub dir: Option<PathBuf>,
+    /// Whether it takes connections with TLS on a second port; the arguments name its key and certificate.
+    pub tls_port: bool,
     /// More arguments, such as `["--requirepass", "secret"]`. They come after, and win over, those made here.
     pub args: Vec<String>,
 }
@@ -66,6 +70,7 @@ impl Default for RedisOptions {
             appendfsync: AppendFsync::default(),
             maxmemory: None,
             dir: None,
+            tls_port: false,
             args: Vec::new(),
         }
     }
@@ -100,6 +105,13 @@ impl RedisOptions {
         self
     }
 
+    /// Has it take connections with TLS on a second port.
+    #[must_use]
+    pub fn with_tls_port(mut self) -> Self {
+        self.tls_port = true;
+        self
+    }
+
     /// Adds arguments.
     #[must_use]
     pub fn with_args<S: Into<String>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -112,6 +124,7 @@ impl RedisOptions {
 #[derive(Debug)]
 pub struct Redis {
     server: Server,
+    tls_port: Option<u16>,
 }
 
 impl Redis {
@@ -123,6 +136,7 @@ impl Redis {
     pub fn start(options: RedisOptions) -> Result<Self> {
         let redis = Program::Redis.find("redis-server")?;
         let folder = Folder::new(options.dir, None)?;
+        let tls_port = Cell::new(None);
         let server = Server::start(&KIND, folder, |port, folder| {
             let words = [
                 ("--port", port.to_string()),
@@ -135,10 +149,22 @@ impl Redis {
             ];
             let mut arguments: Vec<OsString> = vec!["--dir".into(), folder.into()];
             arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
+            if options.tls_port {
+                // Another one at each try, as the first port.
+                let port = port::free();
+                tls_port.set(Some(port));
+                arguments.extend(["--tls-port".into(), port.to_string().into()]);
+            }
             arguments.extend(options.args.iter().map(OsString::from));
             Launch::new(&KIND, &redis, arguments, folder)
         })?;
-        Ok(Self { server })
+        Ok(Self { server, tls_port: tls_port.get() })
+    }
+
+    /// Returns its URL with TLS, if it was started with that.
+    #[must_use]
+    pub fn tls_url(&self) -> Option<String> {
+        self.tls_port.map(|port| format!("rediss://127.0.0.1:{port}"))
     }
 
     /// Returns its URL.

@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use ferrata_test_servers::{Act, Cut, Fault, Place, Proxy, Redis, RedisOptions, Trigger};
+use ferrata_test_servers::{Act, Cut, Fault, Nobody, Place, Proxy, Redis, RedisOptions, Trigger};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -262,7 +262,8 @@ fn new_connections_are_refused_until_they_are_accepted() {
 
 #[test]
 fn a_server_that_is_down_is_a_connection_that_ends() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = Nobody::new().unwrap();
+    let server = nobody.address();
     let proxy = Proxy::start(server).unwrap();
     assert_eq!(proxy.url(&format!("redis://{server}/1")), format!("redis://{}/1", proxy.address()));
     let mut client = connect(&proxy);

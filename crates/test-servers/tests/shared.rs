@@ -20,7 +20,7 @@ fn answer(url: &str, request: &[u8]) -> String {
     };
     let place = if place.contains(':') { place.to_owned() } else { format!("{place}:{port}") };
     let mut stream = TcpStream::connect(&place).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(request).unwrap();
     let mut bytes = [0; 64];
     let length = stream.read(&mut bytes).unwrap();

@@ -84,7 +84,7 @@ fn users_of(path: &Path) -> Vec<String> {
 fn eventually(condition: impl Fn() -> bool, message: impl Fn() -> String) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{}", message());
+        assert!(start.elapsed() < Duration::from_secs(60), "{}", message());
         std::thread::sleep(Duration::from_millis(20));
     }
 }

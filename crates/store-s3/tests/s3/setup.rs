@@ -3,6 +3,7 @@
 use ferrata_core::store::CheckpointStore as _;
 use ferrata_core::{Error, ErrorKind};
 use ferrata_store_s3::{S3Options, S3Store};
+use ferrata_test_servers::Nobody;
 
 use crate::author::Author;
 use crate::memory::{ACCESS_KEY, BUCKET, Fault, Habit, Memory, SECRET_KEY};
@@ -145,8 +146,9 @@ async fn refusals_reach_the_caller_as_what_they_are() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
-    // Bound and dropped: nobody listens there any more.
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Held, so that nobody else listens there meanwhile.
+    let nobody = Nobody::new().unwrap();
+    let address = nobody.address();
     let client = client(&format!("http://{address}"), SECRET_KEY);
     let store = S3Store::with_client(client, BUCKET, "p", S3Options::default()).unwrap();
     let log = Author::new("r", 1);
