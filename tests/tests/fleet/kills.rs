@@ -9,7 +9,7 @@ use ferrata_tests::Space;
 use super::crew::{Crew, Dice, Size, until};
 
 /// What a look for orphans may take beyond its interval, and a busy machine beyond that.
-const SLACK: Duration = Duration::from_secs(20);
+const SLACK: Duration = Duration::from_secs(60);
 
 pub(crate) async fn killed(space: &Space, dice: &mut Dice) {
     let Size { ttl, runs } = Size::of(space);

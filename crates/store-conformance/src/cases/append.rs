@@ -159,7 +159,7 @@ pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
 /// A batch may hold two hundred runs; each is kept.
 pub(crate) async fn a_batch_of_two_hundred_runs_is_kept(stage: Stage) {
     let store = stage.store();
-    let mut logs: Vec<Log> = (0..200).map(|n| stage.log(&format!("r-{n}"))).collect();
+    let mut logs: Vec<Log> = (0..stage.times(200, 40)).map(|n| stage.log(&format!("r-{n}"))).collect();
     for count in [1, 2] {
         let batch: Vec<_> = logs.iter().map(|log| log.next(count)).collect();
         let results = store.append(batch.clone()).await;

@@ -81,14 +81,14 @@ pub(crate) async fn one_of_many_starts_wins(stage: Stage) {
 /// Sixteen writers that each try until they have written ten records make one line of all of them.
 pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
     const WRITERS: usize = 16;
-    const EACH: usize = 10;
+    let each = stage.times(10, 2);
     let stores = instances(&stage, 4).await;
     let log = stage.written("r-1", 1).await;
     let writers = stores.iter().cycle().take(WRITERS).cloned().map(|store| {
         let mut seen = log.clone();
         async move {
             let mut wrote = Vec::new();
-            while wrote.len() < EACH {
+            while wrote.len() < each {
                 let append = seen.next(1);
                 match append_one(&*store, &append).await {
                     Ok(head) => wrote.push(head),
@@ -103,7 +103,7 @@ pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
     });
     let wrote = together(writers).await.concat();
     let history = crate::stage::every_header(&*stores[0], &log.key, Listed::OldestFirst, 100).await;
-    assert_eq!(history.len(), 1 + WRITERS * EACH, "each record that was acknowledged is there once");
+    assert_eq!(history.len(), 1 + WRITERS * each, "each record that was acknowledged is there once");
     for (before, after) in history.iter().zip(&history[1..]) {
         assert_eq!((after.seq, after.prev), (before.seq.next(), Some(before.id)), "one unbroken line");
     }
@@ -115,7 +115,8 @@ pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
 
 /// A hundred runs grow at once, each undisturbed by the others.
 pub(crate) async fn a_hundred_runs_grow_at_once(stage: Stage) {
-    let tasks = (0..100).map(|n| {
+    let runs = stage.times(100, 20);
+    let tasks = (0..runs).map(|n| {
         let (store, mut log) = (stage.store(), stage.log(&format!("r-{n}")));
         async move {
             for count in [1, 2, 1, 3] {
@@ -128,7 +129,7 @@ pub(crate) async fn a_hundred_runs_grow_at_once(stage: Stage) {
         is_kept(&*stage.store(), &log).await;
     }
     let listed = every_run(&*stage.store(), &RunQuery::default(), Listed::OldestFirst, 1_000).await;
-    assert_eq!(listed.len(), 100, "every run is listed");
+    assert_eq!(listed.len(), runs, "every run is listed");
 }
 
 /// Appends go on while another instance prunes; both find what they need.

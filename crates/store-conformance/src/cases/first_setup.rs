@@ -5,7 +5,7 @@ use crate::stage::{Stage, is_kept, ok, together};
 /// Ten instances find a space that nobody has prepared; each prepares it and writes, and nothing is lost.
 pub(crate) async fn many_instances_prepare_a_space_at_once(stage: Stage) {
     let mut stores = vec![stage.store()];
-    while stores.len() < 10 {
+    while stores.len() < stage.times(10, 4) {
         stores.push(stage.unprepared().await);
     }
     let tasks = stores.iter().cloned().enumerate().map(|(n, store)| {

@@ -35,7 +35,7 @@ pub(crate) type Store = Arc<dyn CheckpointStore>;
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a condition may take that time brings about, on a machine that is busy with the other properties.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Stage {
     /// Opens a first instance on the space, without preparing it.
@@ -48,6 +48,11 @@ impl Stage {
         let stage = Self::open(space).await;
         ok(stage.store.setup().await, "setting up an empty space");
         stage
+    }
+
+    /// Returns how often a property does what takes long: `long`, or `brief` where the space says so.
+    pub(crate) fn times(&self, long: usize, brief: usize) -> usize {
+        if self.space.is_brief() { brief } else { long }
     }
 
     /// Returns the first instance.

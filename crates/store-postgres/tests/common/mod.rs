@@ -77,7 +77,7 @@ impl Schema {
 /// Waits until a condition holds that something outside of the test brings about.
 pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let clock = SystemClock::new();
-    let deadline = clock.monotonic() + Duration::from_secs(30);
+    let deadline = clock.monotonic() + Duration::from_secs(60);
     while !is_so().await {
         assert!(clock.monotonic() < deadline, "{what} did not happen");
         clock.sleep(Duration::from_millis(10)).await;
