@@ -1,8 +1,9 @@
 //! Time as the library sees it: one injected clock, so that tests can drive it and no store reads the process clock.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -89,6 +90,37 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     ///
     /// Cancel safe: dropping the future only forgets the sleep.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// Awaits a future for as long as `bound` at the most; `None` when that time is over first, and the future is dropped then.
+///
+/// A future that is ready at once costs no timer, and a bound of any length is good: [`Duration::MAX`] is none.
+///
+/// # Cancel safety
+///
+/// As that of the future.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use ferrata_core::{SystemClock, within};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let clock = SystemClock::new();
+/// assert_eq!(within(&clock, Duration::MAX, async { 7 }).await, Some(7));
+/// assert_eq!(within(&clock, Duration::from_millis(1), std::future::pending::<()>()).await, None);
+/// # });
+/// ```
+pub async fn within<F: Future>(clock: &dyn Clock, bound: Duration, future: F) -> Option<F::Output> {
+    let (mut future, mut timer) = (pin!(future), None);
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        timer.get_or_insert_with(|| clock.sleep(bound)).as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }
 
 /// The clock of the machine and of tokio's timer.

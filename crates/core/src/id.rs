@@ -151,6 +151,16 @@ text_id! {
     WorkflowName, "workflow name"
 }
 
+impl WorkflowName {
+    /// Whether the name is kept for what the library writes for itself, as a sharded store does: it begins with `ferrata:`.
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(RESERVED)
+    }
+}
+
+/// What the names of the library's own workflows begin with.
+const RESERVED: &str = "ferrata:";
+
 impl Default for TenantId {
     /// The tenant of an application that has only one.
     fn default() -> Self {

@@ -21,7 +21,7 @@ mod id;
 mod latch;
 mod queue;
 
-pub use clock::{Clock, SystemClock, Timestamp};
+pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{
     Epoch, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq,

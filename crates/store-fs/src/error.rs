@@ -7,6 +7,8 @@ use std::time::Duration;
 use ferrata_core::store::At;
 use ferrata_core::{Error, ErrorKind, HeadRef, RunKey, Seq};
 
+use crate::roomy::is_exhaustion;
+
 /// What the store was doing to a file when the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
@@ -59,6 +61,12 @@ pub(crate) enum Fault {
     Locked { path: PathBuf, waited: Duration },
     #[error("{} was replaced again and again while it was being opened; retry", path.display())]
     Restless { path: PathBuf },
+    #[error(
+        "{} is gone: it was removed, or its file system is not mounted; bring it back, or start a process on it to make an empty \
+         store there",
+        path.display()
+    )]
+    Gone { path: PathBuf },
     #[error("{} is damaged at byte {at}: {what}; restore the run from a backup, or purge it", path.display())]
     Damaged { path: PathBuf, at: u64, seq: Option<Seq>, what: String },
     #[error("{} has layout {found}, this version reads up to {known}; upgrade this process", path.display())]
@@ -131,13 +139,10 @@ fn verdict(doing: Doing, source: &io::Error) -> (ErrorKind, &'static str) {
         Io::NotFound if doing == Doing::SetUp => {
             (ErrorKind::Invalid, "the directory above it does not exist; make it, or name another")
         }
-        _ => match source.raw_os_error() {
-            // ENFILE and EMFILE have the same numbers on every Unix.
-            Some(23 | 24) => {
-                (ErrorKind::Unavailable, "too many files are open; lower `open_files` or raise the limit")
-            }
-            _ => (ErrorKind::Unavailable, "look at the disk, then retry"),
-        },
+        _ if is_exhaustion(source) => {
+            (ErrorKind::Unavailable, "too many files are open; lower `open_files` or raise the limit")
+        }
+        _ => (ErrorKind::Unavailable, "look at the disk, then retry"),
     }
 }
 
@@ -169,14 +174,14 @@ impl Fault {
 
     /// Tells whether this process has too many files open, which says nothing about the one at hand.
     pub(crate) fn is_exhaustion(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(23 | 24)))
+        matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }
 
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { doing, source, .. } => verdict(*doing, source).0,
             Self::Unsure { .. } | Self::GivenUp => ErrorKind::Indeterminate,
-            Self::Locked { .. } | Self::Restless { .. } => ErrorKind::Unavailable,
+            Self::Locked { .. } | Self::Restless { .. } | Self::Gone { .. } => ErrorKind::Unavailable,
             Self::Damaged { .. } => ErrorKind::Corrupt,
             Self::NewerLayout { .. }
             | Self::NewerRecord { .. }

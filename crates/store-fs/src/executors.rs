@@ -14,13 +14,15 @@ use crate::error::{Doing, Fault};
 use crate::folder::{Folder, MOVES};
 use crate::line::{check_sum, write_sum};
 use crate::lock::{Locked, Mode};
+use crate::roomy::with_room;
 
 /// The files of this process's executors. The lock says that the process lives, so it is the process's and not that of
 /// the instance through which it was taken.
 static HELD: LazyLock<Mutex<HashMap<PathBuf, Arc<File>>>> = LazyLock::new(Mutex::default);
 
-/// The length of every file: one write replaces all of it.
-const LENGTH: usize = 64;
+/// The length of each of a file's two lines, and of every file: one write replaces all of it.
+const LINE: usize = 64;
+const LENGTH: usize = 2 * LINE;
 
 /// How often to read a heartbeat that was just being written.
 const READS: usize = 10;
@@ -33,9 +35,23 @@ const OWN_LOCK: Duration = Duration::from_millis(20);
 const KEEP_EXPIRED: Duration = Duration::from_secs(24 * 60 * 60);
 const SWEEP: usize = 256;
 
+/// The first line: what all versions read.
 #[derive(Deserialize)]
 struct Heartbeat {
     expires_ms: i64,
+}
+
+/// The second line: when it expires by the time since the machine was started, which no wall clock moves.
+#[derive(Deserialize)]
+struct Until {
+    until_ms: u64,
+}
+
+/// When a heartbeat expires.
+struct Expiry {
+    at: Timestamp,
+    /// Absent where a version wrote it that had no second line.
+    until: Option<Duration>,
 }
 
 impl Folder {
@@ -47,7 +63,7 @@ impl Folder {
             self.remove(&path)?;
             return Ok(());
         }
-        let line = line(self.clock.now().plus(ttl));
+        let line = lines(self.clock.now().plus(ttl), self.clock.monotonic().saturating_add(ttl));
         // Held by this process already, unless somebody removed it.
         let known = held().get(&path).cloned();
         if let Some(file) = known
@@ -80,9 +96,14 @@ impl Folder {
 
     /// Tells whether the executor's process lives and its heartbeat has not expired.
     ///
-    /// What cannot be read is taken as dead: that costs a claim, which the owner notices, and takes no run from anyone
-    /// who still appends.
-    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> bool {
+    /// Only one whose file is not there, or not locked, is surely dead. By the time since the machine was started a process that is
+    /// stopped is taken for dead, too, when its heartbeat has expired; a wall clock has no part in it. What cannot be read under a
+    /// lock counts as alive: somebody holds it.
+    ///
+    /// # Errors
+    ///
+    /// If no more files can be opened: that says nothing about the executor.
+    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> Result<bool, Fault> {
         let path = self.layout.executor(executor);
         let alive = || -> Result<bool, Fault> {
             let file =
@@ -91,34 +112,42 @@ impl Folder {
             if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
                 return Ok(false);
             }
-            Ok(self.expiry(&file, &path)?.is_some_and(|expires| self.clock.now() < expires))
+            Ok(self.expiry(&file, &path)?.is_none_or(|expiry| match expiry.until {
+                Some(until) => self.clock.monotonic() < until,
+                None => self.clock.now() < expiry.at,
+            }))
         };
         match alive() {
-            Ok(alive) => alive,
-            Err(fault) if fault.is_absence() => false,
-            Err(fault) => {
-                tracing::warn!(path = %path.display(), error = %fault, "took an executor for dead");
-                false
+            Err(fault) if fault.is_absence() => Ok(false),
+            Err(fault) if !fault.is_exhaustion() => {
+                tracing::warn!(path = %path.display(), error = %fault, "took an executor for alive, as its file cannot be read");
+                Ok(true)
             }
+            known => known,
         }
     }
 
-    fn expiry(&self, file: &File, path: &Path) -> Result<Option<Timestamp>, Fault> {
+    fn expiry(&self, file: &File, path: &Path) -> Result<Option<Expiry>, Fault> {
         for _ in 0..READS {
             let mut bytes = [0; LENGTH];
             let read = self.disk.read_at(file, &mut bytes, 0).map_err(|e| Fault::io(Doing::Read, path, e))?;
-            if let Ok(inside) = check_sum(bytes[..read].trim_ascii_end())
-                && let Ok(heartbeat) = serde_json::from_slice::<Heartbeat>(&[inside, b"}"].concat())
-            {
-                return Ok(Some(Timestamp::from_unix_ms(heartbeat.expires_ms)));
-            }
+            let (first, second) = bytes[..read].split_at(read.min(LINE));
+            let Some(Heartbeat { expires_ms }) = parse(first) else { continue };
+            let until = match second.is_empty() {
+                true => None,
+                false => match parse(second) {
+                    Some(Until { until_ms }) => Some(Duration::from_millis(until_ms)),
+                    None => continue,
+                },
+            };
+            return Ok(Some(Expiry { at: Timestamp::from_unix_ms(expires_ms), until }));
         }
         Ok(None)
     }
 
     /// Removes a few files of executors that ended long ago. What fails is left for the next time.
     fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(self.layout.executors()) else {
+        let Ok(entries) = with_room(&self.slots, || fs::read_dir(self.layout.executors())) else {
             return;
         };
         for entry in entries.flatten().take(SWEEP) {
@@ -138,7 +167,7 @@ impl Folder {
         let Some(_lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
             return Ok(());
         };
-        let expired = self.expiry(&file, &path)?.unwrap_or_default();
+        let expired = self.expiry(&file, &path)?.map(|expiry| expiry.at).unwrap_or_default();
         if self.clock.now().since(expired) > KEEP_EXPIRED && self.is_named(&file, &path)? {
             self.remove(&path)?;
         }
@@ -155,12 +184,24 @@ fn held() -> MutexGuard<'static, HashMap<PathBuf, Arc<File>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file's content: as long whatever the time, so that it is replaced by one write.
-fn line(expires: Timestamp) -> Vec<u8> {
-    let mut line = format!("{{\"expires_ms\":{}", expires.unix_ms()).into_bytes();
+/// The file's content: as long whatever the times, so that it is replaced by one write.
+fn lines(expires: Timestamp, until: Duration) -> Vec<u8> {
+    let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+    let mut lines = line(format!("{{\"expires_ms\":{}", expires.unix_ms()));
+    lines.extend(line(format!("{{\"until_ms\":{until_ms}")));
+    lines
+}
+
+fn line(text: String) -> Vec<u8> {
+    let mut line = text.into_bytes();
     write_sum(&mut line, 0);
     line.pop();
-    line.resize(LENGTH - 1, b' ');
+    line.resize(LINE - 1, b' ');
     line.push(b'\n');
     line
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(line: &[u8]) -> Option<T> {
+    let inside = check_sum(line.trim_ascii_end()).ok()?;
+    serde_json::from_slice(&[inside, b"}"].concat()).ok()
 }

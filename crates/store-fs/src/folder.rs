@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use crate::error::{Doing, Fault};
 use crate::layout::Layout;
 use crate::lock::{Locked, Mode};
 use crate::log::Log;
+use crate::roomy::{self, Roomy, Turns};
 use crate::slots::{Slot, Slots};
 
 /// How often to open a file again that was replaced while it was being opened. Each time somebody pruned, purged or
@@ -31,7 +33,8 @@ pub(crate) struct Folder {
     pub(crate) layout: Layout,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: FsOptions,
-    pub(crate) slots: Slots,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) turns: Turns,
     /// Whether the marker was seen to name a layout that this version knows.
     pub(crate) marked: AtomicBool,
     /// Whether this instance has set up the folder. The marker alone is no sign of that: who wrote it may have died before
@@ -55,11 +58,14 @@ impl Folder {
         clock: Arc<dyn Clock>,
         options: FsOptions,
     ) -> Self {
+        let most = NonZeroUsize::new(roomy::most()).unwrap_or(NonZeroUsize::MIN);
+        let slots = Arc::new(Slots::new(options.open_files.min(most)));
         Self {
-            disk,
+            disk: Arc::new(Roomy { inner: disk, slots: Arc::clone(&slots) }),
             layout,
             clock,
-            slots: Slots::new(options.open_files),
+            slots,
+            turns: Turns::new(most.get()),
             options,
             marked: AtomicBool::new(false),
             ready: AtomicBool::new(false),

@@ -45,6 +45,7 @@
 mod append;
 mod backward;
 mod batch;
+mod clock;
 mod config;
 mod create;
 mod cursor;
@@ -62,6 +63,7 @@ mod log;
 mod purge;
 mod read;
 mod rewrite;
+mod roomy;
 mod setup;
 mod slots;
 mod store;

@@ -1,6 +1,7 @@
 //! Listing runs: goes through every log of the folder, and holds no more heads than a page needs.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use ferrata_core::{ExecutorId, RunKey, TenantId};
 use crate::error::{Doing, Fault};
 use crate::folder::Folder;
 use crate::layout::Layout;
+use crate::roomy::with_room;
+use crate::slots::Slots;
 
 /// The first heads of a listing, in its order, as far as a page and one more go.
 struct Best {
@@ -63,12 +66,17 @@ impl Folder {
             Ok(wanted.then(|| (Arc::clone(&log.opening), log.tail.head.clone())))
         });
         match seen {
-            Ok(seen) => Ok(seen.flatten().map(|(opening, head)| {
-                let alive = head
-                    .owner
-                    .is_some_and(|owner| *alive.entry(owner).or_insert_with(|| self.is_alive(&owner)));
-                RunHead::after(run.clone(), opening.first, &head, alive, opening.facts.clone())
-            })),
+            Ok(seen) => {
+                let Some((opening, head)) = seen.flatten() else { return Ok(None) };
+                let is_alive = match head.owner {
+                    None => false,
+                    Some(owner) => match alive.entry(owner) {
+                        Entry::Occupied(known) => *known.get(),
+                        Entry::Vacant(unknown) => *unknown.insert(self.is_alive(&owner)?),
+                    },
+                };
+                Ok(Some(RunHead::after(run.clone(), opening.first, &head, is_alive, opening.facts.clone())))
+            }
             Err(fault) if fault.is_exhaustion() => Err(fault),
             Err(fault) => {
                 tracing::warn!(
@@ -87,14 +95,14 @@ impl Folder {
         mut see: impl FnMut(&RunKey) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let mut in_tenant = |tenant: &TenantId| {
-            for_each_name(&self.layout.tenant(tenant), |name| match Layout::run_of(name) {
+            for_each_name(&self.slots, &self.layout.tenant(tenant), |name| match Layout::run_of(name) {
                 Some(run) => see(&RunKey::new(tenant.clone(), run)),
                 None => Ok(()),
             })
         };
         match tenant {
             Some(tenant) => in_tenant(tenant),
-            None => for_each_name(self.layout.runs(), |name| match TenantId::new(name) {
+            None => for_each_name(&self.slots, self.layout.runs(), |name| match TenantId::new(name) {
                 Ok(tenant) => in_tenant(&tenant),
                 // Not ours.
                 Err(_) => Ok(()),
@@ -104,9 +112,13 @@ impl Folder {
 }
 
 /// Shows every name in a directory to `see`; none if there is no such directory.
-fn for_each_name(path: &Path, mut see: impl FnMut(&str) -> Result<(), Fault>) -> Result<(), Fault> {
+fn for_each_name(
+    slots: &Slots,
+    path: &Path,
+    mut see: impl FnMut(&str) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let failed = |e| Fault::io(Doing::List, path, e);
-    let entries = match fs::read_dir(path).map_err(failed) {
+    let entries = match with_room(slots, || fs::read_dir(path)).map_err(failed) {
         Err(fault) if fault.is_absence() => return Ok(()),
         entries => entries?,
     };

@@ -158,7 +158,7 @@ impl Folder {
         else {
             return Ok(None);
         };
-        let alive = head.owner.is_some_and(|owner| self.is_alive(&owner));
+        let alive = head.owner.map_or(Ok(false), |owner| self.is_alive(&owner))?;
         Ok(Some(RunHead::after(run.clone(), opening.first, &head, alive, opening.facts.clone())))
     }
 }

@@ -76,6 +76,17 @@ impl Folder {
         Ok(())
     }
 
+    /// Says that the folder is gone, if it was there before: an absence is then none of a run, nor is a failure what it seems.
+    ///
+    /// Nobody makes it anew unasked: an empty store in the place of one that was unmounted would start every run a second time.
+    pub(crate) fn still_there<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
+        let was_there = self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed);
+        if was_there && matches!(self.stat(&self.layout.marker()), Ok(None)) {
+            return Err(Fault::Gone { path: self.layout.root().into() });
+        }
+        done
+    }
+
     fn find_marker(&self, path: &Path) -> Result<Option<u64>, Fault> {
         if self.stat(path)?.is_none() {
             return Ok(None);

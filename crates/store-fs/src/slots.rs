@@ -83,6 +83,12 @@ impl Slots {
         slot.known()
     }
 
+    /// Closes every log, as soon as whoever is at work on it is done: the next to need one opens it again.
+    pub(crate) fn close(&self) {
+        let slots: Vec<Arc<Slot>> = self.used().slots.values().map(|(slot, _)| Arc::clone(slot)).collect();
+        slots.iter().for_each(|slot| slot.forget());
+    }
+
     fn used(&self) -> MutexGuard<'_, Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,10 +10,11 @@ use ferrata_core::record::{Record, RecordHeader};
 use ferrata_core::store::{
     At, Capabilities, CheckpointStore, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
 };
-use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, SystemClock};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
 use tokio::task::spawn_blocking;
 
 use crate::batch::Batch;
+use crate::clock::MachineClock;
 use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
 use crate::error::Fault;
@@ -51,7 +52,7 @@ impl FsStore {
             let message = format!("\"{}\" is no directory for a store; name one", directory.display());
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })?;
-        Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(SystemClock::new())))
+        Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(MachineClock::new())))
     }
 
     /// Makes a store in the directory of a URL: `file:///absolute/path`, or `file:relative/path`.
@@ -63,7 +64,8 @@ impl FsStore {
         Self::open_with(path_of_url(url)?, options)
     }
 
-    /// Takes the time from another clock than the system's; to be called before the store is used or cloned.
+    /// Takes the time from another clock than the machine's, whose monotonic time must be the same for every process that uses the
+    /// folder; to be called before the store is used or cloned.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         let root = PathBuf::from(self.folder.layout.root());
@@ -85,7 +87,11 @@ impl FsStore {
         work: impl FnOnce(&Folder) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let folder = Arc::clone(&self.folder);
-        spawn_blocking(move || work(&folder)).await.unwrap_or(Err(Fault::GivenUp))
+        let work = move || {
+            let _turn = folder.turns.take();
+            folder.still_there(work(&folder))
+        };
+        spawn_blocking(work).await.unwrap_or(Err(Fault::GivenUp))
     }
 
     /// The same for one run, whose name goes into the error.
@@ -113,7 +119,8 @@ impl CheckpointStore for FsStore {
     }
 
     async fn setup(&self) -> Result<()> {
-        let done = self.block(Folder::set_up).await;
+        let folder = Arc::clone(&self.folder);
+        let done = spawn_blocking(move || folder.set_up()).await.unwrap_or(Err(Fault::GivenUp));
         done.map_err(|fault| Error::from(fault).with_operation("store.setup"))
     }
 
@@ -126,7 +133,10 @@ impl CheckpointStore for FsStore {
                 let (folder, batch) = (Arc::clone(&self.folder), Arc::clone(&batch));
                 spawn_blocking(move || {
                     while let Some((number, entry)) = batch.next() {
+                        let _turn = folder.turns.take();
                         let done = folder.ready_to_write().and_then(|()| folder.append(&entry));
+                        // What was acknowledged was there.
+                        let done = done.or_else(|fault| folder.still_there(Err(fault)));
                         batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
                     }
                 })

@@ -5,11 +5,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::record::RecordHeader;
 use ferrata_core::store::{At, CheckpointStore, Order, Page, RunAppend, RunQuery};
-use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ErrorKind, ExecutorId, HeadRef, Result};
 use ferrata_store_fs::FsStore;
 
 #[path = "../src/tests/author.rs"]
@@ -20,6 +22,9 @@ use author::{Author, fresh_id};
 /// What the other process is to do, and in which folder.
 const JOB: &str = "FERRATA_STORE_FS_JOB";
 const FOLDER: &str = "FERRATA_STORE_FS_FOLDER";
+
+/// How many runs a process writes at once that may open few files.
+const RUNS: usize = 150;
 
 /// How many records each of the racing processes adds.
 const WINS: usize = 100;
@@ -99,6 +104,32 @@ async fn other_process() {
             ] {
                 println!("\nkind {} {}", error.kind(), error.message());
             }
+        }
+        "few files" => {
+            store.setup().await.unwrap();
+            let executor = ExecutorId::from_uuid(*fresh_id().as_uuid());
+            store.heartbeat(&executor, Duration::from_secs(3_600)).await.unwrap();
+            let mut all = tokio::task::JoinSet::new();
+            for n in 0..RUNS {
+                let store = store.clone();
+                all.spawn(async move {
+                    let mut author = Author::new(&format!("r-{n}"));
+                    append(&store, author.write(&["0"])).await?;
+                    let expected = author.head;
+                    let mut record = author.record("1", false);
+                    record.header.owner = Some(executor);
+                    append(&store, author.entry(expected, vec![record])).await?;
+                    store.head(&author.run).await.map(|head| head.unwrap().owner_alive)
+                });
+            }
+            for alive in all.join_all().await {
+                match alive {
+                    Ok(alive) => println!("\nalive {alive}"),
+                    Err(error) => println!("\nfailed {error}"),
+                }
+            }
+            let listed = store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;
+            println!("\nlisted {}", listed.iter().filter(|head| head.owner_alive).count());
         }
         "set up" => {
             store.setup().await.unwrap();
@@ -214,6 +245,103 @@ async fn a_log_that_may_not_grow_is_left_as_it_was() {
     append(&store, author.write_base("1")).await.unwrap();
 }
 
+/// A process that may open 64 files kept the logs of idle runs open and failed at whatever came next: 147 of 600 runs were never driven.
+/// Owners whose file could not be opened were taken for dead.
+#[tokio::test]
+async fn a_process_that_may_open_few_files_closes_what_is_idle_and_takes_nobody_for_dead() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 40; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    limited.args(["--exact", "other_process", "--ignored", "--nocapture"]);
+    let output = limited.env(JOB, "few files").env(FOLDER, directory.path()).output().unwrap();
+    assert_eq!(said(&output, "failed"), Vec::<String>::new());
+    assert_eq!(said(&output, "alive"), vec!["true"; RUNS]);
+    assert_eq!(said(&output, "listed"), [RUNS.to_string()]);
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).expect("an entry");
+        match path.is_dir() {
+            true => copy(&path, &to.join(name)),
+            false => drop(std::fs::copy(&path, to.join(name))),
+        }
+    }
+}
+
+/// A copy of the folder that is made while a process writes to it is a store with a beginning of each run, and nobody lives in it.
+#[tokio::test]
+async fn a_copy_of_a_folder_in_use_holds_a_beginning_of_its_runs() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("store");
+    let mut process = start("own and append", &folder);
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut won = Vec::new();
+    for round in 0..5 {
+        while won.len() < (round + 1) * 5 {
+            won.extend(lines.next().unwrap().unwrap().strip_prefix("won ").map(str::to_owned));
+        }
+        let at = place.path().join(round.to_string());
+        copy(&folder, &at);
+        let copy = FsStore::open(&at).unwrap();
+        let headers = history(&copy).await;
+        let ids: Vec<String> = headers.iter().map(|header| header.id.to_string()).collect();
+        assert!(ids.starts_with(&won), "round {round}");
+        let run = Author::new("r").run;
+        assert!(!copy.head(&run).await.unwrap().unwrap().owner_alive, "round {round}");
+        let mut author = Author { head: headers.last().map(RecordHeader::head), run };
+        append(&copy, author.write(&["1"])).await.unwrap();
+        append(&copy, Author::new("new").write(&["0"])).await.unwrap();
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// A folder that is taken away is unavailable: nothing is acknowledged, and no empty store is made in its place. When it is back all goes
+/// on. One that was removed is a store without runs once it is set up again.
+#[tokio::test]
+async fn a_folder_that_is_taken_away_is_unavailable_until_it_is_back() {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, away) = (place.path().join("store"), place.path().join("away"));
+    let store = FsStore::open(&folder).unwrap();
+    store.setup().await.unwrap();
+    let executor = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    let hour = Duration::from_secs(3_600);
+    store.heartbeat(&executor, hour).await.unwrap();
+    let mut author = Author::new("r");
+    append(&store, author.write(&["0"])).await.unwrap();
+    std::fs::rename(&folder, &away).unwrap();
+    let (before, mut new) = (author.clone(), Author::new("new"));
+    let (next, first) = (author.write(&["1"]), new.write(&["0"]));
+    for error in [
+        append(&store, next.clone()).await.unwrap_err(),
+        append(&store, first.clone()).await.unwrap_err(),
+        store.heartbeat(&executor, hour).await.unwrap_err(),
+        store.head(&author.run).await.unwrap_err(),
+        store.load(&author.run, At::Latest).await.unwrap_err(),
+        store.history(&author.run, Page::default()).await.unwrap_err(),
+        store.runs(&RunQuery::default(), Page::default()).await.unwrap_err(),
+        store.purge(&author.run, None).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("is gone"), "{error}");
+    }
+    assert!(!folder.exists());
+    std::fs::rename(&away, &folder).unwrap();
+    assert_eq!(store.head(&before.run).await.unwrap().unwrap().head(), before.head.unwrap());
+    append(&store, next).await.unwrap();
+    append(&store, first).await.unwrap();
+    store.heartbeat(&executor, hour).await.unwrap();
+
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(append(&store, author.write(&["2"])).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    store.setup().await.unwrap();
+    assert!(store.head(&author.run).await.unwrap().is_none());
+    append(&store, Author::new("r").write(&["0"])).await.unwrap();
+    store.heartbeat(&executor, hour).await.unwrap();
+}
+
 /// Runs the job as a user who has no rights but those of others: as nobody, if this process is root, whom rights do not
 /// hold back.
 fn without_rights(job: &str, folder: &Path) -> Output {
@@ -264,4 +392,63 @@ async fn without_the_right_to_write_reading_works_and_writing_says_what_is_missi
     }
     assert_eq!(said(&set_up, "kind"), ["INVALID"]);
     assert!(store.head(&Author::new("r").run).await.unwrap().is_some());
+}
+
+/// A process with its wall clock an hour ahead took every other for dead: 105 doubts about `External` nodes of processes that lived and held
+/// their locks.
+#[tokio::test]
+async fn no_wall_clock_makes_an_owner_dead() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let open = |clock: Arc<dyn Clock>| FsStore::open(directory.path()).unwrap().with_clock(clock);
+    let (store, ahead) = (open(Arc::clone(&clock) as _), open(Arc::new(Ahead(Arc::clone(&clock)))));
+    let executor = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    store.heartbeat(&executor, Duration::from_secs(15)).await.unwrap();
+    let mut author = Author::new("r");
+    append(&store, author.write(&["0"])).await.unwrap();
+    let expected = author.head;
+    let mut record = author.record("1", false);
+    record.header.owner = Some(executor);
+    append(&store, author.entry(expected, vec![record])).await.unwrap();
+    let alive = async |store: &FsStore| store.head(&author.run).await.unwrap().unwrap().owner_alive;
+    assert!(alive(&store).await && alive(&ahead).await);
+    clock.advance(Duration::from_secs(14));
+    assert!(alive(&store).await && alive(&ahead).await);
+    // One that is stopped holds its lock, and does not count for ever.
+    clock.advance(Duration::from_secs(2));
+    assert!(!alive(&store).await && !alive(&ahead).await);
+    ahead.heartbeat(&executor, Duration::from_secs(15)).await.unwrap();
+    assert!(alive(&store).await && alive(&ahead).await);
+
+    // A version before wrote the first line alone; by then the wall clock is all there is.
+    let path = directory.path().join(format!("executors/{executor}"));
+    let lines = std::fs::read(&path).unwrap();
+    assert_eq!(lines.len(), 128);
+    std::fs::write(&path, &lines[..64]).unwrap();
+    assert!(alive(&store).await && alive(&ahead).await);
+    clock.advance(Duration::from_secs(16));
+    assert!(alive(&store).await && !alive(&ahead).await, "the wall clock of who wrote it, and of who looks");
+    // Whoever holds the lock lives, whatever can be read.
+    std::fs::write(&path, "nothing of this kind").unwrap();
+    assert!(alive(&store).await);
+    std::fs::remove_file(&path).unwrap();
+    assert!(!alive(&store).await, "only what is not there is dead");
+}
+
+/// The wall clock an hour ahead of the others.
+#[derive(Debug)]
+struct Ahead(Arc<ManualClock>);
+
+impl Clock for Ahead {
+    fn now(&self) -> ferrata_core::Timestamp {
+        self.0.now().plus(Duration::from_secs(3_600))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.sleep(duration)
+    }
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferrata_core::{Clock as _, SystemClock};
+use ferrata_core::{Clock as _, SystemClock, within};
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;
@@ -24,10 +24,21 @@ pub(crate) const TRUSTED: Duration = Duration::from_secs(1);
 const AWAY: Duration = Duration::from_secs(60);
 
 /// The connections at hand, and the task that gives them back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AtHand {
     kept: Arc<Kept>,
     sweeper: Single,
+    patience: Duration,
+}
+
+/// Gives a connection back to its pool, which asks the server whether it is well. The pool waits for the answer without a bound, and the
+/// connection's place with it, so one that does not answer in time is closed.
+pub(crate) fn give_back(mut connection: PoolConnection<Postgres>, patience: Duration) {
+    let returning = connection.return_to_pool();
+    // Without a runtime nobody can ask, and it is closed.
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(async move { within(&SystemClock::new(), patience, returning).await });
+    }
 }
 
 #[derive(Debug, Default)]
@@ -64,13 +75,16 @@ struct Idle {
     since: Duration,
     used: Duration,
     runtime: Handle,
+    patience: Duration,
 }
 
 impl Drop for Idle {
     fn drop(&mut self) {
         // The way back to the pool is a task, which needs a runtime also where the store is dropped outside of one.
         let _runtime = self.runtime.enter();
-        drop(self.connection.take());
+        if let Some(connection) = self.connection.take() {
+            give_back(connection, self.patience);
+        }
     }
 }
 
@@ -84,6 +98,11 @@ impl Drop for Waiting<'_> {
 }
 
 impl AtHand {
+    /// Keeps none at first, and has those that it gives back answer in so much time.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { kept: Arc::default(), sweeper: Single::default(), patience }
+    }
+
     /// Takes a connection; without any, the caller counts as waiting for the pool until the other value is dropped.
     pub(crate) fn take(&self) -> Result<Held, Waiting<'_>> {
         let mut state = self.kept.lock();
@@ -113,7 +132,8 @@ impl AtHand {
     pub(crate) fn keep(&self, held: Held) {
         let used = SystemClock::new().monotonic();
         let Ok(runtime) = Handle::try_current() else { return };
-        let idle = Idle { connection: Some(held.connection), since: held.since, used, runtime };
+        let connection = Some(held.connection);
+        let idle = Idle { connection, since: held.since, used, runtime, patience: self.patience };
         let mut state = self.kept.lock();
         if state.waiting > 0 || used.saturating_sub(idle.since) > AWAY {
             // After the lock, which the way back must not wait for.

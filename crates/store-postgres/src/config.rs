@@ -26,6 +26,12 @@ pub struct PostgresOptions {
     /// Raised: an outage is noticed later. Lowered: a burst of calls is taken for an outage. When it ends, the call fails with
     /// [`ErrorKind::Unavailable`] and nothing was changed.
     pub acquire_timeout: Duration,
+    /// How long to wait for an answer; 10 seconds by default, for a pool handed in, too.
+    ///
+    /// When it ends, the connection is closed. A read is sent again over another, up to four times in all, and fails with
+    /// [`ErrorKind::Unavailable`] then; an append fails with [`ErrorKind::Indeterminate`] at once. A network that swallows what is sent tells nobody. `setup` may take ten times as long, and a
+    /// purge twice. Raised: a silent server is noticed later. Lowered: one that is slow, or waits for a lock, is taken for silent.
+    pub response_timeout: Duration,
     /// Whether to keep prepared statements on each connection; true by default.
     ///
     /// False is for poolers that share connections by transaction and do not know prepared statements (PgBouncer before
@@ -47,6 +53,7 @@ impl Default for PostgresOptions {
             prefix: String::new(),
             connections: NonZeroU32::MIN.saturating_add(9),
             acquire_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(10),
             prepared: true,
             notices: true,
             listen_url: None,
@@ -80,6 +87,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn with_acquire_timeout(mut self, acquire_timeout: Duration) -> Self {
         self.acquire_timeout = acquire_timeout;
+        self
+    }
+
+    /// Sets how long to wait for an answer.
+    #[must_use]
+    pub fn with_response_timeout(mut self, response_timeout: Duration) -> Self {
+        self.response_timeout = response_timeout;
         self
     }
 
@@ -127,12 +141,16 @@ pub(crate) fn read_url(
     mut options: PostgresOptions,
 ) -> Result<(PgConnectOptions, PostgresOptions)> {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
-    let mut rest = Vec::new();
+    let mut of_driver = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let bad = |wanted: &str| {
             let message = format!("`{name}` in the store's URL is not {wanted}; change it or leave it out");
             Error::new(ErrorKind::Invalid, message)
+        };
+        let time = |value: &str| {
+            let ms = value.parse().map_err(|_| bad("a number of milliseconds"))?;
+            Ok::<_, Error>(Duration::from_millis(ms))
         };
         let truth = |value: &str| value.parse::<bool>().map_err(|_| bad("true or false"));
         match name {
@@ -141,20 +159,85 @@ pub(crate) fn read_url(
             "connections" => {
                 options.connections = value.parse().map_err(|_| bad("a number from 1 on"))?;
             }
-            "acquire_timeout_ms" => {
-                let ms = value.parse().map_err(|_| bad("a number of milliseconds"))?;
-                options.acquire_timeout = Duration::from_millis(ms);
-            }
+            "acquire_timeout_ms" => options.acquire_timeout = time(value)?,
+            "response_timeout_ms" => options.response_timeout = time(value)?,
             "prepared" => options.prepared = truth(value)?,
             "notices" => options.notices = truth(value)?,
-            _ => rest.push(pair),
+            "listen_url" => {
+                let url = decode(value).ok_or_else(|| bad("a URL, with special characters as %26"))?;
+                // Read here, so that a mistake is found where it was made; its error does not show it.
+                connect_options(&url)?;
+                options.listen_url = Some(SecretUrl(url));
+            }
+            name if is_of_driver(name) => of_driver.push(pair),
+            // The name may be half of a secret as well, and the driver would log what it does not know, with its value.
+            _ => return Err(unknown()),
         }
     }
-    let place = if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) };
+    let place =
+        if of_driver.is_empty() { place.to_owned() } else { format!("{place}?{}", of_driver.join("&")) };
     Ok((connect_options(&place)?, options))
 }
 
+/// The options of a URL that the driver reads, by its version 0.9.
+const OF_DRIVER: [&str; 18] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+fn is_of_driver(name: &str) -> bool {
+    // As the driver reads it.
+    let name = decode(name).unwrap_or_default();
+    OF_DRIVER.contains(&&*name) || (name.starts_with("options[") && name.ends_with(']'))
+}
+
+fn unknown() -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        "the store's URL has an unknown option; there are schema, prefix, connections, acquire_timeout_ms, response_timeout_ms, \
+         prepared, notices and listen_url, and the driver's sslmode, sslrootcert, sslcert, sslkey, application_name, options, \
+         statement-cache-capacity, host, hostaddr, port, dbname, user and password",
+    )
+}
+
+/// Replaces `%41` by the byte it stands for.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            u8::try_from(digit()? * 16 + digit()?).ok()?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
 fn connect_options(url: &str) -> Result<PgConnectOptions> {
+    let names = url.split_once('?').map_or("", |(_, query)| query).split('&');
+    let is_known =
+        |pair: &str| pair.is_empty() || is_of_driver(pair.split_once('=').map_or(pair, |(name, _)| name));
+    if !names.into_iter().all(is_known) {
+        return Err(unknown());
+    }
     let is_ours = ["postgres://", "postgresql://"]
         .iter()
         .any(|scheme| url.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
@@ -179,7 +262,7 @@ mod tests {
     #[test]
     fn a_url_gives_place_and_options() {
         let url = "postgres://me:secret@db.example:6000/app?schema=s&prefix=p_&connections=3&sslmode=disable\
-                   &acquire_timeout_ms=250&prepared=false&notices=false";
+                   &acquire_timeout_ms=250&response_timeout_ms=400&prepared=false&notices=false&options%5Bjit%5D=off";
         let (connect, options) = read_url(url, PostgresOptions::default()).unwrap();
         assert_eq!((connect.get_host(), connect.get_port()), ("db.example", 6000));
         assert_eq!(connect.get_database(), Some("app"));
@@ -188,6 +271,7 @@ mod tests {
             .with_prefix("p_")
             .with_connections(NonZeroU32::MIN.saturating_add(2))
             .with_acquire_timeout(Duration::from_millis(250))
+            .with_response_timeout(Duration::from_millis(400))
             .with_prepared(false)
             .with_notices(false);
         assert_eq!(options, wanted);
@@ -207,6 +291,25 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
+        // What the driver does not know it logs, with its value.
+        for unknown in [
+            "conections=secret",
+            "secret",
+            "listen%5Furl=postgres://me:secret@host/db",
+            "listen_url=secret",
+            "listen_url=postgres://me:secret@host/db?schema=secret",
+            "listen_url=%zz",
+            "response_timeout_ms=secret",
+        ] {
+            let url = format!("postgres://me:secret@host/db?{unknown}");
+            let error = read_url(&url, PostgresOptions::default()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+        let url = "postgres://host/db?listen_url=postgres://me:s%2565cret@direct:7000/db%3Fsslmode=disable%26host=other";
+        let (_, options) = read_url(url, PostgresOptions::default()).unwrap();
+        let listen = options.listen_url.unwrap().parse().unwrap();
+        assert_eq!((listen.get_host(), listen.get_port(), listen.get_username()), ("other", 7000, "me"));
         let options = PostgresOptions::default().with_listen_url("postgres://me:secret@host/db");
         assert!(!format!("{options:?}").contains("secret"), "{options:?}");
     }

@@ -1,15 +1,18 @@
 //! The connections: how a statement comes to the server, and when it is tried again.
 
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use ferrata_core::Result;
+use ferrata_core::{Result, SystemClock, within};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
+use tokio::runtime::Handle;
 
-use crate::at_hand::{AtHand, Held, TRUSTED};
+use crate::at_hand::{AtHand, Held, TRUSTED, give_back};
 use crate::config::PostgresOptions;
 use crate::error::{Call, Fault, fault, is_lost};
 use crate::tasks::to_its_end;
@@ -39,14 +42,33 @@ impl fmt::Debug for Db {
 
 /// Makes a pool that connects when it is first used.
 fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
+    let patience = patience(options);
     PgPoolOptions::new()
         .max_connections(options.connections.get())
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
-            Box::pin(async move { Ok(meta.idle_for < TRUSTED || connection.ping().await.is_ok()) })
+        .before_acquire(move |connection, meta| {
+            Box::pin(
+                async move { Ok(meta.idle_for < TRUSTED || answers(connection, patience).await.is_ok()) },
+            )
         })
         .connect_lazy_with(connect)
+}
+
+/// How long an idle connection may take to say that it is there: so that a call which meets a few dead ones still has the time to make a
+/// new one.
+fn patience(options: &PostgresOptions) -> Duration {
+    options.response_timeout.min(options.acquire_timeout / 4)
+}
+
+/// Asks whether the server is there; one that does not answer in time is not.
+async fn answers(connection: &mut PgConnection, patience: Duration) -> Result<(), sqlx::Error> {
+    within(&SystemClock::new(), patience, connection.ping()).await.unwrap_or_else(|| Err(silent()))
+}
+
+/// The error of a server that does not answer: its connection is as good as lost.
+fn silent() -> sqlx::Error {
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }
 
 /// Begins a statement.
@@ -64,7 +86,8 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 impl Db {
     /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
-        Self { pool: Arc::default(), at_hand: Some(Arc::default()), connect, options: Arc::new(options) }
+        let at_hand = Some(Arc::new(AtHand::new(patience(&options))));
+        Self { pool: Arc::default(), at_hand, connect, options: Arc::new(options) }
     }
 
     /// Uses a pool of somebody else's.
@@ -136,32 +159,87 @@ impl Db {
     /// Sends one statement, in a transaction of its own.
     async fn send<T: Send + Unpin + 'static>(
         &self,
-        mut held: Held,
+        held: Held,
         query: Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
     ) -> Result<Result<Vec<T>, sqlx::Error>, Fault> {
+        let patience = self.options.response_timeout;
         if self.options.prepared {
-            let sent = query.map(map).fetch_all(&mut *held.connection).await;
+            let mut asked = Asked::of(held);
+            let Some(held) = asked.held.as_mut() else { return Ok(Err(sqlx::Error::WorkerCrashed)) };
+            let sent = query.map(map).fetch_all(&mut *held.connection);
+            let Some(sent) = within(&SystemClock::new(), patience, sent).await else {
+                return Ok(Err(silent()));
+            };
+            let Some(held) = asked.held.take() else { return Ok(sent) };
             return Ok(match (&self.at_hand, &sent) {
                 (Some(at_hand), Ok(_)) => {
                     at_hand.keep(held);
                     sent
                 }
-                _ => put_back(held.connection, sent),
+                _ => self.put_back(held.connection, sent),
             });
         }
-        let mut connection = held.connection;
+        let (mut connection, db) = (held.connection, self.clone());
         // Without a name kept on the connection, parsing and executing are two messages, and only a transaction makes a pooler
         // send both to the same server process.
         let sent = async move {
-            let sent = in_transaction(&mut connection, query.persistent(false), map).await;
-            Ok(put_back(connection, sent))
+            let sent = in_transaction(&mut connection, query.persistent(false), map);
+            let sent = within(&SystemClock::new(), patience, sent).await.unwrap_or_else(|| Err(silent()));
+            Ok(db.put_back(connection, sent))
         };
         match (to_its_end(sent).await, call) {
             (Err(_), Call::Read) => Ok(Err(sqlx::Error::WorkerCrashed)),
             (sent, _) => sent,
         }
+    }
+
+    /// Gives a connection back to the pool, but not one that is dead.
+    pub(crate) fn put_back<T>(
+        &self,
+        mut connection: PoolConnection<Postgres>,
+        sent: Result<T, sqlx::Error>,
+    ) -> Result<T, sqlx::Error> {
+        if sent.as_ref().err().is_some_and(is_lost) {
+            connection.close_on_drop();
+        } else {
+            give_back(connection, patience(&self.options));
+        }
+        sent
+    }
+
+    /// Waits for what is done on a connection, for as long as so many answers may take.
+    pub(crate) async fn in_time<T>(
+        &self,
+        answers: u32,
+        work: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        let patience = self.options.response_timeout.saturating_mul(answers);
+        within(&SystemClock::new(), patience, work).await.unwrap_or_else(|| Err(silent()))
+    }
+}
+
+/// A connection with a statement under way. One that is not taken out, because its answer did not come or nobody waits for it any more,
+/// is closed: the driver would ask it whether it is there, and wait for the answer without a bound.
+struct Asked {
+    held: Option<Held>,
+    runtime: Option<Handle>,
+}
+
+impl Asked {
+    fn of(held: Held) -> Self {
+        Self { held: Some(held), runtime: Handle::try_current().ok() }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let Some(mut held) = self.held.take() else { return };
+        // Closing is a task, which needs a runtime also where the call is dropped outside of one.
+        let _runtime = self.runtime.as_ref().map(Handle::enter);
+        held.connection.close_on_drop();
+        drop(held);
     }
 }
 
@@ -174,15 +252,4 @@ async fn in_transaction<T: Send + Unpin>(
     let rows = query.map(map).fetch_all(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(rows)
-}
-
-/// Gives a connection back to the pool, but not one that is dead.
-pub(crate) fn put_back<T>(
-    mut connection: PoolConnection<Postgres>,
-    sent: Result<T, sqlx::Error>,
-) -> Result<T, sqlx::Error> {
-    if sent.as_ref().err().is_some_and(is_lost) {
-        connection.close_on_drop();
-    }
-    sent
 }

@@ -122,6 +122,12 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> Fault {
                 .to_owned(),
         ),
         sqlx::Error::PoolClosed => (ErrorKind::Closed, "the connection pool was closed; open another".to_owned()),
+        sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::TimedOut => (
+            lost,
+            "the server did not answer within `response_timeout`, and the connection was given up; retry, and look at the way to the \
+             server"
+                .to_owned(),
+        ),
         sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => {
             (lost, "the connection to the server was lost; retry".to_owned())
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata_core::store::Notices;
-use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId};
+use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, within};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, broadcast};
@@ -26,6 +26,9 @@ const GATHER: Duration = Duration::from_millis(20);
 /// How long to wait before listening again after a failure, from the first one on.
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
+
+/// How long nothing may be heard until the server is asked whether it is there.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The most bytes of one notice; the server takes 7,999.
 const MAX_PAYLOAD: usize = 7_900;
@@ -163,13 +166,19 @@ async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut
         listener.eager_reconnect(false);
         listener.listen(&remote.channel).await?;
         *failures = 0;
-        while let Some(notice) = listener.try_recv().await? {
+        loop {
+            // A network that swallows what is sent tells nobody; so whoever hears nothing for long asks.
+            let Some(heard) = within(&SystemClock::new(), SILENCE, listener.try_recv()).await else {
+                let asked = sqlx::query("SELECT 1").execute(&mut listener);
+                remote.db.in_time(1, asked).await?;
+                continue;
+            };
+            let Some(notice) = heard? else { return Ok(()) };
             for run in unpack(&remote.tag, notice.payload()) {
                 // Fails when nobody subscribes any more.
                 let _ = local.send(run);
             }
         }
-        Ok(())
     };
     // The pool goes with its connection, without a farewell for which a dead one would have to be waited for.
     let heard: Result<(), sqlx::Error> = listening.await;

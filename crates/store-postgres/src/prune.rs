@@ -7,7 +7,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::batch::number;
 use crate::codes;
-use crate::db::{Db, Sql, put_back, query};
+use crate::db::{Db, Sql, query};
 use crate::error::{Call, Fault, fault};
 use crate::row::{Columns, HEADER, header, seq};
 use crate::tail::conflict;
@@ -102,9 +102,10 @@ impl Removing {
             let (this, db) = (self.clone(), db.clone());
             let work = async move {
                 let mut connection = db.acquire().await?;
-                let sent = this.purge_on(&mut connection, key, expected, db.options().prepared).await;
+                let purging = this.purge_on(&mut connection, key, expected, db.options().prepared);
+                let sent = db.in_time(2, purging).await;
                 // Purging again is right whatever became of this one.
-                let rows = put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
+                let rows = db.put_back(connection, sent).map_err(|error| fault(&error, Call::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()
             };
             let purged = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrata_core::{ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
-use crate::db::{Db, Sql, put_back, query};
+use crate::db::{Db, Sql, query};
 use crate::error::{Call, Fault, fault, is_lost};
 use crate::migrations::{VERSION, after};
 use crate::names::Names;
@@ -26,6 +26,9 @@ const LOOK: &str = "SELECT current_setting('server_version_num')::int4, current_
 
 const VERSIONS: &str = "SELECT max(version), max(usable_by) FROM {migrations}";
 
+/// How many answers' time it has: scripts may go over all of a table, and who comes second waits for the first.
+const ANSWERS: u32 = 10;
+
 /// Makes the tables, or brings them up to date.
 pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
@@ -40,8 +43,8 @@ async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), Fault> {
     loop {
         tries += 1;
         let mut connection = db.acquire().await?;
-        let sent = set_up(&mut connection, names).await;
-        match put_back(connection, sent) {
+        let sent = db.in_time(ANSWERS, set_up(&mut connection, names)).await;
+        match db.put_back(connection, sent) {
             Ok(done) => return done,
             Err(error) if is_lost(&error) && tries < TRIES => {}
             Err(error) => return Err(fault(&error, Call::Read)),

@@ -236,6 +236,10 @@ impl CheckpointStore for PostgresStore {
         heartbeat::run(&self.shared.db, &self.shared.heartbeat, executor, ttl).await
     }
 
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.shared.hub.subscribe()
     }

@@ -11,7 +11,7 @@ use common::author::{Author, append, is_kept};
 use common::proxy::{Cut, Proxy};
 use common::{Schema, retried};
 use ferrata_core::store::{At, CheckpointStore, PruneCut, RunAppend};
-use ferrata_core::{ErrorKind, ExecutorId, Seq};
+use ferrata_core::{ErrorKind, ExecutorId, Seq, SystemClock, within};
 use ferrata_store_postgres::PostgresStore;
 
 /// Appends a batch, and what was not acknowledged again.
@@ -124,6 +124,63 @@ async fn a_lost_reply_is_indeterminate_and_settled_by_the_same_records() {
         let head = direct.store().head(&author.run).await.unwrap().unwrap().seq;
         assert_eq!(head, Seq::new(if cut == Cut::After { 4 } else { 2 }), "{cut:?}");
         append(&store, entry).await.unwrap();
+        is_kept(&direct.store(), &author).await;
+        direct.remove().await;
+    }
+}
+
+/// Every connection goes silent at once, as behind a proxy that fails over: each call ends in the time given, and the next ones go over
+/// new connections. The driver would keep the places of the dead ones in the pool for as long as the system waits for an answer.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool() {
+    for (prepared, connections) in [(true, 1), (true, 3), (false, 2)] {
+        let direct = Schema::new();
+        direct.store().setup().await.unwrap();
+        let address = direct.url.parse::<sqlx::postgres::PgConnectOptions>().unwrap();
+        let server = format!("{}:{}", address.get_host(), address.get_port()).parse().unwrap();
+        let proxy = ferrata_test_servers::Proxy::start(server).unwrap();
+        let patience = Duration::from_millis(150);
+        let options = direct.options().with_connections(NonZeroU32::new(connections).unwrap());
+        let options = options.with_notices(false).with_prepared(prepared).with_response_timeout(patience);
+        let store = PostgresStore::from_url(&proxy.url(&direct.url), options).unwrap();
+        let mut author = Author::new("r");
+        append(&store, author.next(1)).await.unwrap();
+        let heads = async |is_dropped: bool| {
+            let mut heads = tokio::task::JoinSet::new();
+            for _ in 0..2 * connections {
+                let (store, run) = (store.clone(), author.run.clone());
+                heads.spawn(async move { store.head(&run).await.map(drop) });
+            }
+            if is_dropped {
+                // On their way, and then nobody waits for them any more.
+                let _ = within(&SystemClock::new(), patience / 3, heads.join_all()).await;
+                return Vec::new();
+            }
+            heads.join_all().await
+        };
+        for round in 0..2 {
+            assert!(heads(false).await.iter().all(Result::is_ok), "round {round}");
+            proxy.silence();
+            // A read goes over another connection by itself.
+            assert!(heads(false).await.iter().all(Result::is_ok), "round {round}");
+            proxy.silence();
+            heads(true).await;
+            assert!(
+                heads(false).await.iter().all(Result::is_ok),
+                "round {round}: dropped calls leave no hole"
+            );
+        }
+        // Of an append nobody knows then whether it was done.
+        proxy.silence();
+        let entry = author.next(1);
+        let mut lost = 0;
+        while let Err(error) = append(&store, entry.clone()).await {
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+            assert!(error.to_string().contains("response_timeout"), "{error}");
+            lost += 1;
+        }
+        assert!((1..=connections).contains(&lost), "{lost}");
         is_kept(&direct.store(), &author).await;
         direct.remove().await;
     }

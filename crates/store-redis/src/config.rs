@@ -23,7 +23,7 @@ pub struct RedisOptions {
     ///
     /// Raised: a dead server is noticed later. Lowered: a slow network is taken for a dead server.
     pub connect_timeout: Duration,
-    /// How long to wait for a reply; 10 seconds by default.
+    /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
     ///
     /// When it ends, an append is [`ErrorKind::Indeterminate`]. Raised: a hanging server is noticed later. Lowered: a server
     /// that is busy with something else (a long script, saving on a slow disk) makes for doubts and repeats.
@@ -222,7 +222,12 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
             "prefix" => value.clone_into(&mut options.prefix),
             "replicas" => options.replicas = number()?,
             "keep_secs" => options.keep_finished = Some(Duration::from_secs(number()?.into())),
-            _ => return Err(bad("has an unknown option; there are prefix, replicas and keep_secs")),
+            "response_timeout_ms" => options.response_timeout = Duration::from_millis(number()?.into()),
+            _ => {
+                return Err(bad(
+                    "has an unknown option; there are prefix, replicas, keep_secs and response_timeout_ms",
+                ));
+            }
         }
     }
     options.check()?;
@@ -278,12 +283,13 @@ mod tests {
         );
         assert_eq!(read("rediss://:p%40ss@host:7000/3").0, [("host".to_owned(), 7000)]);
         assert_eq!(read("redis://[::1]:7000").0, [("::1".to_owned(), 7000)]);
-        let (hosts, is_cluster, options) =
-            read("redis-cluster://u:p@a:1,b:2?prefix=my.app&replicas=1&keep_secs=60");
+        let (hosts, is_cluster, options) = read(
+            "redis-cluster://u:p@a:1,b:2?prefix=my.app&replicas=1&keep_secs=60&response_timeout_ms=3000",
+        );
         assert_eq!((hosts, is_cluster), (vec![("a".into(), 1), ("b".into(), 2)], true));
         assert_eq!(
-            (options.prefix.as_str(), options.replicas, options.keep_finished),
-            ("my.app", 1, Some(Duration::from_secs(60)))
+            (options.prefix.as_str(), options.replicas, options.keep_finished, options.response_timeout),
+            ("my.app", 1, Some(Duration::from_secs(60)), Duration::from_secs(3))
         );
     }
 

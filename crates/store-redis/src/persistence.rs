@@ -16,6 +16,9 @@ pub enum Persistence {
     Snapshots,
     /// The server does not say; its operator must know.
     Unknown,
+    /// Written to a file, and the server does not say when it syncs that: survives a restart of the server; its crash may lose 2
+    /// seconds, a power cut some 30.
+    SyncUnknown,
     /// Written to a file that the system syncs when it pleases: survives a crash of the server; a power cut loses some 30
     /// seconds.
     Unsynced,
@@ -29,7 +32,7 @@ pub enum Persistence {
 impl Persistence {
     /// Tells whether an acknowledged record survives a restart of the server.
     pub fn is_durable(self) -> bool {
-        self >= Self::Unsynced
+        self >= Self::SyncUnknown
     }
 
     /// Returns what an acknowledged record survives, in a sentence.
@@ -40,6 +43,10 @@ impl Persistence {
                 "the server writes snapshots only: a restart of it loses what came after the last one"
             }
             Self::Unknown => "the server does not say how it keeps runs: ask its operator",
+            Self::SyncUnknown => {
+                "a record survives a restart of the server, which does not say when it syncs its file: its crash may lose 2 seconds, \
+                 a power cut 30"
+            }
             Self::Unsynced => "a record survives a restart of the server; a power cut loses some 30 seconds",
             Self::EverySecond => {
                 "a record survives a restart of the server; its crash or a power cut may lose 2 seconds"
@@ -76,6 +83,14 @@ pub(crate) async fn ask(node: &Node) -> Result<Settings, Fault> {
     Ok(settings(&info, &config))
 }
 
+/// Asks a server again for what somebody may set while it runs.
+pub(crate) async fn ask_again(node: &Node) -> Result<Option<String>, Fault> {
+    let mut info = redis::cmd("INFO");
+    info.arg("memory");
+    let info = allowed(node.ask(info).await)?.map(reply::text).transpose()?.unwrap_or_default();
+    Ok(settings(&info, &[]).objection())
+}
+
 fn allowed(reply: Result<Value, Fault>) -> Result<Option<Value>, Fault> {
     match reply {
         Ok(value) => Ok(Some(value)),
@@ -110,7 +125,8 @@ fn settings(info: &str, config: &[(String, String)]) -> Settings {
     let persistence = match (is_aof, set("appendfsync"), set("save")) {
         (Some(true), Some("always"), _) => Persistence::Always,
         (Some(true), Some("everysec"), _) => Persistence::EverySecond,
-        (Some(true), ..) => Persistence::Unsynced,
+        (Some(true), Some(_), _) => Persistence::Unsynced,
+        (Some(true), None, _) => Persistence::SyncUnknown,
         (Some(false), _, Some("")) => Persistence::Memory,
         (Some(false), _, Some(_)) => Persistence::Snapshots,
         _ => Persistence::Unknown,
@@ -126,9 +142,10 @@ fn settings(info: &str, config: &[(String, String)]) -> Settings {
 impl Settings {
     /// Says why the store cannot keep its word on this server, and what to do.
     pub(crate) fn objection(&self) -> Option<String> {
-        if let Some(policy) = self.eviction.as_deref().filter(|policy| policy.starts_with("allkeys")) {
+        if let Some(policy) = self.eviction.as_deref().filter(|policy| *policy != "noeviction") {
             return Some(format!(
-                "removes any key when its memory is full (maxmemory-policy {policy}), runs included; set maxmemory-policy noeviction"
+                "removes keys when its memory is full (maxmemory-policy {policy}), runs or heartbeats among them; set \
+                 maxmemory-policy noeviction"
             ));
         }
         let major =
@@ -163,7 +180,9 @@ mod tests {
             |save| read("", &[("appendonly", "no"), ("appendfsync", "always"), ("save", save)]).persistence;
         assert_eq!((off(""), off("3600 1")), (Persistence::Memory, Persistence::Snapshots));
         // Where `CONFIG` is forbidden, only as much as `INFO` says.
-        assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::Unsynced);
+        assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::SyncUnknown);
+        assert!(Persistence::SyncUnknown.is_durable());
+        assert!(Persistence::SyncUnknown < Persistence::Unsynced, "of a cluster's nodes the weakest counts");
         assert_eq!(read("aof_enabled:0\r\n", &[]).persistence, Persistence::Unknown);
         assert_eq!(read("", &[]).persistence, Persistence::Unknown);
         assert!(!Persistence::Unknown.is_durable());
@@ -175,7 +194,18 @@ mod tests {
         assert!(with(100, "allkeys-lru").objection().unwrap().contains("noeviction"));
         assert_eq!(with(0, "allkeys-lru").objection(), None, "without a limit nothing is removed");
         assert_eq!(with(100, "noeviction").objection(), None);
-        assert_eq!(with(100, "volatile-ttl").objection(), None, "only what expires anyway");
+        for policy in [
+            "volatile-ttl",
+            "volatile-lru",
+            "volatile-lfu",
+            "volatile-random",
+            "allkeys-random",
+            "new-policy",
+        ] {
+            // Heartbeats have a time to live: without them living processes are taken for dead.
+            assert!(with(100, policy).objection().unwrap().contains(policy));
+            assert_eq!(with(0, policy).objection(), None);
+        }
         assert!(read("redis_version:6.2.14\r\n", &[]).objection().unwrap().contains("Redis 7"));
         assert_eq!(read("redis_version:7.0.15\r\n", &[]).objection(), None);
     }

@@ -1,7 +1,7 @@
 //! The store: what its parts share, and the contract's methods, each told in a file of its own.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +13,7 @@ use ferrata_core::store::{
 };
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey, SystemClock};
 use redis::Value;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::config::{MAX_KEEP, RedisOptions, target};
@@ -23,7 +24,7 @@ use crate::known::Known;
 use crate::layout::{CLUSTER_SHARDS, LAYOUT, Layout};
 use crate::link::{Call, Link};
 use crate::notices::Hearing;
-use crate::persistence::Persistence;
+use crate::persistence::{self, Persistence};
 use crate::reply;
 
 /// Keeps each run as a list on a Redis server or cluster.
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) known: Known,
     pub(crate) persistence: OnceLock<Persistence>,
+    checked: Mutex<Checked>,
     durable: OnceLock<bool>,
     index: OnceCell<Index>,
     hearing: Hearing,
@@ -79,6 +81,7 @@ impl RedisStore {
             hearing: Hearing::default(),
             known: Known::default(),
             persistence: OnceLock::new(),
+            checked: Mutex::default(),
             durable: OnceLock::new(),
             index: OnceCell::new(),
             link,
@@ -121,7 +124,7 @@ impl Shared {
         self.index.get_or_try_init(init).await
     }
 
-    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+    async fn heartbeat(self: &Arc<Self>, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
         let key = self.layout.executor(executor);
         let call = if ttl.is_zero() {
             Call::plain(&["DEL"], key)
@@ -133,9 +136,55 @@ impl Shared {
                 .arg(Bytes::from_static(b"PX"))
                 .arg(ms.to_string())
         };
+        if !ttl.is_zero()
+            && let Some(what) = self.check_again()
+        {
+            return Err(Fault::Unfit { what });
+        }
         self.link.call(call).await.map(drop)
     }
+
+    /// Says why the servers are unfit by now, as far as it is known, and has them asked again beside the heartbeats: a process whose
+    /// heartbeat may be removed must not go on, and is to say why.
+    fn check_again(self: &Arc<Self>) -> Option<String> {
+        let now = self.clock.monotonic();
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = checked.began.is_none_or(|began| now.saturating_sub(began) >= CHECK_EVERY);
+        if is_due && let Ok(runtime) = Handle::try_current() {
+            checked.began = Some(now);
+            let shared = Arc::clone(self);
+            runtime.spawn(async move {
+                match shared.objection().await {
+                    Ok(objection) => {
+                        shared.checked.lock().unwrap_or_else(PoisonError::into_inner).objection = objection;
+                    }
+                    Err(fault) => tracing::debug!(%fault, "could not ask the servers for their settings"),
+                }
+            });
+        }
+        checked.objection.clone()
+    }
+
+    async fn objection(&self) -> Result<Option<String>, Fault> {
+        for node in self.link.primaries().await? {
+            if let Some(objection) = persistence::ask_again(&node).await? {
+                return Ok(Some(format!("{} {objection}", node.name)));
+            }
+        }
+        Ok(None)
+    }
 }
+
+/// What the servers said last of settings that somebody may change while they run.
+#[derive(Debug, Default)]
+struct Checked {
+    /// When they were asked.
+    began: Option<Duration>,
+    objection: Option<String>,
+}
+
+/// How long what the servers said of themselves is relied on: a question beside every heartbeat, as they come.
+const CHECK_EVERY: Duration = Duration::from_secs(4);
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,6 +246,10 @@ impl CheckpointStore for RedisStore {
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let beat = self.shared.heartbeat(executor, ttl).await;
         beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
+    }
+
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
     }
 
     fn subscribe(&self) -> Option<Notices> {

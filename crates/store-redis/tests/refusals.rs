@@ -6,11 +6,11 @@ mod common;
 
 use std::time::Duration;
 
-use common::author::{Author, append_one, append_surely, eventually, kind, spawn};
+use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn};
 use common::{Place, connect};
-use ferrata_core::store::{At, CheckpointStore, Page, RunQuery};
-use ferrata_core::{Error, ErrorKind, Result};
-use ferrata_store_redis::RedisStore;
+use ferrata_core::store::{At, CheckpointStore, Page, RunQuery, ShardedStore};
+use ferrata_core::{Error, ErrorKind, ExecutorId, Result};
+use ferrata_store_redis::{Persistence, RedisStore};
 use ferrata_test_servers::{AppendFsync, Redis, RedisCluster, RedisOptions as Server};
 
 /// Starts a server with these arguments.
@@ -280,6 +280,81 @@ async fn a_server_that_may_drop_runs_is_not_set_up() {
     says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &["allkeys-lru", "noeviction"]);
     send(&server.url(), &["CONFIG|SET|maxmemory-policy|noeviction"]).await;
     store.setup().await.unwrap();
+}
+
+/// With `volatile-ttl` a server that was full removed heartbeats, and living processes lost their runs without a word.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_server_that_may_drop_heartbeats_is_refused_also_when_it_is_set_so_later() {
+    let server = server(&["--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl"]);
+    let store = Place::at(&server.url(), false).store();
+    says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &["volatile-ttl", "noeviction"]);
+    send(&server.url(), &["CONFIG|SET|maxmemory-policy|noeviction"]).await;
+    store.setup().await.unwrap();
+    let (executor, ttl) = (ExecutorId::from_uuid(*fresh_id().as_uuid()), Duration::from_secs(9));
+    store.heartbeat(&executor, ttl).await.unwrap();
+    send(&server.url(), &["CONFIG|SET|maxmemory-policy|volatile-lru"]).await;
+    eventually("the refusal", async || store.heartbeat(&executor, ttl).await.is_err()).await;
+    let refused = store.heartbeat(&executor, ttl).await.unwrap_err();
+    says(&refused, ErrorKind::Unsupported, &["volatile-lru", "noeviction"]);
+    store.heartbeat(&executor, Duration::ZERO).await.unwrap();
+    send(&server.url(), &["CONFIG|SET|maxmemory-policy|noeviction"]).await;
+    eventually("heartbeats again", async || store.heartbeat(&executor, ttl).await.is_ok()).await;
+}
+
+/// Where `CONFIG` is forbidden nobody knows how often the server syncs its file, and that is what is said.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_server_that_does_not_say_how_it_syncs_promises_no_more_than_any() {
+    let server = server(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    let grant = "ACL|SETUSER|few|on|>word|~*|&*|+@all|-config";
+    send(&server.url(), &[grant]).await;
+    let url = server.url().replacen("redis://", "redis://few:word@", 1);
+    let store = Place::at(&url, false).store();
+    store.setup().await.unwrap();
+    assert_eq!(store.persistence(), Some(Persistence::SyncUnknown));
+    assert!(store.capabilities().durable);
+}
+
+/// A signpost is a cancelled run: the server forgot it after `keep_secs`, and the run could be started in a second shard. The map
+/// went the same way.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn the_marks_of_a_sharded_store_are_kept_for_good() {
+    let server = server(&[]);
+    let place = |_| Place::at(&server.url(), false);
+    let places = [(); 2].map(place);
+    let keep = |place: &Place| place.store_with(place.options().with_keep_finished(Duration::from_secs(1)));
+    let open = |generations: &[&[&str]]| {
+        let mut builder = ShardedStore::builder().shard("a", keep(&places[0]));
+        if generations.len() > 1 {
+            builder = builder.shard("b", keep(&places[1]));
+        }
+        generations
+            .iter()
+            .fold(builder, |builder, shards| builder.generation(shards.iter().copied()))
+            .build()
+            .unwrap()
+    };
+    open(&[&["a"]]).setup().await.unwrap();
+    // The map is written once more, after the first.
+    let newest = open(&[&["a"], &["a", "b"]]);
+    newest.setup().await.unwrap();
+    let mut authors: Vec<Author> = (0..8).map(|n| Author::new(&format!("r-{n}"))).collect();
+    for author in &mut authors {
+        append_one(&newest, &author.next(1)).await.unwrap();
+    }
+    let (mut redis, mut marks) = (connect(&server.url()).await, 0);
+    let kept = places[0].store();
+    for run in kept.runs(&RunQuery::default(), Page::first(100)).await.unwrap().items {
+        if run.facts.workflow.is_reserved() {
+            let ttl: i64 =
+                redis::cmd("PTTL").arg(places[0].key(&run.run)).query_async(&mut redis).await.unwrap();
+            assert_eq!(ttl, -1, "{} has an end", run.run);
+            marks += 1;
+        }
+    }
+    assert!(marks > 2, "a map and signposts: {marks}");
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ pub struct S3Options {
     /// Each takes some 500 bytes. A run that is remembered is appended to with one request, another with three. Correct at
     /// any number, as the server decides every append.
     pub cached_runs: NonZeroUsize,
-    /// How long one request may take; 30 seconds by default.
+    /// How long one request may take; 30 seconds by default, `&request_timeout_ms=` in a URL.
     ///
     /// Raised: a server that hangs is noticed later. Lowered: large bodies on a slow line fail. A write that took too long is
     /// looked for, and reported as [`ErrorKind::Indeterminate`] if it is not found.
@@ -180,8 +180,16 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3O
                     _ => return Err(bad("path_style is true or false")),
                 }
             }
+            "request_timeout_ms" => {
+                let ms = value.parse().map_err(|_| bad("request_timeout_ms is a number of milliseconds"))?;
+                options.request_timeout = Duration::from_millis(ms);
+            }
             // The name may be half of a secret as well.
-            _ => return Err(bad("the store's URL knows endpoint, region and path_style only")),
+            _ => {
+                return Err(bad(
+                    "the store's URL has an unknown option; there are endpoint, region, path_style and request_timeout_ms",
+                ));
+            }
         }
     }
     check_endpoint(options.endpoint.as_deref())?;
@@ -232,13 +240,15 @@ mod tests {
         assert_eq!((target.bucket.as_str(), target.prefix.as_str()), ("runs", ""));
         assert_eq!(options, S3Options::default());
 
-        let url = "s3://my.runs/a/b%2Fc/?endpoint=http%3A%2F%2F127.0.0.1:9000&region=eu-1&path_style=true";
+        let url = "s3://my.runs/a/b%2Fc/?endpoint=http%3A%2F%2F127.0.0.1:9000&region=eu-1&path_style=true\
+                   &request_timeout_ms=2000";
         let (target, options) = read(url);
         assert_eq!((target.bucket.as_str(), target.prefix.as_str()), ("my.runs", "a/b/c"));
         let wanted = S3Options::default()
             .with_endpoint("http://127.0.0.1:9000")
             .with_region("eu-1")
-            .with_path_style(true);
+            .with_path_style(true)
+            .with_request_timeout(Duration::from_secs(2));
         assert_eq!(options, wanted);
         assert_eq!(read("s3://runs?endpoint=https://h&path_style=0").1.endpoint.unwrap(), "https://h");
     }
@@ -267,6 +277,7 @@ mod tests {
             "s3://runs?secret",
             "s3://runs?secret=1",
             "s3://runs?path_style=secret",
+            "s3://runs?request_timeout_ms=secret",
             "s3://runs?endpoint=secret",
             "s3://runs?endpoint=http://",
             "s3://runs?endpoint=http://key:secret@host",

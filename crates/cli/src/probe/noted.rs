@@ -67,6 +67,10 @@ impl CheckpointStore for Noted {
         self.store.heartbeat(executor, ttl).await
     }
 
+    fn part(&self, run: &RunKey) -> u64 {
+        self.store.part(run)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.store.subscribe()
     }

@@ -48,8 +48,14 @@ impl Checker<'_> {
     fn graph(&mut self) {
         let outline = self.outline;
         let mut wrong = |message: String| self.issues.push(GraphIssue::graph(message));
-        if let Err(error) = WorkflowName::new(&outline.name) {
-            wrong(error.message().into());
+        match WorkflowName::new(&outline.name) {
+            Ok(name) if name.is_reserved() => {
+                wrong(
+                    "has a name that begins with `ferrata:`, which is the library's own; use another".into(),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => wrong(error.message().into()),
         }
         if let Some(message) = text_problem("version", &outline.version) {
             wrong(message);

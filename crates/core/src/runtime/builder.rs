@@ -17,7 +17,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::id::{ExecutorId, IdSource, RandomIds};
 use crate::node::Resources;
-use crate::store::CheckpointStore;
+use crate::store::{Bounded, CheckpointStore};
 
 /// The largest body of a record unless set otherwise, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -31,6 +31,12 @@ const EVENTS: usize = 4_096;
 /// The shortest life of a heartbeat: less than the pauses that a busy machine makes anyway would be a process that is never sure.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 
+/// How long one call to the store may take unless set otherwise: more than the stores' own limits, whose errors say more.
+const STORE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The shortest time that a call may have.
+const SHORTEST_CALL: Duration = Duration::from_millis(1);
+
 /// What a runtime is made with.
 pub struct RuntimeBuilder {
     store: Arc<dyn CheckpointStore>,
@@ -42,6 +48,7 @@ pub struct RuntimeBuilder {
     retention: Option<RetentionPolicy>,
     caps: Caps,
     budget: RetryBudget,
+    store_timeout: Duration,
 }
 
 impl RuntimeBuilder {
@@ -68,6 +75,7 @@ impl RuntimeBuilder {
             retention: None,
             caps: Caps::new(),
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
+            store_timeout: STORE_TIMEOUT,
         }
     }
 
@@ -196,6 +204,19 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how long one call to the store may take; 60 seconds unless set, and a millisecond at least. Calls that set up, prune or
+    /// purge have ten times as long.
+    ///
+    /// When the time is up, a read fails with [`Unavailable`](crate::ErrorKind::Unavailable), and an append is in doubt
+    /// ([`Indeterminate`](crate::ErrorKind::Indeterminate)): it is made again, as [`store_retries`](Self::store_retries) says, which
+    /// finds out what became of it. Longer: a run stands still for as long when the store goes silent. Shorter: a slow store is taken
+    /// for a silent one. The stores have bounds of their own, most of them shorter; this one holds whatever the store does.
+    #[must_use]
+    pub fn store_timeout(mut self, timeout: Duration) -> Self {
+        self.store_timeout = timeout.max(SHORTEST_CALL);
+        self
+    }
+
     /// Prepares the store and says that this process is alive.
     ///
     /// # Errors
@@ -206,8 +227,9 @@ impl RuntimeBuilder {
     ///
     /// Cancel safe: build again.
     pub async fn build(self) -> Result<Runtime> {
-        self.store.setup().await?;
-        let shared = self.shared(Role::Drives);
+        let this = self.bounded();
+        this.store.setup().await?;
+        let shared = this.shared(Role::Drives);
         // The pulse counts from before it.
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         spawn(life::beat(Arc::downgrade(&shared)));
@@ -243,11 +265,17 @@ impl RuntimeBuilder {
     /// ```
     #[must_use]
     pub fn operator(self) -> Runtime {
-        Runtime::new(self.shared(Role::Operates))
+        Runtime::new(self.bounded().shared(Role::Operates))
+    }
+
+    /// Bounds every call to the store, whoever makes it.
+    fn bounded(mut self) -> Self {
+        self.store = Arc::new(Bounded::new(self.store, Arc::clone(&self.clock), self.store_timeout));
+        self
     }
 
     fn shared(self, role: Role) -> Arc<Shared> {
-        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget } = self;
+        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget, .. } = self;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
         let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, clock.monotonic()));
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);

@@ -5,8 +5,11 @@
 //! so batches become as large as the load and no larger, and no crowd waits for a commit of one. A batch that is slow is no
 //! measure: nobody waits for it longer than [`STALL`]. The driver of a run has at most one submission under way, so the order of
 //! its records is kept.
+//!
+//! Each [part](CheckpointStore::part) of the store has a queue and lanes of its own: a batch is as slow as the slowest shard that it
+//! goes to, so one that hangs takes the lanes of its own runs and no others.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +25,7 @@ use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::id::HeadRef;
 use crate::store::{At, CheckpointStore, RunAppend};
 
-/// How many batches are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
+/// How many batches of one part of the store are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
 const LANES: usize = 4;
 
 /// How long an append may take for others to gather beside it: about what the slowest healthy disk takes to sync.
@@ -84,7 +87,8 @@ pub(crate) struct Committer {
     clock: Arc<dyn Clock>,
     pulse: Arc<Pulse>,
     budget: RetryBudget,
-    queue: Arc<Mutex<Queue>>,
+    /// By part of the store: as many as it has, so none is ever removed.
+    queues: Arc<Mutex<HashMap<u64, Arc<Mutex<Queue>>>>>,
 }
 
 impl Committer {
@@ -94,7 +98,7 @@ impl Committer {
         pulse: Arc<Pulse>,
         budget: RetryBudget,
     ) -> Self {
-        Self { store, clock, pulse, budget, queue: Arc::default() }
+        Self { store, clock, pulse, budget, queues: Arc::default() }
     }
 
     /// Hands over the records of one run. The reply comes when they are durable, refused, or the retries are used up.
@@ -108,6 +112,71 @@ impl Committer {
     }
 
     fn enqueue(&self, submission: Submission) {
+        let part = self.store.part(&submission.append.run);
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = Arc::clone(queues.entry(part).or_default());
+        drop(queues);
+        Lane { committer: self.clone(), queue }.enqueue(submission);
+    }
+
+    /// Replies, or tries again later with the same records: their ids make the repetition safe.
+    fn answer(&self, mut submission: Submission, result: Result<HeadRef>) {
+        match result {
+            Err(error) if error.is_retryable() && submission.failed + 1 < self.budget.attempts => {
+                let delay = self.budget.first_delay * 2u32.saturating_pow(submission.failed.min(10));
+                tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
+                submission.failed += 1;
+                submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;
+                let committer = self.clone();
+                spawn(async move {
+                    committer.clock.sleep(delay).await;
+                    committer.enqueue(submission);
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict && submission.in_doubt => {
+                let committer = self.clone();
+                spawn(async move {
+                    let result = committer.done_before(&submission.append, error).await;
+                    drop(submission.reply.send(result));
+                });
+            }
+            Err(error) if error.kind() == ErrorKind::Unavailable && submission.in_doubt => {
+                let message =
+                    "the reply of an append was lost, and it could not be made again: it may be done or not";
+                let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
+                drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
+            }
+            // A driver that is gone does not need the answer.
+            result => drop(submission.reply.send(result)),
+        }
+    }
+
+    /// Looks whether records that were refused had been written by a try whose reply was lost, before others wrote after them.
+    ///
+    /// Whoever speaks to a run would say it twice otherwise.
+    async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
+        let Some(last) = append.records.last() else { return Err(refused) };
+        match self.store.load(&append.run, At::Record(last.header.id)).await {
+            Ok(Some(_)) => Ok(last.header.head()),
+            Ok(None) => Err(refused),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
+            Err(error) => {
+                let message = "the reply of an append was lost, and whether it was done cannot be looked up; resume the run";
+                Err(Error::new(ErrorKind::Indeterminate, message).with_run(&append.run).with_source(error))
+            }
+        }
+    }
+}
+
+/// Sends the batches of one part of the store; a clone of it is a further lane.
+#[derive(Clone)]
+struct Lane {
+    committer: Committer,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Lane {
+    fn enqueue(self, submission: Submission) {
         let mut queue = self.lock();
         queue.waiting.push_back(submission);
         let opens = queue.opens();
@@ -117,12 +186,12 @@ impl Committer {
 
     fn begin_lane_if(&self, opens: bool) {
         if opens {
-            spawn(self.clone().run_lane());
+            spawn(self.clone().run());
         }
     }
 
     /// Sends batches until nothing waits.
-    async fn run_lane(self) {
+    async fn run(self) {
         loop {
             // In a crowd, those who were told by the last batch come along with the next.
             if self.lock().last > 1 {
@@ -144,7 +213,7 @@ impl Committer {
                 Err(error) => rest.iter().map(|s| Err(error.clone().with_run(&s.append.run))).collect(),
             };
             for (submission, result) in rest.into_iter().zip(results) {
-                self.answer(submission, result);
+                self.committer.answer(submission, result);
             }
         }
     }
@@ -152,7 +221,7 @@ impl Committer {
     /// Keeps back what is sent as an owner while it is in doubt whether this process counts as alive.
     fn hold_back(&self, mut batch: Vec<Submission>) -> Vec<Submission> {
         let in_doubt = |submission: &mut Submission| {
-            submission.term.is_some_and(|term| self.pulse.certain(term).is_none())
+            submission.term.is_some_and(|term| self.committer.pulse.certain(term).is_none())
         };
         let held: Vec<_> = batch.extract_if(.., in_doubt).collect();
         let mut queue = self.lock();
@@ -161,7 +230,7 @@ impl Committer {
         queue.taking |= batch.is_empty();
         drop(queue);
         for submission in held {
-            let committer = self.clone();
+            let committer = self.committer.clone();
             spawn(async move {
                 match committer.pulse.sure(submission.term.unwrap_or_default()).await {
                     Ok(_) => committer.enqueue(submission),
@@ -187,7 +256,7 @@ impl Committer {
         let results = poll_fn(|cx| {
             let polled = catch_unwind(AssertUnwindSafe(|| {
                 append
-                    .get_or_insert_with(|| self.store.append(batch.take().unwrap_or_default()))
+                    .get_or_insert_with(|| self.committer.store.append(batch.take().unwrap_or_default()))
                     .as_mut()
                     .poll(cx)
             }));
@@ -200,7 +269,7 @@ impl Committer {
             };
             if polled.is_pending() && in_time {
                 // Most stores in memory never come here, and need no timer.
-                let stall = stall.get_or_insert_with(|| self.clock.sleep(STALL));
+                let stall = stall.get_or_insert_with(|| self.committer.clock.sleep(STALL));
                 if stall.as_mut().poll(cx).is_ready() {
                     in_time = false;
                     self.count_out(count);
@@ -266,53 +335,5 @@ impl Committer {
         drop(queue);
         self.begin_lane_if(opens);
         Some(batch)
-    }
-
-    /// Replies, or tries again later with the same records: their ids make the repetition safe.
-    fn answer(&self, mut submission: Submission, result: Result<HeadRef>) {
-        match result {
-            Err(error) if error.is_retryable() && submission.failed + 1 < self.budget.attempts => {
-                let delay = self.budget.first_delay * 2u32.saturating_pow(submission.failed.min(10));
-                tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
-                submission.failed += 1;
-                submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;
-                let committer = self.clone();
-                spawn(async move {
-                    committer.clock.sleep(delay).await;
-                    committer.enqueue(submission);
-                });
-            }
-            Err(error) if error.kind() == ErrorKind::Conflict && submission.in_doubt => {
-                let committer = self.clone();
-                spawn(async move {
-                    let result = committer.done_before(&submission.append, error).await;
-                    drop(submission.reply.send(result));
-                });
-            }
-            Err(error) if error.kind() == ErrorKind::Unavailable && submission.in_doubt => {
-                let message =
-                    "the reply of an append was lost, and it could not be made again: it may be done or not";
-                let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
-                drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
-            }
-            // A driver that is gone does not need the answer.
-            result => drop(submission.reply.send(result)),
-        }
-    }
-
-    /// Looks whether records that were refused had been written by a try whose reply was lost, before others wrote after them.
-    ///
-    /// Whoever speaks to a run would say it twice otherwise.
-    async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
-        let Some(last) = append.records.last() else { return Err(refused) };
-        match self.store.load(&append.run, At::Record(last.header.id)).await {
-            Ok(Some(_)) => Ok(last.header.head()),
-            Ok(None) => Err(refused),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
-            Err(error) => {
-                let message = "the reply of an append was lost, and whether it was done cannot be looked up; resume the run";
-                Err(Error::new(ErrorKind::Indeterminate, message).with_run(&append.run).with_source(error))
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods, and what goes in and comes out.
+//! The contract between the library and a store: one trait of ten methods that stores need, and two that some have, and what goes in and comes out.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use super::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ExecutorId, HeadRef, RunKey, Seq};
+use crate::id::{ExecutorId, HeadRef, RunKey, Seq, TenantId};
 use crate::record::{Record, RecordHeader, RunFacts};
 
 /// The records to add to one run.
@@ -24,6 +24,18 @@ pub struct RunAppend {
     pub records: Vec<Record>,
     /// What is said of a new run; present exactly when `expected` is absent.
     pub facts: Option<RunFacts>,
+}
+
+impl RunAppend {
+    /// Whether it writes what a [`ShardedStore`](super::ShardedStore) keeps for itself: the map, and signposts to runs of other
+    /// shards.
+    ///
+    /// To a store these are finished runs like others, but one that removes finished runs after some time must keep them for good:
+    /// without its signpost a run may be started a second time, in another shard.
+    pub fn is_mark(&self) -> bool {
+        let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == super::sharded::MAP;
+        is_map || self.facts.as_ref().is_some_and(|facts| facts.workflow.is_reserved())
+    }
 }
 
 /// Checks what every store must refuse before it writes: an append that is empty, not dense, not chained or not sealed.
@@ -351,6 +363,15 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// Cancel safe: the heartbeat may or may not have been counted.
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
+
+    /// Names the part of the store that answers for the run: what concerns one part never waits for another.
+    ///
+    /// For stores that are made of several, such as [`ShardedStore`](super::ShardedStore): the runtime sends no batch to several
+    /// parts, so that one that hangs holds up its own runs alone. Any number will do, and it may change for a run. Never waits.
+    fn part(&self, run: &RunKey) -> u64 {
+        let _ = run;
+        0
+    }
 
     /// Subscribes to notices of changed runs, if the store sends any; the runtime polls otherwise.
     fn subscribe(&self) -> Option<Notices> {

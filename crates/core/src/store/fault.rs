@@ -310,6 +310,10 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         }
     }
 
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
     /// Notices of the store inside; none once the process is dead.
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }

@@ -240,6 +240,10 @@ impl CheckpointStore for MemoryStore {
         Ok(())
     }
 
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         Some(Notices::new(self.shared.notices.subscribe()))
     }

@@ -1,5 +1,6 @@
 //! The contract of a store, the memory store, wrappers, and what every store decides alike.
 
+mod bounded;
 mod check;
 mod contract;
 mod fault;
@@ -9,6 +10,7 @@ mod query;
 mod sharded;
 mod shared;
 
+pub(crate) use bounded::Bounded;
 pub use check::{check_prune, is_repeat};
 pub use contract::{
     Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, check_append,

@@ -54,6 +54,10 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).heartbeat(executor, ttl).await
     }
 
+    fn part(&self, run: &RunKey) -> u64 {
+        (**self).part(run)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         (**self).subscribe()
     }

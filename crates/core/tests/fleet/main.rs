@@ -7,4 +7,5 @@ mod fencing;
 mod idle;
 mod orphans;
 mod panics;
+mod silence;
 mod world;

@@ -96,6 +96,10 @@ impl CheckpointStore for Counting {
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         self.inner.heartbeat(executor, ttl).await
     }
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         self.inner.subscribe()
     }

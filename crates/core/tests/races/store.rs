@@ -82,6 +82,10 @@ impl CheckpointStore for Yielding {
         self.inner.heartbeat(executor, ttl).await
     }
 
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         if self.tells { self.inner.subscribe() } else { None }
     }

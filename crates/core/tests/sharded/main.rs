@@ -5,5 +5,6 @@ mod away;
 mod executors;
 mod listing;
 mod moves;
+mod silence;
 mod starts;
 mod world;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferrata_core::ErrorKind;
-use ferrata_core::store::{At, CheckpointStore, Page, ShardedStore};
+use ferrata_core::store::{At, CheckpointStore, Page, RunQuery, ShardedStore};
+use ferrata_core::{ErrorKind, WorkflowName};
 
 use crate::world::{World, append, every, key, next, start};
 
@@ -157,4 +157,22 @@ fn mistakes_of_a_map_are_named() {
     assert!(refusal(one().generation(["a", "x"]).build()).contains("`x`, which has no store"));
     assert!(refusal(one().generation(["a", "a"]).build()).contains("twice"));
     assert!(refusal(one().generation(Vec::<String>::new()).build()).contains("has no shard"));
+}
+
+/// A user's workflow of that name was accepted, and then left out of every listing, so that nobody recovered its run.
+#[tokio::test]
+async fn a_workflow_with_a_reserved_name_is_refused_and_one_that_is_there_is_listed() {
+    let world = World::default();
+    let store = world.open(&["ab"]);
+    store.setup().await.unwrap();
+    let mut reserved = next("mine", None, 0, None);
+    let facts = reserved.facts.as_mut().unwrap();
+    facts.workflow = WorkflowName::new("ferrata:elsewhere").unwrap();
+    let refused = append(&store, reserved.clone()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused:?}");
+    // From before they were refused.
+    let shard = if store.part(&key("mine")) == 0 { "a" } else { "b" };
+    append(&world.store(shard).inner, reserved).await.unwrap();
+    let listed = every(&store, &RunQuery::default(), Page::first(10)).await.unwrap();
+    assert_eq!(listed.iter().map(|head| head.run.to_string()).collect::<Vec<_>>(), ["default/mine"]);
 }

@@ -26,6 +26,16 @@ pub(crate) struct Shaky {
     /// Of a chance how often each call gives way to others; none without.
     pub(crate) dice: Option<Arc<Mutex<u64>>>,
     pub(crate) beats: Arc<AtomicU64>,
+    pub(crate) silence: Arc<Mutex<Silence>>,
+}
+
+/// Which calls a store never answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Silence {
+    #[default]
+    Answers,
+    AnswersHeartbeats,
+    AnswersNothing,
 }
 
 impl Shaky {
@@ -43,6 +53,9 @@ impl Shaky {
         });
         for _ in 0..turns {
             tokio::task::yield_now().await;
+        }
+        if *self.silence.lock().unwrap() != Silence::Answers {
+            std::future::pending::<()>().await;
         }
         match self.is_away.load(Ordering::Relaxed) {
             true => Err(Error::new(ErrorKind::Unavailable, "nobody answers")),
@@ -100,7 +113,9 @@ impl CheckpointStore for Shaky {
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.reach().await?;
+        if *self.silence.lock().unwrap() != Silence::AnswersHeartbeats {
+            self.reach().await?;
+        }
         if self.is_deaf.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Indeterminate, "the reply was lost"));
         }

@@ -30,6 +30,8 @@ enum Fate {
     ReplyLost,
     /// The caller is told that nobody knows, and then it is done.
     Late,
+    /// The caller is told nothing, ever; it is done or not.
+    Silent,
 }
 
 struct Envelope {
@@ -66,10 +68,11 @@ impl Net {
         if self.dice.below(1_000) >= *self.faults.lock().unwrap() {
             return Fate::Done;
         }
-        match self.dice.below(3) {
-            0 => Fate::Refused,
-            1 => Fate::ReplyLost,
-            _ => Fate::Late,
+        match self.dice.below(7) {
+            0 | 1 => Fate::Refused,
+            2 | 3 => Fate::ReplyLost,
+            4 | 5 => Fate::Late,
+            _ => Fate::Silent,
         }
     }
 
@@ -154,6 +157,17 @@ impl Remote {
                 net.post(from, delay, move || send(fail(ErrorKind::Indeterminate)));
                 let late = Duration::from_millis(net.dice.below(12_000));
                 net.post(from, late, move || drop(work()));
+            }
+            Fate::Silent => {
+                let is_done = net.dice.below(2) == 0;
+                net.post(from, delay, move || {
+                    if is_done {
+                        drop(work());
+                    }
+                });
+                // Nobody ever hears of it: the way back stays open, and nothing comes.
+                let _open = send;
+                return std::future::pending().await;
             }
         }
         answer.await.unwrap()
@@ -252,6 +266,10 @@ impl CheckpointStore for Remote {
         self.seat.is_executor(*executor);
         let (store, executor) = (self.net.store.clone(), *executor);
         self.call(move || now(store.heartbeat(&executor, ttl)), |kind| Err(failed(kind))).await
+    }
+
+    fn part(&self, run: &RunKey) -> u64 {
+        self.net.store.part(run)
     }
 
     fn subscribe(&self) -> Option<Notices> {

@@ -75,6 +75,7 @@ impl Process {
                     .release_after(Duration::from_secs(5))
                     .poll_interval(Duration::from_secs(1))
                     .store_retries(3, Duration::from_millis(20))
+                    .store_timeout(Duration::from_secs(3))
                     .build()
                     .await;
                 match built {

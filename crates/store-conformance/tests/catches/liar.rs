@@ -199,6 +199,10 @@ impl CheckpointStore for Liar {
         self.shared.store.heartbeat(executor, told).await
     }
 
+    fn part(&self, run: &RunKey) -> u64 {
+        self.shared.store.part(run)
+    }
+
     fn subscribe(&self) -> Option<Notices> {
         match self.shared.lie {
             Lie::NeverTells => Some(Notices::new(self.silence.subscribe())),

@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_socket_linger;
 use super::fault::{Act, Done};
 use super::flow::Flow;
 use super::plan::Plan;
-use super::{Cut, RESET};
+use super::{Cut, RESET, SILENCE};
 use crate::wait;
 
 /// How long a client whose connection was closed is listened to, so that it reads the end and not a reset.
@@ -105,8 +105,13 @@ impl Connection {
         };
         if !waited[0].revents().is_empty() {
             let mut word = [0];
-            let reset = matches!(control.take(1).read(&mut word), Ok(1)) && word[0] == RESET;
-            return Ok(Some(if reset { Cut::Reset } else { Cut::Close }));
+            let said = matches!(control.take(1).read(&mut word), Ok(1));
+            match word[0] {
+                SILENCE if said => self.held = Some(Hold::Forever),
+                RESET if said => return Ok(Some(Cut::Reset)),
+                _ => return Ok(Some(Cut::Close)),
+            }
+            return Ok(None);
         }
         if let Some(Hold::Until(time)) = self.held
             && wait::now() >= time

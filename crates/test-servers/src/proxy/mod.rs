@@ -63,6 +63,7 @@ type Connections = Arc<Mutex<Vec<Thread>>>;
 /// What the control pipe of a connection says; its end says `CLOSE`.
 const CLOSE: u8 = b'c';
 const RESET: u8 = b'r';
+const SILENCE: u8 = b's';
 
 impl Proxy {
     /// Starts to listen on a free port, for connections to `upstream`. Nothing is armed.
@@ -143,6 +144,15 @@ impl Proxy {
             // A connection that is gone needs no telling.
             let _ = thread.control.write_all(&[word]);
             end(thread);
+        }
+    }
+
+    /// Lets nothing more pass on the connections that there are, and closes none: as behind a device that fails over and forgets them.
+    /// New ones are accepted.
+    pub fn silence(&self) {
+        for thread in &mut *lock(&self.connections) {
+            // A connection that is gone is silent.
+            let _ = thread.control.write_all(&[SILENCE]);
         }
     }
 

@@ -75,6 +75,9 @@ impl ShardedStore {
             next = refusal("the run stands in the batch already; join its records into one entry");
         } else if map_key().is_ok_and(|key| key == run) {
             next = refusal("the id is that of the map of the shards; use another");
+        } else if append.is_mark() {
+            next =
+                refusal("workflows named `ferrata:…` are the library's own; give the workflow another name");
         } else if is_start {
             // What the home would refuse must not leave signposts behind.
             next = match check_append(&append) {

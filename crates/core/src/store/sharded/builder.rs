@@ -6,12 +6,14 @@ use super::known::Known;
 use super::map::ShardMap;
 use super::shard::Shard;
 use super::{CheckpointStore, ShardedStore};
+use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 
 /// Names the shards and the generations of a [`ShardedStore`].
 #[derive(Debug, Default)]
 #[must_use]
 pub struct ShardedStoreBuilder {
+    clock: Option<Arc<dyn Clock>>,
     names: Vec<String>,
     stores: Vec<Arc<dyn CheckpointStore>>,
     generations: Vec<Vec<String>>,
@@ -33,6 +35,12 @@ impl ShardedStoreBuilder {
         self
     }
 
+    /// Takes the time from another clock, by which a shard that does not answer has missed a heartbeat: for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// Checks the names and makes the store. Nothing is read or written.
     ///
     /// # Errors
@@ -40,13 +48,14 @@ impl ShardedStoreBuilder {
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): there is no shard, a name is not plain or given twice, a generation
     /// is empty or names what is no shard, or a shard is in no generation.
     pub fn build(self) -> Result<ShardedStore> {
-        let Self { names, stores, mut generations } = self;
+        let Self { clock, names, stores, mut generations } = self;
         if generations.is_empty() && !names.is_empty() {
             generations.push(names.clone());
         }
         let map = ShardMap::new(names, &generations)?;
         let shards =
             map.names.iter().cloned().zip(stores).map(|(name, store)| Shard::new(name, store)).collect();
-        Ok(ShardedStore { map, shards, known: Known::default() })
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        Ok(ShardedStore { map, shards, known: Known::default(), clock })
     }
 }

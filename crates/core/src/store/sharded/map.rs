@@ -1,5 +1,7 @@
 //! Which shard is a run's home: rendezvous hashing over the shards of a generation.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -113,6 +115,15 @@ impl Places {
             [shard] => Some(shard),
             _ => None,
         }
+    }
+
+    /// Returns a number for these shards together, the same in whichever order, and above those of single `shards`.
+    pub(super) fn together(&self, shards: usize) -> u64 {
+        let mut sorted = self.shards.clone();
+        sorted.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        sorted.hash(&mut hasher);
+        hasher.finish().max(shards as u64)
     }
 
     /// Returns which of the places a shard is.

@@ -16,11 +16,13 @@ use crate::store::{RunAppend, RunHead};
 pub(super) const ELSEWHERE: &str = "ferrata:elsewhere";
 
 /// The workflow of the map, and the id of its run in the default tenant.
-pub(super) const MAP: &str = "ferrata:shards";
+pub(in crate::store) const MAP: &str = "ferrata:shards";
 
-/// Tells whether a run is none of a user's.
+/// Tells whether a run is none of a user's: by what it is, and not by its workflow's name alone.
 pub(super) fn is_mark(head: &RunHead) -> bool {
-    matches!(head.facts.workflow.as_str(), ELSEWHERE | MAP)
+    let is_of = |name| head.facts.workflow.as_str() == name;
+    let is_still = head.status == RunStatus::Cancelled && head.epoch == Epoch::default();
+    is_still && (is_of(ELSEWHERE) && head.seq == Seq::new(0) || is_of(MAP) && head.run.run.as_str() == MAP)
 }
 
 /// Tells whether a log may be a signpost: no log of a user is cancelled by its only record.

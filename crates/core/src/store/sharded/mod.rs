@@ -11,6 +11,7 @@ mod shard;
 mod together;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,11 +19,13 @@ use async_trait::async_trait;
 pub use self::builder::ShardedStoreBuilder;
 use self::known::Known;
 use self::map::{Places, ShardMap};
+pub(in crate::store) use self::mark::MAP;
 use self::mark::{is_mark, map_key, may_be_signpost};
 use self::shard::Shard;
 use self::together::together;
 use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
 use super::query::{At, Page, Paged, RunHead, RunQuery};
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::{Record, RecordHeader};
@@ -56,15 +59,17 @@ use crate::record::{Record, RecordHeader};
 ///
 /// Errors of a shard name it. What differs from a single store:
 ///
-/// - a heartbeat is `Ok` when one shard has it. A shard that missed it gets it again before the next append of that executor
-///   to that shard, which is [`ErrorKind::Unavailable`] until then;
+/// - a heartbeat is `Ok` when one shard has it, and waits for no shard longer than a sixth of the time that it lasts. A shard that
+///   missed it gets it again before the next append of that executor to that shard, which is [`ErrorKind::Unavailable`] until then;
 /// - a listing fails if a shard does, but for runs that are orphaned or due: of these, those of the other shards are listed;
+/// - each shard is a [part](CheckpointStore::part): the runtime's appends to one never wait for another;
 /// - the run `ferrata:shards` of the default tenant is the map, and nobody else's.
 pub struct ShardedStore {
     map: ShardMap,
     /// In the order of the map's names.
     shards: Vec<Shard>,
     known: Known,
+    clock: Arc<dyn Clock>,
 }
 
 impl ShardedStore {
@@ -303,10 +308,12 @@ impl CheckpointStore for ShardedStore {
 
     /// Sends the heartbeat to all shards, and is `Ok` when one of them has it.
     ///
-    /// A shard that missed it takes this executor for dead in time, and others may claim its runs there, and only there. This
-    /// store sends it again before anything of the executor is appended to that shard. A `ttl` of zero is for all of them.
+    /// No shard waits for another: one that does not answer within a sixth of `ttl` has missed it. A shard that missed it takes this
+    /// executor for dead in time, and others may claim its runs there, and only there. This store sends it again before anything
+    /// of the executor is appended to that shard. A `ttl` of zero is for all of them.
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        let results = together(self.shards.iter().map(|shard| shard.heartbeat(executor, ttl))).await;
+        let beats = self.shards.iter().map(|shard| shard.heartbeat(executor, ttl, &*self.clock));
+        let results = together(beats).await;
         let enough = if ttl.is_zero() { self.shards.len() } else { 1 };
         let count = results.iter().filter(|result| result.is_ok()).count();
         for error in results.into_iter().filter_map(Result::err) {
@@ -316,6 +323,13 @@ impl CheckpointStore for ShardedStore {
             tracing::warn!(%executor, %error, "a shard missed a heartbeat; others may take over the runs of this process there");
         }
         Ok(())
+    }
+
+    /// The shard of the run; of one that may be in several, and was not found yet, those together.
+    fn part(&self, run: &RunKey) -> u64 {
+        let places = self.map.places(run);
+        let shard = places.only().or_else(|| self.known.get(run));
+        shard.map_or_else(|| places.together(self.shards.len()), |shard| shard as u64)
     }
 
     /// The notices of all shards, if all send some.

@@ -4,9 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::clock::{Clock, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::store::{CheckpointStore, RunAppend, RunHead};
+
+/// Which part of the time that a heartbeat lasts a shard may take to answer it. Less than the quarter after which the runtime gives up
+/// all of a heartbeat, and as long as a store may take that is well.
+const SHARE: u32 = 6;
 
 #[derive(Debug)]
 pub(super) struct Shard {
@@ -65,13 +70,28 @@ impl Shard {
             .collect()
     }
 
-    pub(super) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        let result = self.store.heartbeat(executor, ttl).await;
-        match &result {
-            Err(_) if !ttl.is_zero() => self.missed().insert(*executor, ttl),
+    /// Sends a heartbeat, and waits for its answer for a part of the time that it is to last: the other shards are not to miss theirs.
+    ///
+    /// Without an answer it is missed, also if whoever waits for it gives up before.
+    pub(super) async fn heartbeat(
+        &self,
+        executor: &ExecutorId,
+        ttl: Duration,
+        clock: &dyn Clock,
+    ) -> Result<()> {
+        if ttl.is_zero() {
             // One that has ended has nothing more to append.
-            _ => self.missed().remove(executor),
-        };
+            self.missed().remove(executor);
+            return self.store.heartbeat(executor, ttl).await.map_err(|error| self.named(error));
+        }
+        let bound = ttl / SHARE;
+        let mut beat = Beat { shard: self, executor, ttl, is_there: false };
+        let answer = within(clock, bound, self.store.heartbeat(executor, ttl)).await;
+        let result = answer.unwrap_or_else(|| {
+            let message = format!("the store did not answer a heartbeat within {bound:?}");
+            Err(Error::new(ErrorKind::Indeterminate, message).with_operation("store.heartbeat"))
+        });
+        beat.is_there = result.is_ok();
         result.map_err(|error| self.named(error))
     }
 
@@ -87,8 +107,10 @@ impl Shard {
         };
         let mut lost = HashMap::new();
         for (executor, ttl) in owed {
-            if let Err(error) = self.heartbeat(&executor, ttl).await {
-                lost.insert(executor, error);
+            let mut beat = Beat { shard: self, executor: &executor, ttl, is_there: false };
+            match self.store.heartbeat(&executor, ttl).await {
+                Ok(()) => beat.is_there = true,
+                Err(error) => drop(lost.insert(executor, self.named(error))),
             }
         }
         lost
@@ -97,6 +119,24 @@ impl Shard {
     fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
         // Held for a look-up, never across an await.
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A heartbeat on its way to a shard, which is missed unless it is there when this is dropped.
+struct Beat<'a> {
+    shard: &'a Shard,
+    executor: &'a ExecutorId,
+    ttl: Duration,
+    is_there: bool,
+}
+
+impl Drop for Beat<'_> {
+    fn drop(&mut self) {
+        let mut missed = self.shard.missed();
+        match self.is_there {
+            true => missed.remove(self.executor),
+            false => missed.insert(*self.executor, self.ttl),
+        };
     }
 }
 

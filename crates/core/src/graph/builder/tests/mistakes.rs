@@ -319,6 +319,12 @@ fn channels_that_cannot_be() {
 }
 
 #[test]
+fn a_name_that_is_the_librarys_own() {
+    let builder = Graph::<Context>::builder("ferrata:elsewhere").node("a", work).entry("a");
+    check(builder, &["has a name that begins with `ferrata:`, which is the library's own; use another"]);
+}
+
+#[test]
 fn all_at_once_as_one_error() {
     let error = nodes("write review publish review")
         .max_visits(0)

@@ -1,0 +1,182 @@
+//! A call to the store that is never answered, one after the other: the run goes on, and in its own process.
+//!
+//! A connection that a proxy swallows closes nothing, so an append waited for its answer for ever, while heartbeats went over other
+//! connections and kept everybody else away. No test saw it: every fault of the tests had an end, as an error or a delay.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead,
+    RunQuery,
+};
+use ferrata_core::{Clock, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+
+use crate::world::{World, key};
+
+/// Whether what is not answered is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Undone,
+    Done,
+}
+
+/// A store of which one call is never answered.
+#[derive(Debug)]
+struct Silent<S> {
+    inner: S,
+    at: u64,
+    deed: Deed,
+    calls: AtomicU64,
+}
+
+impl<S: CheckpointStore> Silent<S> {
+    async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        let is_silent = self.calls.fetch_add(1, Ordering::SeqCst) == self.at;
+        if is_silent && self.deed == Deed::Undone {
+            std::future::pending::<()>().await;
+        }
+        let answer = call.await;
+        if is_silent {
+            std::future::pending::<()>().await;
+        }
+        answer
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl<S: CheckpointStore> CheckpointStore for Silent<S> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.call(self.inner.setup()).await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        self.call(self.inner.append(batch)).await
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.call(self.inner.load(run, at)).await
+    }
+
+    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+        self.call(self.inner.history(run, page)).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.call(self.inner.head(run)).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.call(self.inner.runs(query, page)).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+        self.call(self.inner.prune(run, cut)).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+        self.call(self.inner.purge(run, expected)).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.call(self.inner.heartbeat(executor, ttl)).await
+    }
+
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        None
+    }
+}
+
+#[derive(Clone, Default)]
+struct Count(Arc<AtomicU32>);
+
+async fn work(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    cx.resource::<Count>().0.fetch_add(1, Ordering::SeqCst);
+    cx.resource::<Arc<dyn Clock>>().sleep(Duration::from_secs(1)).await;
+    Ok(s.into())
+}
+
+fn graph() -> Graph<Context> {
+    let builder =
+        Graph::<Context>::builder("three").node("one", work).node("two", work).effect(Effect::External);
+    let builder = builder.node("three", work).effect(Effect::Write).entry("one");
+    builder.edge("one", "two").edge("two", "three").build().unwrap()
+}
+
+#[tokio::test]
+async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
+    for deed in [Deed::Undone, Deed::Done] {
+        for at in 0.. {
+            let world = World::new();
+            let silent = Silent { inner: world.store.clone(), at, deed, calls: AtomicU64::new(0) };
+            let (store, count) = (Arc::new(silent), Count::default());
+            let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
+            let builder = || {
+                let builder = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&clock));
+                builder
+                    .store_timeout(Duration::from_secs(5))
+                    .resource(Arc::clone(&clock))
+                    .resource(count.clone())
+            };
+            let work = async {
+                let runtime = loop {
+                    match builder().build().await {
+                        Ok(runtime) => break runtime,
+                        Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                    }
+                };
+                loop {
+                    match runtime.start(&graph(), Context::new()).id("run").await {
+                        Ok(handle) => break handle.wait().await,
+                        Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                    }
+                }
+            };
+            let outcome = world.pass(work).await;
+            assert!(matches!(outcome, Ok(Outcome::Completed(_))), "call {at}, {deed:?}: {outcome:?}");
+            assert_eq!(count.0.load(Ordering::SeqCst), 3, "call {at}, {deed:?}");
+            let records = world.store.history(&key("run"), Page::first(100)).await.unwrap().items;
+            let claims = records.iter().filter(|header| header.epoch.get() > 1).count();
+            assert_eq!(claims, 0, "call {at}, {deed:?}: {records:?}");
+            if store.calls.load(Ordering::SeqCst) <= at {
+                assert!(at > 8, "only {at} calls were tried");
+                break;
+            }
+        }
+    }
+}
+
+/// Each call says what a call that nobody waited for leaves behind, and any bound is good.
+#[tokio::test]
+async fn a_call_that_is_not_answered_says_what_it_leaves() {
+    let world = World::new();
+    let silent = |at| Silent { inner: world.store.clone(), at, deed: Deed::Done, calls: AtomicU64::new(0) };
+    let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
+    for (timeout, wait) in [(Duration::from_secs(5), 6), (Duration::ZERO, 1), (Duration::from_secs(60), 61)] {
+        let builder = Runtime::builder(silent(0)).clock(Arc::clone(&clock)).store_timeout(timeout);
+        let tool = builder.operator();
+        let begun = world.clock.monotonic();
+        let error = world.pass(tool.head(&key("run"))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        assert!(error.to_string().contains("did not answer within"), "{error}");
+        assert!(world.clock.monotonic() - begun <= Duration::from_secs(wait));
+    }
+    let tool = Runtime::builder(silent(9)).clock(clock).store_timeout(Duration::MAX).operator();
+    assert!(world.pass(tool.head(&key("run"))).await.unwrap().is_none());
+}

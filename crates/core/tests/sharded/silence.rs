@@ -1,0 +1,167 @@
+//! A shard that never answers stops nothing of the others.
+//!
+//! One committer with four lanes served all shards, and a batch is as slow as the slowest shard in it: four batches for a shard that
+//! hung were all that was sent. And a heartbeat waited for all shards, longer than the process may go without one: it stopped its runs
+//! everywhere. No test saw it, because a shard that is away refused in all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, ShardedStore};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{Clock, ExecutorId, IdSource, RandomIds, Timestamp};
+use tokio::sync::Semaphore;
+
+use crate::world::{Shaky, Silence, World, append, key, next, start};
+
+/// What lets the nodes of the silent shard go.
+#[derive(Clone)]
+struct Gate(Arc<Semaphore>);
+
+async fn gated(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    cx.resource::<Gate>().0.acquire().await.unwrap().forget();
+    Ok(s.into())
+}
+
+async fn slow(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    cx.resource::<Arc<ManualClock>>().sleep(Duration::from_secs(40)).await;
+    Ok(s.into())
+}
+
+async fn quick(_cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    Ok(s.into())
+}
+
+fn open(shards: &[Shaky; 2], clock: &Arc<ManualClock>) -> ShardedStore {
+    let builder = ShardedStore::builder().shard("a", shards[0].clone()).shard("b", shards[1].clone());
+    builder.clock(Arc::clone(clock) as _).build().unwrap()
+}
+
+/// Names of runs in each of the two shards.
+async fn names(count: usize) -> [Vec<String>; 2] {
+    let world = World::default();
+    let store = world.open(&["ab"]);
+    let mut names = [Vec::new(), Vec::new()];
+    for name in start(&store, "run", count).await {
+        let shard = store.shard_of(&key(&name)).await.unwrap().unwrap();
+        names[usize::from(shard == "b")].push(name);
+    }
+    names
+}
+
+/// Lets time pass until `done` is ready, for so long at the most.
+async fn pass<T>(clock: &ManualClock, most: Duration, done: impl Future<Output = T>) -> Option<T> {
+    let mut done = std::pin::pin!(done);
+    for turn in 0..most.as_millis() * 2 / 5 {
+        tokio::select! {
+            biased;
+            result = &mut done => return Some(result),
+            () = tokio::task::yield_now() => {
+                if turn % 20 == 0 {
+                    clock.advance(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+    None
+}
+
+async fn stops_no_other(silence: Silence) {
+    let [of_a, of_b] = names(60).await;
+    let shards = [Shaky::default(), Shaky::default()];
+    let clock = Arc::new(ManualClock::default());
+    let gate = Gate(Arc::new(Semaphore::new(0)));
+    let builder = Runtime::builder(open(&shards, &clock)).clock(Arc::clone(&clock) as _);
+    let runtime = builder.resource(gate.clone()).resource(Arc::clone(&clock)).build().await.unwrap();
+    let graph = |name: &str| Graph::<Context>::builder(name);
+    let gated = graph("gated").node("one", gated).entry("one").build().unwrap();
+    let long = graph("slow").node("one", slow).entry("one").build().unwrap();
+    let quick = graph("quick").node("one", quick).node("two", self::quick).node("three", self::quick);
+    let quick = quick.entry("one").edge("one", "two").edge("two", "three").build().unwrap();
+
+    let mut stuck = Vec::new();
+    for name in &of_b[..12] {
+        stuck.push(runtime.start(&gated, Context::new()).id(name.as_str()).await.unwrap());
+    }
+    let long = runtime.start(&long, Context::new()).id(of_a[0].as_str()).await.unwrap();
+    *shards[1].silence.lock().unwrap() = silence;
+    gate.0.add_permits(12);
+    let well = async {
+        let mut handles: Vec<RunHandle<Context>> = Vec::new();
+        for name in &of_a[1..21] {
+            handles.push(runtime.start(&quick, Context::new()).id(name.as_str()).await.unwrap());
+        }
+        for handle in handles {
+            assert!(matches!(handle.wait().await, Ok(Outcome::Completed(_))));
+        }
+    };
+    pass(&clock, Duration::from_secs(10), well).await.expect("runs of the healthy shard wait for the other");
+    // Longer than this process may be without a heartbeat.
+    let outcome = pass(&clock, Duration::from_secs(60), long.wait()).await.unwrap();
+    assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{outcome:?}");
+
+    *shards[1].silence.lock().unwrap() = Silence::Answers;
+    let end = async {
+        for handle in stuck {
+            assert!(matches!(handle.wait().await, Ok(Outcome::Completed(_))));
+        }
+    };
+    pass(&clock, Duration::from_secs(300), end)
+        .await
+        .expect("runs of the silent shard go on when it answers again");
+}
+
+#[tokio::test]
+async fn a_shard_that_answers_nothing_stops_no_other() {
+    stops_no_other(Silence::AnswersNothing).await;
+}
+
+#[tokio::test]
+async fn a_shard_that_answers_heartbeats_alone_stops_no_other() {
+    stops_no_other(Silence::AnswersHeartbeats).await;
+}
+
+/// A start that is to leave a signpost in a silent shard waits for it; what goes to the healthy one alone does not wait for the start.
+#[tokio::test]
+async fn each_shard_is_a_part_and_what_concerns_several_is_another() {
+    let world = World::default();
+    let store = world.open(&["ab", "abc"]);
+    let mut parts = [const { Vec::new() }; 4];
+    for n in 0..200 {
+        let run = key(&format!("run-{n}"));
+        let part = store.part(&run);
+        append(&store, next(&format!("run-{n}"), None, 0, None)).await.unwrap();
+        let shard = store.shard_of(&run).await.unwrap().unwrap();
+        let index = ["a", "b", "c"].iter().position(|name| *name == shard).unwrap();
+        assert_eq!(store.part(&run), index as u64, "once it was found");
+        let place = if part < 3 { index } else { 3 };
+        parts[place].push(part);
+    }
+    assert!(parts[0].iter().all(|part| *part == 0) && parts[1].iter().all(|part| *part == 1));
+    assert!(parts[2].is_empty() && parts[3].len() > 20, "what was at home elsewhere before: {parts:?}");
+    parts[3].sort_unstable();
+    parts[3].dedup();
+    assert_eq!(parts[3].len(), 2, "a and c, b and c");
+}
+
+/// A heartbeat that nobody waits for any more is one that the shard may have missed.
+#[tokio::test]
+async fn a_heartbeat_that_is_given_up_is_sent_again_before_the_next_append() {
+    let (shards, clock) = ([Shaky::default(), Shaky::default()], Arc::new(ManualClock::default()));
+    let store = open(&shards, &clock);
+    let executor = ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default()));
+    let [_, of_b] = names(20).await;
+    *shards[1].silence.lock().unwrap() = Silence::AnswersNothing;
+    let ttl = Duration::from_secs(15);
+    // Before the shard's own time is up.
+    assert!(pass(&clock, Duration::from_secs(1), store.heartbeat(&executor, ttl)).await.is_none());
+    *shards[1].silence.lock().unwrap() = Silence::Answers;
+    let before = shards[1].beats.load(std::sync::atomic::Ordering::Relaxed);
+    append(&store, next(&of_b[0], None, 0, Some(executor))).await.unwrap();
+    let after = shards[1].beats.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(after - before, 1, "the heartbeat comes before the append");
+}

@@ -1,0 +1,36 @@
+//! The clock of the machine, whose monotonic time is the same in every process of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use ferrata_core::{Clock, SystemClock, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The system's clock, with the time since the machine was started as its monotonic time: what one process writes of it means
+/// the same to another, whatever their wall clocks say.
+#[derive(Debug)]
+pub(crate) struct MachineClock(SystemClock);
+
+impl MachineClock {
+    pub(crate) fn new() -> Self {
+        Self(SystemClock::new())
+    }
+}
+
+impl Clock for MachineClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        let time = clock_gettime(ClockId::Monotonic);
+        // Neither is negative, nor are there more nanoseconds than a second has.
+        let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+        Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.0.sleep(duration)
+    }
+}

@@ -1,0 +1,135 @@
+//! Opening files where the process may open few: only so many calls are at work at once that each has what it needs, and if others in the
+//! process take that, what is only kept open to save work is closed, and it is tried again.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::disk::{Access, Disk};
+use crate::slots::Slots;
+
+/// How long to wait before the second try, and between tries at most: about what somebody needs who writes to a file and closes it.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long to try in all: those who wait may hold what the others wait for, and are to let it go.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many files are left to the rest of the process where it may open few.
+const OTHERS: u64 = 20;
+
+/// How many files one call has open at most, a listing: two folders and a log. And as many logs are kept open as calls are at work.
+const EACH: u64 = 4;
+
+/// Returns how many calls may be at work at once, and how many logs be kept open.
+pub(crate) fn most() -> usize {
+    let most =
+        getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS) / EACH);
+    usize::try_from(most).unwrap_or(usize::MAX).max(1)
+}
+
+/// The turns of the calls: one that needs a second file must not wait for others that do.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    free: Mutex<usize>,
+    changed: Condvar,
+}
+
+/// A turn, until it is dropped.
+pub(crate) struct Turn<'t>(&'t Turns);
+
+impl Turns {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { free: Mutex::new(most), changed: Condvar::new() }
+    }
+
+    /// Waits for a turn.
+    pub(crate) fn take(&self) -> Turn<'_> {
+        // A count is whole after a panic, whoever had it.
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_while(free, |free| *free == 0);
+        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.changed.notify_one();
+    }
+}
+
+/// Tells whether this process, or the machine, has too many files open: ENFILE and EMFILE have the same numbers on every Unix.
+pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+/// Opens something, with the logs closed that nobody is at work on if there is no room otherwise.
+pub(crate) fn with_room<T>(slots: &Slots, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
+    loop {
+        match open() {
+            Err(error) if is_exhaustion(&error) && waited < PATIENCE => {
+                slots.close();
+                std::thread::park_timeout(pause);
+                waited += pause;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// A disk that makes room for what it is to open.
+#[derive(Debug)]
+pub(crate) struct Roomy {
+    pub(crate) inner: Arc<dyn Disk>,
+    pub(crate) slots: Arc<Slots>,
+}
+
+impl Disk for Roomy {
+    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+        with_room(&self.slots, || self.inner.open(path, access))
+    }
+
+    fn stat(&self, path: &Path) -> io::Result<Metadata> {
+        self.inner.stat(path)
+    }
+
+    fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.inner.read_at(file, buffer, at)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.inner.write_at(file, bytes, at)
+    }
+
+    fn set_len(&self, file: &File, len: u64) -> io::Result<()> {
+        self.inner.set_len(file, len)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.inner.sync(file)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        with_room(&self.slots, || self.inner.sync_dir(path))
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        self.inner.make_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+}
