@@ -15,8 +15,10 @@ pub(crate) struct Rules {
     pub(crate) jitter: (f64, f64),
     pub(crate) page: usize,
     pub(crate) pages: u32,
-    /// How many runs of a page others may take first before it is asked for anew.
+    /// How many runs of a page others may take first before it is left to them.
     pub(crate) late: u32,
+    /// How many pages ahead an executor goes then: fewer than the least at first, than the most in the end.
+    pub(crate) reach: (u64, u64),
     pub(crate) at_once: usize,
     pub(crate) max_recovered: usize,
     pub(crate) ttl: u64,
@@ -42,6 +44,9 @@ impl Rules {
             (SWEEP, "const LEAST_SHARE: f64 = 1.0 / 512.0;"),
             (SWEEP, "self.share = (self.share / 2.0).max(LEAST_SHARE);"),
             (SWEEP, "self.share = (self.share * 2.0).min(1.0);"),
+            (SWEEP, "let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };"),
+            (SWEEP, "self.reach = (self.reach * 2).min(MOST_REACH);"),
+            (SWEEP, "self.reach = (self.reach / 2).max(LEAST_REACH);"),
             (PULSE, "sent + self.ttl / 3"),
         ] {
             text.contains(said)
@@ -54,6 +59,7 @@ impl Rules {
             page: usize::try_from(number(SWEEP, "const PAGE: u32 = ")?)?,
             pages: u32::try_from(number(SWEEP, "const PAGES: u32 = ")?)?,
             late: u32::try_from(number(SWEEP, "const LATE: u32 = ")?)?,
+            reach: (number(SWEEP, "const LEAST_REACH: u64 = ")?, number(SWEEP, "const MOST_REACH: u64 = ")?),
             at_once: usize::try_from(number(BUILDER, "recovered_at_once: ")?)?,
             max_recovered: usize::try_from(number(BUILDER, "max_recovered: ")?)?,
             ttl: seconds(BUILDER, "heartbeat_ttl: Duration::from_secs(")?,

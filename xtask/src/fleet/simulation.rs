@@ -74,8 +74,13 @@ struct Executor {
     under_way: usize,
     late: u32,
     won: u32,
-    /// Which part of a page it tries: halved when most of a page went to others, doubled when most of it came here.
+    /// Which part of a last page it tries: halved when most of one went to others, doubled when most of it came here.
     share: f64,
+    /// How many pages ahead it goes at the most, how many are still to be passed over, and whether this one is, or others were.
+    reach: u64,
+    ahead: u64,
+    passes: bool,
+    passed: bool,
 }
 
 struct Simulation {
@@ -93,15 +98,19 @@ struct Simulation {
 
 /// Simulates a fleet.
 pub(crate) fn simulate(fleet: Fleet, rules: Rules, costs: Costs) -> Seen {
-    let executors =
-        (0..fleet.executors).map(|_| Executor { wide: true, share: 1.0, ..Executor::default() }).collect();
+    let executors = (0..fleet.executors).map(|_| Executor {
+        wide: true,
+        share: 1.0,
+        reach: rules.reach.0,
+        ..Executor::default()
+    });
     let mut simulation = Simulation {
         fleet,
         rules,
         store: Store::new(costs),
         events: BinaryHeap::new(),
         count: 0,
-        executors,
+        executors: executors.collect(),
         waits: Vec::new(),
         orphans: 0,
         dice: fleet.seed | 1,
@@ -207,6 +216,7 @@ impl Simulation {
         let executor = &mut self.executors[one as usize];
         executor.filter = executor.filters.pop();
         (executor.pages, executor.more) = (0, None);
+        (executor.ahead, executor.passed) = (0, false);
         if executor.filter.is_some() {
             return self.list(now, one);
         }
@@ -232,10 +242,17 @@ impl Simulation {
         let executor = &mut self.executors[one as usize];
         executor.is_full = more;
         executor.more = heads.iter().max().copied().filter(|_| more);
+        executor.passes = executor.ahead > 0;
+        if executor.passes {
+            executor.ahead = if more { executor.ahead - 1 } else { 0 };
+            heads.clear();
+        }
         executor.found |= !heads.is_empty();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a page")]
-        let tried = (heads.len() as f64 * executor.share).ceil() as usize;
-        heads.truncate(tried);
+        if !more {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a page")]
+            let tried = (heads.len() as f64 * executor.share).ceil() as usize;
+            heads.truncate(tried);
+        }
         (executor.heads, executor.late, executor.won) = (heads, 0, 0);
         executor.pages += 1;
         self.at(there, Event::Listed(one));
@@ -261,16 +278,32 @@ impl Simulation {
         if executor.under_way > 0 || executor.dead {
             return;
         }
-        let contended = executor.late > executor.won;
-        if contended {
-            executor.share = (executor.share / 2.0).max(self.rules.least_share);
-        } else if executor.won > 0 {
-            executor.share = (executor.share * 2.0).min(1.0);
+        let (least, most) = self.rules.reach;
+        let mut jumps = 0;
+        match (executor.passes, executor.is_full) {
+            (true, _) => {}
+            (false, true) if executor.late >= self.rules.late => {
+                executor.reach = (executor.reach * 2).min(most);
+                (executor.passed, jumps) = (true, executor.reach);
+            }
+            (false, true) => executor.reach = (executor.reach / 2).max(least),
+            (false, false) if executor.late > executor.won => {
+                executor.share = (executor.share / 2.0).max(self.rules.least_share);
+            }
+            (false, false) if executor.won > 0 => executor.share = (executor.share * 2.0).min(1.0),
+            (false, false) => {}
         }
-        if contended {
-            executor.more = None;
+        // What was passed over comes when there is no further page.
+        let again = !executor.is_full && executor.passed;
+        if again && !executor.passes {
+            executor.passed = false;
         }
-        if executor.is_full && executor.pages < self.rules.pages {
+        let goes_on = (executor.is_full || again) && executor.pages < self.rules.pages;
+        if jumps > 0 {
+            let ahead = self.below(jumps);
+            self.executors[one as usize].ahead = ahead;
+        }
+        if goes_on {
             return self.list(now, one);
         }
         self.next_filter(now, one);

@@ -1,6 +1,6 @@
 //! What this process serves, and the runs that nobody goes on with though somebody should.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,6 +73,8 @@ pub(crate) struct Recovery {
     /// In order of their names, so that a look goes the same way each time.
     served: Mutex<BTreeMap<WorkflowName, Take>>,
     listed: Mutex<HashMap<RunKey, Listed>>,
+    /// What is being taken up, by part of the store.
+    taking: Arc<Mutex<Taking>>,
     /// Rings when there may be something to do.
     pub(super) bell: Notify,
     /// Whether the last look ended because there was no room for more.
@@ -86,6 +88,7 @@ impl Recovery {
         Self {
             served: Mutex::default(),
             listed: Mutex::default(),
+            taking: Arc::default(),
             bell: Notify::new(),
             is_full: AtomicBool::new(false),
             scales: Scales::new(most_bytes),
@@ -106,6 +109,19 @@ impl Recovery {
 
     pub(super) fn fill(&self) {
         self.is_full.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells whether a run is being taken up, or as many of its part as may be at once.
+    pub(super) fn is_taking(&self, part: u64, run: &RunKey, at_once: u32) -> bool {
+        let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        taking.get(&part).is_some_and(|runs| runs.contains(run) || runs.len() >= 2 * at_once as usize)
+    }
+
+    /// Notes that a run is being taken up, until what this returns is dropped.
+    pub(super) fn begin_taking(&self, part: u64, run: &RunKey) -> TakingUp {
+        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        taking.entry(part).or_default().insert(run.clone());
+        TakingUp { all: Arc::clone(&self.taking), part, run: run.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Listed>> {
@@ -187,6 +203,24 @@ impl Recovery {
                 let stalled = Stalled { run: run.clone(), error, tries, next: now.plus(rest) };
                 listed.insert(run, Listed { stalled, since, filter, found: round });
             }
+        }
+    }
+}
+
+type Taking = HashMap<u64, HashSet<RunKey>>;
+
+/// A run that is being taken up.
+pub(super) struct TakingUp {
+    all: Arc<Mutex<Taking>>,
+    part: u64,
+    run: RunKey,
+}
+
+impl Drop for TakingUp {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runs) = all.get_mut(&self.part) {
+            runs.remove(&self.run);
         }
     }
 }

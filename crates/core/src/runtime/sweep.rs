@@ -1,10 +1,15 @@
 //! Looking for runs that nobody drives: orphans of processes that ended, runs that were answered, and runs whose time has come.
 //!
 //! An idle process asks one question each time, for orphans and for due runs in turn. One that finds something, or is told that there
-//! may be something, asks both, and goes on page by page. Of each page the runs are tried in an order of this process's own, and a page
-//! that others empty first is asked for anew: so several processes share the work without speaking to each other. How much of a page a
-//! process tries follows from how much of the last one it got: a fleet of a thousand would otherwise try each run a thousand times.
+//! may be something, asks both, and goes on page by page. Of each page the runs are tried in an order of this process's own. Where others
+//! are at work on the same page, a process goes on some pages ahead, as many as chance says, and comes back in the end: so several
+//! processes share the work without speaking to each other. There is no page ahead of the last one: how much of that a process tries
+//! follows from how much of the one before it got. A fleet of a thousand would otherwise try each run a thousand times.
+//!
+//! No run waits for one in another [part](crate::store::CheckpointStore::part) of the store: what cannot be taken up in time goes on
+//! beside the next page.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,6 +20,7 @@ use super::admission::Permit;
 use super::recovery::{Take, Took};
 use super::shared::{Phase, Shared};
 use super::tasks::{caught, spawn};
+use crate::clock::within;
 use crate::error::Result;
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 
@@ -24,10 +30,18 @@ const PAGE: u32 = 500;
 /// How many pages one look goes on for: what cannot be taken up must not keep this process from starting over.
 const PAGES: u32 = 40;
 
-/// How many runs of a page others may take first before it is asked for anew.
+/// How many runs of a page others may take first before it is left to them.
 const LATE: u32 = 16;
 
-/// The least part of a page that a process tries, one run at least: a fleet of so many times its size tries each run about once.
+/// How many pages ahead a process goes at the most when others are at work on the same one: at first, and when it happens again and again.
+/// Four processes want few, so that none reads pages in vain; sixty-four want many, so that they do not meet again.
+const LEAST_REACH: u64 = 8;
+const MOST_REACH: u64 = 32;
+
+/// How long the runs of one part of the store may hold up the others. Less than a look's usual pause would leave what is only slow.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The least part of the last page that a process tries, one run at least: a fleet of so many times its size tries each run about once.
 const LEAST_SHARE: f64 = 1.0 / 512.0;
 
 /// How many runs may stand in line here that recovery found: others may have room for the rest.
@@ -78,15 +92,18 @@ struct Sweeper {
     round: u64,
     /// For each filter: where a look that went on for too long ended, and since which round the list of all is gone through.
     left_off: [(Option<Cursor>, u64); 2],
-    /// Which part of a page it tries: all while it is alone, half as much each time when others got more of the last than it.
+    /// Which part of the last page it tries: all while it is alone, half as much each time when others got more of the last than it.
     share: f64,
+    /// How many pages ahead it goes at the most.
+    reach: u64,
 }
 
 /// What one page came to.
 struct Read {
     found: bool,
     unserved: usize,
-    is_full: bool,
+    /// Where the next page begins, if there is one.
+    next: Option<Cursor>,
     end: End,
 }
 
@@ -108,6 +125,7 @@ impl Sweeper {
             round: 0,
             left_off: [(None, 0), (None, 0)],
             share: 1.0,
+            reach: LEAST_REACH,
         }
     }
 
@@ -161,9 +179,16 @@ impl Sweeper {
         from: Option<Cursor>,
     ) -> Result<(bool, bool, End)> {
         let (mut found, mut cursor) = (false, from);
+        let (mut ahead, mut has_skipped) = (0, false);
         for _ in 0..PAGES {
             let mut page = Page::first(PAGE).with_order(Order::OldestFirst);
             page.cursor = cursor.take();
+            if ahead > 0 {
+                cursor = shared.store.runs(query, page).await?.next;
+                // There is no further page, so the first comes next.
+                ahead = if cursor.is_some() { ahead - 1 } else { 0 };
+                continue;
+            }
             let read = self.page(shared, query, page).await?;
             found |= read.found;
             match read.end {
@@ -171,25 +196,29 @@ impl Sweeper {
                     return Ok((found, true, End::More(next)));
                 }
                 End::More(next) => cursor = Some(next),
-                End::Contended if read.is_full => cursor = None,
+                End::Contended if read.next.is_some() && !shared.is_closing() => {
+                    (cursor, ahead, has_skipped) = (read.next, self.jump(), true);
+                }
+                // What was passed over comes now.
+                End::Last if has_skipped => has_skipped = false,
                 end => return Ok((found, false, end)),
             }
         }
         Ok((found, false, cursor.map_or(End::Contended, End::More)))
     }
 
-    /// Takes up the runs of one page, and waits until they are: the next must not find what is being taken up.
+    /// Takes up the runs of one page, and waits until they are, or until one part of the store has held up the others for long enough.
     async fn page(&mut self, shared: &Arc<Shared>, query: &RunQuery, page: Page) -> Result<Read> {
         let listed = shared.store.runs(query, page).await?;
         let at_once = shared.limits.recovered_at_once;
-        let room = Arc::new(Semaphore::new(at_once as usize));
+        let (mut rooms, mut stuck) = (HashMap::new(), HashSet::new());
         let (late, won) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (round, filter) = (self.round, query.filter);
-        let is_full = listed.next.is_some();
-        let mut read =
-            Read { found: false, unserved: 0, is_full, end: listed.next.map_or(End::Last, End::More) };
+        let is_last = listed.next.is_none();
         let mut heads = listed.items;
-        let mut tries = self.part_of(heads.len());
+        let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };
+        let (next, end) = (listed.next.clone(), listed.next.map_or(End::Last, End::More));
+        let mut read = Read { found: false, unserved: 0, next, end };
         if !shared.admission.is_capped() {
             self.shuffle(&mut heads);
         }
@@ -223,15 +252,26 @@ impl Sweeper {
                 // Others try it.
                 continue;
             }
+            let part = shared.store.part(&head.run);
+            if stuck.contains(&part) || shared.recovery.is_taking(part, &head.run, at_once) {
+                continue;
+            }
             tries -= 1;
+            let room = rooms.entry(part).or_insert_with(|| Arc::new(Semaphore::new(at_once as usize)));
+            let turn = within(&*shared.clock, PATIENCE, Arc::clone(room).acquire_owned()).await;
             // Never closed.
-            let Ok(turn) = Arc::clone(&room).acquire_owned().await else { break };
+            let Some(Ok(turn)) = turn else {
+                stuck.insert(part);
+                continue;
+            };
             let Some(permit) = shared.admission.try_take(&head.run, &head.facts) else {
                 line_up(shared, take, head, filter, round);
                 continue;
             };
+            let taking = shared.recovery.begin_taking(part, &head.run);
             let (shared, late, won) = (Arc::clone(shared), Arc::clone(&late), Arc::clone(&won));
             spawn(async move {
+                let _taking = taking;
                 match go(shared, take, head, permit, filter, round).await {
                     Some(Took::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
                     Some(Took::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
@@ -240,8 +280,17 @@ impl Sweeper {
                 drop(turn);
             });
         }
-        let _ = room.acquire_many(at_once).await;
-        self.learn(won.load(Ordering::Relaxed), late.load(Ordering::Relaxed));
+        let all = async {
+            for room in rooms.values() {
+                let _ = room.acquire_many(at_once).await;
+            }
+        };
+        // A single part holds up nobody else, and the next page must not find again what is only slow.
+        match rooms.len() {
+            0 | 1 => all.await,
+            _ => drop(within(&*shared.clock, PATIENCE, all).await),
+        }
+        self.learn(is_last, won.load(Ordering::Relaxed), late.load(Ordering::Relaxed));
         Ok(read)
     }
 
@@ -251,9 +300,19 @@ impl Sweeper {
         (runs as f64 * self.share).ceil() as usize
     }
 
-    /// Takes in how a page went: who gets less than half of what it tries has many beside it, and tries less.
-    fn learn(&mut self, won: u32, late: u32) {
-        if late > won {
+    /// Returns how many pages to pass over, where others are at work on one: further the more often they are.
+    fn jump(&mut self) -> u64 {
+        self.reach = (self.reach * 2).min(MOST_REACH);
+        self.next() % self.reach
+    }
+
+    /// Takes in how a page went: who gets less than half of what it tries of the last one has many beside it, and tries less.
+    fn learn(&mut self, is_last: bool, won: u32, late: u32) {
+        if !is_last {
+            if late < LATE {
+                self.reach = (self.reach / 2).max(LEAST_REACH);
+            }
+        } else if late > won {
             self.share = (self.share / 2.0).max(LEAST_SHARE);
         } else if won > 0 {
             self.share = (self.share * 2.0).min(1.0);

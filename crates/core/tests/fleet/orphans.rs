@@ -78,10 +78,11 @@ async fn ended(ledger: &Ledger, count: usize) {
 #[tokio::test]
 async fn ten_thousand_orphans_are_shared_by_the_fleet() {
     const RUNS: u32 = 10_000;
+    const EXECUTORS: u32 = 4;
     let (world, ledger) = (World::new(), Arc::new(Ledger::default()));
     orphans(&world, &ledger, RUNS).await;
     let mut fleet: Vec<(Arc<Line>, Runtime)> = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..EXECUTORS {
         let process = world.process(|b| b).await;
         process.1.serve(&graph(&ledger)).unwrap();
         fleet.push(process);
@@ -97,7 +98,8 @@ async fn ten_thousand_orphans_are_shared_by_the_fleet() {
         assert!(appends > RUNS / 10, "each has its share");
         reads += calls.get("load").copied().unwrap_or_default();
     }
-    assert!(reads < u64::from(RUNS) * 3 / 2, "{reads} logs were read for {RUNS} runs");
+    // All four were at work on the same page, and a log in two was read in vain.
+    assert!(reads < u64::from(RUNS) * 5 / 4, "{reads} logs were read for {RUNS} runs");
 }
 
 /// Rows that cannot be read, of a workflow that nobody serves, and of a graph that does not fit hold up nobody.

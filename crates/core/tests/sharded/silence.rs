@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, ShardedStore};
+use ferrata_core::store::{
+    CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunQuery, ShardedStore,
+};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, IdSource, RandomIds, Timestamp};
 use tokio::sync::Semaphore;
@@ -123,6 +126,51 @@ async fn a_shard_that_answers_nothing_stops_no_other() {
 #[tokio::test]
 async fn a_shard_that_answers_heartbeats_alone_stops_no_other() {
     stops_no_other(Silence::AnswersHeartbeats).await;
+}
+
+/// Recovery listed and claimed shard by shard in turn, so a silent one kept the orphans of the others waiting, too.
+#[tokio::test]
+async fn the_orphans_of_a_silent_shard_hold_up_those_of_no_other() {
+    for silence in [Silence::AnswersNothing, Silence::AnswersHeartbeats, Silence::AnswersListings] {
+        let [of_a, of_b] = names(60).await;
+        let clock = Arc::new(ManualClock::default());
+        let shard = || Shaky { inner: MemoryStore::with_clock(Arc::clone(&clock) as _), ..Shaky::default() };
+        let shards = [shard(), shard()];
+        let gate = Gate(Arc::new(Semaphore::new(0)));
+        let dying = Arc::new(FaultStore::new(open(&shards, &clock), FaultPlan::new()));
+        let runtime = async |store: Arc<dyn CheckpointStore>| {
+            let builder = Runtime::builder_with(store).clock(Arc::clone(&clock) as _);
+            builder.resource(gate.clone()).build().await.unwrap()
+        };
+        let first = runtime(Arc::clone(&dying) as _).await;
+        let graph = Graph::<Context>::builder("gated").node("one", gated).entry("one").build().unwrap();
+        for name in of_a[..20].iter().chain(&of_b[..20]) {
+            first.start(&graph, Context::new()).id(name.as_str()).await.unwrap();
+        }
+        dying.crash();
+        clock.advance(Duration::from_secs(20));
+        *shards[1].silence.lock().unwrap() = Silence::Answers;
+        let second = runtime(Arc::new(open(&shards, &clock))).await;
+        *shards[1].silence.lock().unwrap() = silence;
+        gate.0.add_permits(1_000);
+        second.serve(&graph).unwrap();
+        let completed = async |shard: &Shaky| {
+            let mut query = RunQuery::default();
+            query.statuses = vec![RunStatus::Completed];
+            while shard.inner.runs(&query, Page::first(100)).await.unwrap().items.len() < 20 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let well = pass(&clock, Duration::from_secs(30), completed(&shards[0])).await;
+        assert!(well.is_some(), "orphans of the healthy shard wait for the other: {silence:?}");
+        *shards[1].silence.lock().unwrap() = Silence::Answers;
+        let all = pass(&clock, Duration::from_secs(600), completed(&shards[1])).await;
+        assert!(
+            all.is_some(),
+            "the orphans of the silent shard are taken up when it answers again: {silence:?}"
+        );
+        drop(first);
+    }
 }
 
 /// A start that is to leave a signpost in a silent shard waits for it; what goes to the healthy one alone does not wait for the start.

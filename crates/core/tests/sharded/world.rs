@@ -35,6 +35,7 @@ pub(crate) enum Silence {
     #[default]
     Answers,
     AnswersHeartbeats,
+    AnswersListings,
     AnswersNothing,
 }
 
@@ -98,7 +99,9 @@ impl CheckpointStore for Shaky {
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.reach().await?;
+        if *self.silence.lock().unwrap() != Silence::AnswersListings {
+            self.reach().await?;
+        }
         self.inner.runs(query, page).await
     }
 
@@ -113,7 +116,7 @@ impl CheckpointStore for Shaky {
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        if *self.silence.lock().unwrap() != Silence::AnswersHeartbeats {
+        if !matches!(*self.silence.lock().unwrap(), Silence::AnswersHeartbeats | Silence::AnswersListings) {
             self.reach().await?;
         }
         if self.is_deaf.load(Ordering::Relaxed) {

@@ -4,12 +4,13 @@
 //! of that run on, and what was returned before is left out. So a cursor survives the process, and a further shard.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::ShardedStore;
 use super::mark::{MAP, is_mark};
 use super::shard::Shard;
 use super::together::together;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey, TenantId};
 use crate::store::{Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
@@ -26,6 +27,8 @@ struct Feed<'a> {
     page: Page,
     heads: VecDeque<RunHead>,
     is_over: bool,
+    /// How long its shard may take; as long as it likes if that is absent.
+    patience: Option<Duration>,
 }
 
 impl ShardedStore {
@@ -48,19 +51,30 @@ impl ShardedStore {
         // Twice an even share, so that one page of each shard is mostly enough, and one more to know whether there are others.
         let share = (wanted * 2).div_ceil(self.shards.len()).min(wanted) + 1;
         let share = u32::try_from(share).unwrap_or(Page::MAX);
-        let mut feeds: Vec<Feed<'_>> = self
-            .shards
-            .iter()
-            .enumerate()
-            .map(|(index, shard)| Feed {
+        let asks = |shard: &Shard| match query.filter {
+            // Who looks for work is not to wait for a shard that is silent.
+            RunFilter::Orphaned | RunFilter::Due => shard.patience().map(Some),
+            _ => Some(None),
+        };
+        let asked: Vec<_> =
+            self.shards.iter().enumerate().map(|(index, shard)| (index, shard, asks(shard))).collect();
+        let mut feeds: Vec<Feed<'_>> = asked
+            .into_iter()
+            .filter_map(|(index, shard, patience)| Some((index, shard, patience?)))
+            .map(|(index, shard, patience)| Feed {
                 index,
                 shard,
                 query: &query,
                 page: Page::first(share).with_order(page.order),
                 heads: VecDeque::new(),
                 is_over: false,
+                patience,
             })
             .collect();
+        if feeds.is_empty() {
+            let message = "no shard answered of late what needs somebody there; asked again soon";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.runs"));
+        }
         let mut items = Vec::new();
         while items.len() <= wanted {
             self.fill(&mut feeds).await?;
@@ -90,13 +104,15 @@ impl ShardedStore {
     /// Asks every shard of which nothing is left for its next page, all at the same time.
     async fn fill(&self, feeds: &mut [Feed<'_>]) -> Result<()> {
         let empty = feeds.iter_mut().filter(|feed| feed.heads.is_empty() && !feed.is_over);
+        let clock = &*self.clock;
         let failures: Vec<Error> =
-            together(empty.map(Feed::fill)).await.into_iter().filter_map(Result::err).collect();
-        let is_all = failures.len() == self.shards.len();
+            together(empty.map(|feed| feed.fill(clock))).await.into_iter().filter_map(Result::err).collect();
+        let is_all = failures.len() == feeds.len();
         for error in failures {
             // Who looks for work looks again soon, and must not leave the work of all shards for want of one.
-            let is_left_out =
-                matches!(feeds[0].query.filter, RunFilter::Orphaned | RunFilter::Due) && !is_all;
+            let is_left_out = feeds.first().is_some_and(|feed| {
+                matches!(feed.query.filter, RunFilter::Orphaned | RunFilter::Due) && !is_all
+            });
             if !is_left_out {
                 return Err(error);
             }
@@ -119,10 +135,21 @@ impl ShardedStore {
 }
 
 impl Feed<'_> {
-    async fn fill(&mut self) -> Result<()> {
+    async fn fill(&mut self, clock: &dyn Clock) -> Result<()> {
         // A page may be empty and not be the last.
         while self.heads.is_empty() && !self.is_over {
-            let listed = self.shard.store.runs(self.query, self.page.clone()).await;
+            let call = self.shard.store.runs(self.query, self.page.clone());
+            let listed = match self.patience {
+                None => call.await,
+                Some(patience) => {
+                    let answer = within(clock, patience, call).await;
+                    self.shard.answered(answer.is_some());
+                    answer.unwrap_or_else(|| {
+                        let message = format!("the store did not answer a listing within {patience:?}");
+                        Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.runs"))
+                    })
+                }
+            };
             let Paged { items, next } = listed.map_err(|error| {
                 self.is_over = true;
                 self.shard.named(error)

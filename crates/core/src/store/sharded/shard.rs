@@ -19,11 +19,28 @@ pub(super) struct Shard {
     pub(super) store: Arc<dyn CheckpointStore>,
     /// The executors whose last heartbeat did not reach this shard, and for how long it was to count.
     missed: Mutex<HashMap<ExecutorId, Duration>>,
+    slow: Mutex<Slow>,
 }
+
+/// How often a shard did not answer in time what needs somebody there.
+#[derive(Debug, Default)]
+struct Slow {
+    times: u32,
+    /// How often it is not asked until it is asked again.
+    pass: u32,
+}
+
+/// How long a listing of what needs somebody waits for a shard: at first, and when it is asked again and again. The runtime gives up all
+/// of a listing after a minute.
+const FIRST_LISTING: Duration = Duration::from_secs(5);
+const DOUBLINGS: u32 = 3;
+
+/// How often a shard is passed over at most that did not answer: the others look every second, and wait for it once in so many times.
+const MOST_PASSES: u32 = 32;
 
 impl Shard {
     pub(super) fn new(name: String, store: Arc<dyn CheckpointStore>) -> Self {
-        Self { name, store, missed: Mutex::default() }
+        Self { name, store, missed: Mutex::default(), slow: Mutex::default() }
     }
 
     /// Names this shard in an error of its store.
@@ -114,6 +131,24 @@ impl Shard {
             }
         }
         lost
+    }
+
+    /// Returns for how long to wait for a listing of what needs somebody; none if the shard is passed over, as it was silent before.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        if slow.pass > 0 {
+            slow.pass -= 1;
+            return None;
+        }
+        Some(FIRST_LISTING.saturating_mul(1 << slow.times.min(DOUBLINGS)))
+    }
+
+    /// Takes in whether the shard answered in that time.
+    pub(super) fn answered(&self, in_time: bool) {
+        let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = if in_time { 0 } else { slow.times.saturating_add(1) };
+        let pass = if in_time { 0 } else { (1_u32 << times.min(10)).min(MOST_PASSES) };
+        *slow = Slow { times, pass };
     }
 
     fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
