@@ -46,6 +46,7 @@ pub(crate) fn notes(steps: usize, bytes: usize) -> Result<Graph<Small>> {
         })
         .effect(Effect::Pure)
         .entry("note")
+        .unlimited_steps()
         .route("note", ["note"], move |s: &Small, _cx| (s.count < steps as u64).then_some("note"))
         .build()?;
     Ok(graph)

@@ -136,7 +136,7 @@ impl Machine {
             && !(plan.counts && self.nodes.iter().any(|node| node.spent))
             && !plan.node(from).interrupt.after
             && next.max_visits.is_none()
-            && plan.max_steps.is_none()
+            && plan.max_steps.is_none_or(|most| self.started < most.get())
     }
 
     /// Decides which waiting tokens may start as the graph is now, without any activation ending.
@@ -379,7 +379,8 @@ impl Machine {
                 over = Some(Failure::new(FailureKind::MaxVisits, message).with_node(&node.name));
             } else if let Some(most) = plan.max_steps.filter(|most| total > most.get()) {
                 let message = format!(
-                    "the run would have {total} activations, allowed are {most}; raise `.max_steps(..)`"
+                    "the run would have {total} activations, allowed are {most}; look for a loop that does not end, or \
+                     raise `.max_steps(..)`"
                 );
                 over = Some(Failure::new(FailureKind::MaxSteps, message).with_node(&node.name));
             }

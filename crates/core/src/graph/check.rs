@@ -61,7 +61,7 @@ impl Checker<'_> {
             wrong(message);
         }
         if outline.max_steps == Some(0) {
-            wrong("allows 0 steps; use at least 1, or leave `max_steps` out".into());
+            wrong("allows 0 steps; use at least 1, or `unlimited_steps`".into());
         }
         if outline.concurrency == Some(0) {
             wrong("allows 0 activations at once; use at least 1, or leave `concurrency` out".into());

@@ -80,6 +80,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     let effects = unusual.map(|node| (node.name.clone(), node.effect)).collect();
     let gates = nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect();
     let pairs: Vec<(u32, u32)> = edges.iter().map(|edge| (edge.from.get(), edge.to.get())).collect();
+    let topology = Topology::new(nodes.len(), entry, &pairs);
     Ok(Plan {
         name: WorkflowName::new(&outline.name).expect(CHECKED),
         version: outline.version.clone(),
@@ -89,12 +90,12 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             .enumerate()
             .map(|(at, node)| (node.name.clone(), NodeIx::from_usize(at)))
             .collect(),
-        topology: Topology::new(nodes.len(), entry, &pairs),
+        max_steps: max_steps(outline, &topology, &edges),
+        topology,
         counts: nodes.iter().any(|node| matches!(node.join, Join::AtLeast(_))),
         nodes,
         edges,
         entry,
-        max_steps: outline.max_steps.and_then(NonZeroU64::new),
         max_replans_total: outline.max_replans_total,
         deadline: outline.deadline,
         concurrency: outline.concurrency.and_then(NonZeroU32::new),
@@ -105,4 +106,17 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
         gates: Arc::new(gates),
         blanks: OnceLock::new(),
     })
+}
+
+/// How many activations a run of a graph with a loop may have unless set: more than a loop that ends mostly has, and few enough that
+/// one which does not is found before it fills a store.
+const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
+
+/// How many activations a run may have. Only a loop can have a run go on for ever: what goes back without one is counted by itself.
+fn max_steps(outline: &Outline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
+    match outline.max_steps {
+        _ if outline.unlimited => None,
+        Some(most) => NonZeroU64::new(most),
+        None => edges.iter().any(|edge| topology.is_back(edge.from, edge.to)).then_some(MAX_STEPS),
+    }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Outline {
     /// Each entry that was named: one, if all is well.
     pub(crate) entries: Vec<String>,
     pub(crate) max_steps: Option<u64>,
+    /// Whether a run may have any number of activations.
+    pub(crate) unlimited: bool,
     pub(crate) max_replans_total: Option<u32>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) concurrency: Option<u32>,
@@ -77,6 +79,7 @@ impl Outline {
             routes: Vec::new(),
             entries: Vec::new(),
             max_steps: None,
+            unlimited: false,
             max_replans_total: None,
             deadline: None,
             concurrency: None,

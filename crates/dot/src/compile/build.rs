@@ -12,7 +12,7 @@ use super::leave::{self, Joins, Rule};
 use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
-use super::settings::{effect, flag, invalid, max_visits, mirrored, retry, revision};
+use super::settings::{effect, flag, invalid, max_steps, max_visits, mirrored, retry, revision};
 use super::stage::{Limit, Role, StageNode};
 use crate::condition::Condition;
 use crate::handler::{Handler, MANAGER, Rank, Registry};
@@ -50,7 +50,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     let rules = Arc::new(rules(pipeline, &regions));
     let tells = types.iter().any(|(_, handler)| handler.is_task());
     let stall = pipeline.attributes.get("stall_timeout").and_then(Value::as_duration);
-    let mut builder = Graph::<Context>::builder(pipeline.name());
+    let mut builder = max_steps(pipeline, Graph::<Context>::builder(pipeline.name()))?;
     for (at, node) in pipeline.nodes().iter().enumerate() {
         let (name, handler) = &types[at];
         handler.check(node, pipeline)?;

@@ -1,6 +1,7 @@
 //! What attributes set for a node of the graph: attempts, visits, effect, and what its fingerprint is made of.
 
-use ferrata_core::graph::{Effect, RetryPolicy};
+use ferrata_core::graph::{Effect, GraphBuilder, RetryPolicy};
+use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 use serde_json::{Map, Value as Json};
 
@@ -45,6 +46,21 @@ pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>
         most => u32::try_from(most).map(Some).map_err(|_| {
             invalid(format!("node {}: {most} visits are out of range; use a smaller number", node.id()))
         }),
+    }
+}
+
+/// Sets how many activations a run of the pipeline may have; 0 is any number.
+pub(super) fn max_steps(
+    pipeline: &Pipeline,
+    builder: GraphBuilder<Context>,
+) -> Result<GraphBuilder<Context>, Error> {
+    let Some(most) = pipeline.attributes.get("max_steps").and_then(Value::as_integer) else {
+        return Ok(builder);
+    };
+    match u64::try_from(most) {
+        Ok(0) => Ok(builder.unlimited_steps()),
+        Ok(most) => Ok(builder.max_steps(most)),
+        Err(_) => Err(invalid(format!("the graph: `max_steps` is {most}; use 0 for any number, or more"))),
     }
 }
 

@@ -151,6 +151,7 @@ fn of_graph(key: &str) -> Option<Kind> {
         "default_max_retries" => Kind::Count(0),
         "default_max_retry" => Kind::Count(0),
         "max_node_visits" => Kind::Count(0),
+        "max_steps" => Kind::Count(0),
         "stall_timeout" => Kind::Duration,
         "loop_restart_signature_limit" => Kind::Count(1),
         _ => return None,

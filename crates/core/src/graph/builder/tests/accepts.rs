@@ -182,3 +182,25 @@ fn a_hundred_thousand_nodes_build() {
     }
     assert_eq!(builder.build().unwrap().node_names().count(), 100_000);
 }
+
+/// A graph without any limit and with a loop wrote 31,553 records in a second, and would have gone on.
+#[test]
+fn only_a_graph_with_a_loop_has_a_limit_of_steps_unless_it_is_set() {
+    let chain = || two().edge("a", "b");
+    let round = || two().edge("a", "b").route("b", ["a"], |_s, _cx| "a");
+    let itself = || two().edge("a", "b").route("b", ["b"], |_s, _cx| "b");
+    let limit =
+        |builder: GraphBuilder<Context>| builder.build().unwrap().plan().max_steps.map(|most| most.get());
+    assert_eq!((limit(chain()), limit(chain().max_steps(7))), (None, Some(7)));
+    assert_eq!((limit(round()), limit(itself())), (Some(10_000), Some(10_000)));
+    assert_eq!((limit(round().max_steps(7)), limit(round().max_steps(u64::MAX))), (Some(7), Some(u64::MAX)));
+    assert_eq!(limit(round().unlimited_steps()), None);
+    assert_eq!(limit(round().unlimited_steps().max_steps(7)), Some(7));
+}
+
+fn two() -> GraphBuilder<Context> {
+    Graph::<Context>::builder("two")
+        .node("a", async |_cx, _s| Ok(()))
+        .node("b", async |_cx, _s| Ok(()))
+        .entry("a")
+}

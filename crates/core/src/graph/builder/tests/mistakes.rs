@@ -70,7 +70,7 @@ fn limits_of_zero() {
             .concurrency(0)
             .deadline(Duration::ZERO),
         &[
-            "allows 0 steps; use at least 1, or leave `max_steps` out",
+            "allows 0 steps; use at least 1, or `unlimited_steps`",
             "allows 0 activations at once; use at least 1, or leave `concurrency` out",
             "has a deadline of zero; use a longer one, or leave `deadline` out",
             "node `a`: has a timeout of zero; use a longer one, or leave `timeout` out",
