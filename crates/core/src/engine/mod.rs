@@ -6,6 +6,7 @@
 mod branch;
 pub(crate) mod decide;
 pub(crate) mod fold;
+mod forward;
 pub(crate) mod frontier;
 pub(crate) mod history;
 pub(crate) mod machine;

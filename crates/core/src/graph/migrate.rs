@@ -9,7 +9,7 @@ use super::builder::GraphBuilder;
 use super::issue::GraphIssue;
 use super::typed::Graph;
 use crate::error::{Error, ErrorKind, Result, panic_text};
-use crate::state::{Channels, State};
+use crate::state::{Channels, Op, Patch, Reducer, State};
 
 /// Turns the channels of one version into those of the next.
 pub(crate) type MigrateFn =
@@ -108,5 +108,51 @@ impl<S: State> Graph<S> {
             migrated.insert(name, value);
         }
         Ok(migrated)
+    }
+
+    /// Returns a change of stored channels as one of what they become: what the migration makes of them with it and without it.
+    ///
+    /// # Errors
+    ///
+    /// As [`migrated`](Self::migrated), and [`ErrorKind::Corrupt`] if the change does not fit the stored channels.
+    pub(crate) fn migrated_patch(&self, stored: &Channels, version: u32, patch: &Patch) -> Result<Patch> {
+        let before = self.migrated(stored, version)?;
+        let mut changed = stored.clone();
+        changed.apply(patch)?;
+        let after = self.migrated(&changed, version)?;
+        let mut ops = Vec::new();
+        for (name, value) in &after {
+            match before.get(name) {
+                Some(same) if same == value => {}
+                there => self.change(name, there, value, &mut ops),
+            }
+        }
+        let gone = before.iter().filter(|(name, _)| after.get(name).is_none());
+        ops.extend(gone.map(|(name, _)| Op::Remove(name.clone(), Vec::new())));
+        Patch::from_ops(&ops)
+    }
+
+    /// Writes the change of one channel: as its reducer joins it where it can, so that others may change the channel meanwhile.
+    fn change(&self, name: &str, before: Option<&Value>, after: &Value, ops: &mut Vec<Op>) {
+        match (self.schema().reducer(name), before, after) {
+            (Reducer::Append, Some(Value::Array(before)), Value::Array(after))
+                if after.starts_with(before) =>
+            {
+                ops.push(Op::Append(name.to_owned(), after.get(before.len()..).unwrap_or_default().to_vec()));
+            }
+            (Reducer::Merge, Some(Value::Object(before)), Value::Object(after)) => {
+                let put = after.iter().filter(|(key, value)| before.get(*key) != Some(*value));
+                let put: Map<String, Value> = put.map(|(key, value)| (key.clone(), value.clone())).collect();
+                let gone: Vec<String> =
+                    before.keys().filter(|key| !after.contains_key(*key)).cloned().collect();
+                if !put.is_empty() {
+                    ops.push(Op::Merge(name.to_owned(), put));
+                }
+                if !gone.is_empty() {
+                    ops.push(Op::Remove(name.to_owned(), gone));
+                }
+            }
+            _ => ops.push(Op::Set(name.to_owned(), after.clone())),
+        }
     }
 }

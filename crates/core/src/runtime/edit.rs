@@ -72,6 +72,11 @@ impl<S: State> EditRequest<S> {
         log.state_version = self.graph.schema().version();
         // Patches are in the form of the type that wrote the base before them.
         let migrated = folded.version != log.state_version;
+        if migrated {
+            folded
+                .machine
+                .bring_forward(|patch| self.graph.migrated_patch(&folded.channels, folded.version, patch));
+        }
         let event = Event::Edit(Edited { patch: self.patch.clone(), by: self.by.clone() });
         folded.machine.absorb(&event)?;
         let about = About { release: owner.is_none(), base: migrated, ..About::default() };

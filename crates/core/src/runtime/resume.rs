@@ -201,10 +201,13 @@ async fn claim<S: State>(
     let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
     let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
     log.follow(&folded);
-    log.epoch = folded.last.epoch.next();
+    log.epoch = next_epoch(folded.last.epoch).map_err(|error| error.with_run(run))?;
     log.state_version = graph.schema().version();
     // The original stays as it is until the new form is written whole.
     let migrated = folded.version != log.state_version;
+    if migrated {
+        machine.bring_forward(|patch| graph.migrated_patch(&folded.channels, folded.version, patch));
+    }
     let graph_changed = changed.is_some();
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
     events.extend(
@@ -239,6 +242,17 @@ async fn claim<S: State>(
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), driven.term);
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
     Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, driven, parts)))
+}
+
+/// Counts a claim. An epoch that cannot be counted on would be that of the claim before, which could not be told from this one.
+fn next_epoch(epoch: Epoch) -> Result<Epoch> {
+    if epoch.next() > epoch {
+        return Ok(epoch.next());
+    }
+    let message = format!(
+        "the run was claimed {epoch} times by its log, and no further claim can be counted; fork it, and go on with the fork"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 /// Says of a run that is not taken yet what being fenced means for it: nothing was written, and it may be tried again.

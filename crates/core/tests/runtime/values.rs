@@ -2,11 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
-use ferrata_core::RunKey;
+use std::future::pending;
+
 use ferrata_core::ask::Answer;
-use ferrata_core::graph::{Graph, Route};
-use ferrata_core::runtime::Outcome;
-use ferrata_core::state::{Context, Update};
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, Route};
+use ferrata_core::record::{FailureKind, Resolution};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Op, Patch, Reducer, Update};
+use ferrata_core::store::{CheckpointStore, Fault};
+use ferrata_core::{ErrorKind, RunKey};
+use serde_json::json;
 
 use super::world::World;
 
@@ -42,13 +47,126 @@ async fn an_output_and_an_item_that_are_null_are_still_there_after_a_restart() {
         let Outcome::Interrupted(questions) = outcome else { break };
         let next = world.process().await;
         for question in questions {
-            next.respond(&RunKey::try_from("r").unwrap(), &question.id, Answer::accept(true).unwrap())
-                .await
-                .unwrap();
+            next.respond(&key("r"), &question.id, Answer::accept(true).unwrap()).await.unwrap();
         }
         let run = next.resume(&graph, "r").await.unwrap();
         outcome = world.pass(run.wait()).await.unwrap();
     }
     let state = outcome.completed().unwrap();
     assert_eq!(state.get::<Vec<Option<u8>>>("all").unwrap().unwrap(), [None, Some(1)]);
+}
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+/// A graph of a node that never ends by itself, and must not be repeated.
+fn pays() -> GraphBuilder<Context> {
+    Graph::<Context>::builder("pays")
+        .node("pay", async |_cx, _s| pending::<Result<(), _>>().await)
+        .effect(Effect::External)
+        .entry("pay")
+}
+
+/// Somebody supplied what a node in doubt had changed, in the form that was stored, and then the run went on with code that reads
+/// another form: the state was migrated and the change was not, so it named a channel that nobody knew, and was lost.
+#[tokio::test]
+async fn a_supplied_change_is_migrated_with_the_state() {
+    let old = pays().channel("log", Reducer::Append).build().unwrap();
+    let new = pays()
+        .channel("notes", Reducer::Append)
+        .state_version(2)
+        .migrate(1, |channels| {
+            for (before, now) in [("sent", "done"), ("log", "notes")] {
+                if let Some(value) = channels.remove(before) {
+                    channels.insert(now.into(), value);
+                }
+            }
+            Ok(())
+        })
+        .build()
+        .unwrap();
+    let world = World::new();
+    let (store, first) = world.mortal().await;
+    let mut input = Context::new();
+    input.set("log", ["begun"]).unwrap();
+    let _run = first.start(&old, input).id("r").await.unwrap();
+    let begun = async {
+        while world.store.head(&key("r")).await.unwrap().unwrap().seq.get() < 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(begun).await;
+    store.plan(store.operations(), Fault::CrashBefore);
+    let other = world.process().await;
+    let asks = other.resume(&old, "r").take_over().await.unwrap();
+    let Outcome::Interrupted(questions) = world.pass(asks.wait()).await.unwrap() else { panic!("not asked") };
+    let change = Patch::from_ops(&[
+        Op::Set("sent".into(), json!(true)),
+        Op::Append("log".into(), vec![json!("paid")]),
+    ]);
+    let supplied = Resolution::Supply(change.unwrap());
+    other.respond(&key("r"), &questions[0].id, supplied).await.unwrap();
+    let goes_on = other.resume(&new, "r").await.unwrap();
+    let state = world.pass(goes_on.wait()).await.unwrap().completed().unwrap();
+    assert_eq!(state.get::<bool>("done").unwrap(), Some(true));
+    assert_eq!(state.get::<Vec<String>>("notes").unwrap().unwrap(), ["begun", "paid"]);
+    assert!(!state.contains_key("sent") && !state.contains_key("log"));
+    other.check_log(&key("r")).await.unwrap();
+}
+
+async fn asks(runtime: &Runtime) -> (Graph<Context>, String) {
+    let graph = Graph::<Context>::builder("asks")
+        .node("one", async |_cx, _s| Ok(()))
+        .interrupt_before()
+        .node("two", async |_cx, _s| Ok(()))
+        .interrupt_before()
+        .entry("one")
+        .edge("one", "two")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    let text = runtime.export(&key("r")).await.unwrap();
+    (graph, text)
+}
+
+/// The epoch tells a claim from the one before. A file could bring one that could not be counted on: two claims were one.
+#[tokio::test]
+async fn a_claim_that_cannot_be_counted_is_refused() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let (graph, text) = asks(&runtime).await;
+    assert!(text.contains("\"epoch\":1"), "{text}");
+    let most = text.replace("\"epoch\":1", "\"epoch\":4294967295");
+    let error = runtime.import(&most, Some(key("most"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("epoch"), "{error}");
+    let last = text.replace("\"epoch\":1", "\"epoch\":4294967294");
+    runtime.import(&last, Some(key("last"))).await.unwrap();
+    runtime.respond(&key("last"), "one", Answer::accept(true).unwrap()).await.unwrap();
+    let run = runtime.resume(&graph, "last").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    runtime.respond(&key("last"), "two", Answer::accept(true).unwrap()).await.unwrap();
+    let error = runtime.resume(&graph, "last").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("fork it"), "{error}");
+}
+
+#[tokio::test]
+async fn a_loop_that_does_not_end_fails_by_its_steps() {
+    let graph = Graph::<Context>::builder("round")
+        .node("a", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .entry("a")
+        .route("a", ["a"], |_s, _cx| "a")
+        .build()
+        .unwrap();
+    let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::StatusChangeOnly);
+    let runtime = World::new().process().await;
+    let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+    let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("it ended") };
+    assert_eq!(failure.kind, FailureKind::MaxSteps);
+    assert!(failure.message.contains("allowed are 10000"), "{}", failure.message);
+    assert!(failure.message.contains("raise `.max_steps(..)`"), "{}", failure.message);
 }

@@ -103,6 +103,9 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
         };
         let record = Record { header: line.h, body };
         record.verify(&title.run)?;
+        if record.header.epoch.next() == record.header.epoch {
+            return Err(refuse(at, "has an epoch that no claim can be counted on from"));
+        }
         // Records are numbered anew, which would hide that one is missing.
         if !walk::goes_on(records.last().map(|before: &Record| before.header.head()), &record.header) {
             return Err(refuse(at, "does not follow the one before it"));
