@@ -39,7 +39,7 @@ impl Rules {
     pub(crate) fn read() -> Result<Self> {
         // What is no number: if it changes, what the simulation does is wrong.
         for (text, said) in [
-            (SWEEP, "pause.mul_f64(0.75 + 0.5 * sweeper.chance())"),
+            (SWEEP, "pause.as_secs_f64() * (0.75 + 0.5 * chance)"),
             (SWEEP, "if wide { &FILTERS[..] } else { &FILTERS[turn % 2..=turn % 2] }"),
             (SWEEP, "const LEAST_SHARE: f64 = 1.0 / 512.0;"),
             (SWEEP, "self.share = (self.share / 2.0).max(LEAST_SHARE);"),
@@ -47,7 +47,7 @@ impl Rules {
             (SWEEP, "let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };"),
             (SWEEP, "self.reach = (self.reach * 2).min(MOST_REACH);"),
             (SWEEP, "self.reach = (self.reach / 2).max(LEAST_REACH);"),
-            (PULSE, "sent + self.ttl / 3"),
+            (PULSE, "sent.saturating_add(self.ttl / 3)"),
         ] {
             text.contains(said)
                 .then_some(())

@@ -33,6 +33,7 @@ const CHECKS: &[Check] = &[
     Check { name: "space", find: text::space },
     Check { name: "marker", find: text::markers },
     Check { name: "machine-path", find: text::machine_paths },
+    Check { name: "time", find: text::bare_times },
     Check { name: "ignored-example", find: text::ignored_examples },
     Check { name: "word", find: words::banned },
     Check { name: "manifest", find: crates::manifests },

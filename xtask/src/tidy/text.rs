@@ -67,6 +67,24 @@ fn bare_marker(text: &str) -> Option<&'static str> {
     })
 }
 
+/// What may be added to or taken from a time by no operator, which panics where the result does not fit: callers give times as large
+/// as they like, and `Duration::MAX` for ever.
+const TIMES: [&str; 4] = ["monotonic() +", "monotonic() -", " now + ", "(now + "];
+
+/// No bare `+` and `-` on the clock's time, outside tests.
+pub(super) fn bare_times(repo: &Repo) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, source) in repo.rust().filter(|(path, _)| path.starts_with("crates/") && !is_test(path)) {
+        for (index, line) in source.lines.iter().enumerate().filter(|(_, line)| !line.test) {
+            if TIMES.iter().any(|bare| line.code.contains(bare)) {
+                let message = "adds to a time by an operator, which panics at its end; use `saturating_add` or `saturating_sub`";
+                faults.push(Fault::line(path, index, message));
+            }
+        }
+    }
+    faults
+}
+
 /// No quoted path into a folder of one machine, outside tests.
 pub(super) fn machine_paths(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -163,5 +181,12 @@ mod tests {
         let rust = "/// ```rust,ignore\n/// a\n/// ```\n//! ```no_run\n//! ```\nlet ignore = 1;\n";
         let repo = Repo::of([("a.rs", rust), ("b.md", "``` ignore\n```\n```text\nignore\n```\n")]);
         assert_eq!(lines(&ignored_examples(&repo)), [("a.rs", 1), ("b.md", 1)]);
+    }
+
+    #[test]
+    fn times_are_not_added_by_an_operator() {
+        let text = "let a = clock.monotonic() + grace;\nlet b = now.saturating_add(c);\n// now + c\nlet d = (now + c);\n";
+        let repo = Repo::of([("crates/a/src/a.rs", text), ("crates/a/tests/b.rs", text)]);
+        assert_eq!(lines(&bare_times(&repo)), [("crates/a/src/a.rs", 1), ("crates/a/src/a.rs", 4)]);
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn held(job: &Job) -> Failure {
 
 /// Waits until the process that had the run counts as dead, which takes a moment after a `kill -9`.
 async fn free(context: &Context, job: &Job, runtime: &Runtime) -> Result<ferrata::store::RunHead, Failure> {
-    let deadline = context.clock.monotonic() + TTL + Duration::from_secs(1);
+    let deadline = context.clock.monotonic().saturating_add(TTL + Duration::from_secs(1));
     let mut told = false;
     loop {
         let gone = || super::missing(&job.run, &job.place);

@@ -37,6 +37,12 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The shortest time that a call may have.
 const SHORTEST_CALL: Duration = Duration::from_millis(1);
 
+/// The longest: stores write down when it ends, and some cannot write any later time.
+const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
+
+/// The shortest interval at which anything is looked at: without a pause there would be no time for anything else.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
+
 /// What a runtime is made with.
 pub struct RuntimeBuilder {
     store: Arc<dyn CheckpointStore>,
@@ -108,23 +114,24 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how long this process counts as alive after each heartbeat; 15 seconds unless set, and a second at least. Longer: its
-    /// runs wait longer after a crash. Shorter: a busy machine looks dead.
+    /// Sets how long this process counts as alive after each heartbeat; 15 seconds unless set, and a second at least, a year at most.
+    /// Longer: its runs wait longer after a crash. Shorter: a busy machine looks dead.
     ///
     /// A heartbeat is sent when a third of that time has passed. When three quarters have passed since the last one that
     /// succeeded was sent, the process takes it that others may act on its runs, and stops them: their handles say
     /// [`Fenced`](crate::ErrorKind::Fenced), and what is recorded stays.
     #[must_use]
     pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
-        self.limits.heartbeat_ttl = ttl.max(SHORTEST_TTL);
+        self.limits.heartbeat_ttl = ttl.clamp(SHORTEST_TTL, LONGEST_TTL);
         self
     }
 
-    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set. Where the store sends notices
+    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set, and a
+    /// millisecond at least. Where the store sends notices
     /// a run is looked at when it sends one, and ten times less often otherwise.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.limits.poll = interval;
+        self.limits.poll = interval.max(SHORTEST_INTERVAL);
         self
     }
 
@@ -151,10 +158,10 @@ impl RuntimeBuilder {
     }
 
     /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
-    /// give or take a quarter.
+    /// and every millisecond at most, give or take a quarter.
     #[must_use]
     pub fn sweep_interval(mut self, interval: Duration) -> Self {
-        self.limits.sweep = interval;
+        self.limits.sweep = interval.max(SHORTEST_INTERVAL);
         self
     }
 

@@ -123,7 +123,8 @@ impl Committer {
     fn answer(&self, mut submission: Submission, result: Result<HeadRef>) {
         match result {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.budget.attempts => {
-                let delay = self.budget.first_delay * 2u32.saturating_pow(submission.failed.min(10));
+                let delay =
+                    self.budget.first_delay.saturating_mul(2u32.saturating_pow(submission.failed.min(10)));
                 tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
                 submission.failed += 1;
                 submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;

@@ -162,7 +162,9 @@ impl<S: State> RunHandle<S> {
                 Some((id, since)) if id == head.id => Some((id, since)),
                 _ => Some((head.id, clock.monotonic())),
             };
-            if left.is_some_and(|(_, since)| clock.monotonic() - since > self.shared.limits.heartbeat_ttl) {
+            if left.is_some_and(|(_, since)| {
+                clock.monotonic().saturating_sub(since) > self.shared.limits.heartbeat_ttl
+            }) {
                 if let Some(error) = self.shared.recovery.why(&self.run).filter(|error| !error.is_retryable())
                 {
                     return Err(error);

@@ -92,9 +92,11 @@ impl Pulse {
     /// Returns how long to wait before the next heartbeat: a third of its life after the last, sooner if that failed.
     pub(crate) fn pause(&self, last: Tried) -> Duration {
         match last {
-            Tried::Alive => (self.beat().sent + self.ttl / 3).saturating_sub(self.clock.monotonic()),
+            Tried::Alive => {
+                self.beat().sent.saturating_add(self.ttl / 3).saturating_sub(self.clock.monotonic())
+            }
             Tried::Failed => {
-                let deadline = self.beat().sent + self.trust();
+                let deadline = self.beat().sent.saturating_add(self.trust());
                 (self.ttl / 16).min(deadline.saturating_sub(self.clock.monotonic()))
             }
             Tried::Lost | Tried::StillLost => self.ttl / 8,
@@ -106,7 +108,7 @@ impl Pulse {
         let sent = self.clock.monotonic();
         let (deadline, was_lost, failed) = {
             let beat = self.beat();
-            (beat.sent + self.trust(), beat.lost.is_some(), beat.failed.clone())
+            (beat.sent.saturating_add(self.trust()), beat.lost.is_some(), beat.failed.clone())
         };
         if let Some(error) = failed.filter(|_| sent >= deadline) {
             return self.lose(executor, error);
@@ -179,7 +181,7 @@ impl Pulse {
     pub(crate) fn certain(&self, term: u64) -> Option<u64> {
         let beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none();
-        (certain && self.clock.monotonic() < beat.sent + self.trust()).then_some(beat.gaps)
+        (certain && self.clock.monotonic() < beat.sent.saturating_add(self.trust())).then_some(beat.gaps)
     }
 
     /// Waits until there is no doubt, and returns how often heartbeats came late.

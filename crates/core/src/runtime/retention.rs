@@ -72,7 +72,7 @@ impl RetentionPolicy {
     }
 
     /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed, and none in which
-    /// a record is pinned.
+    /// a record is pinned. Ages are reckoned by the clock of the process that sweeps: one that is ahead removes sooner.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
         self

@@ -72,7 +72,7 @@ pub(super) async fn sweep(shared: Weak<Shared>) {
         }
         let longest = LONGEST_PAUSE.max(strong.limits.sweep);
         let pause = strong.limits.sweep.saturating_mul(1 << failed.min(10)).min(longest);
-        let wait = pause.mul_f64(0.75 + 0.5 * sweeper.chance());
+        let wait = spread(pause, sweeper.chance());
         let (clock, mut stop) = (Arc::clone(&strong.clock), strong.stop.subscribe());
         let recovery = Arc::clone(&strong.recovery);
         drop(strong);
@@ -84,6 +84,12 @@ pub(super) async fn sweep(shared: Weak<Shared>) {
             () = clock.sleep(wait) => {}
         }
     }
+}
+
+/// Spreads a pause by a quarter to both sides, for a chance between 0 and 1.
+fn spread(pause: Duration, chance: f64) -> Duration {
+    // `mul_f64` panics where the result is beyond the longest duration.
+    Duration::try_from_secs_f64(pause.as_secs_f64() * (0.75 + 0.5 * chance)).unwrap_or(Duration::MAX)
 }
 
 /// What one look after another knows.

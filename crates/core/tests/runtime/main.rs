@@ -4,6 +4,7 @@
 
 mod awake;
 mod choices;
+mod extremes;
 mod gathering;
 mod losses;
 mod operator;

@@ -258,8 +258,7 @@ impl World {
             1 | 2 => {
                 let up = self.processes.iter_mut().filter(|process| process.frozen_until.is_none());
                 if let Some(process) = up.min_by_key(|process| (process.is_leaving, process.number)) {
-                    let time =
-                        TTL.mul_f64([0.2, 0.9, 1.1, 3.0][usize::try_from(self.dice.below(4)).unwrap()]);
+                    let time = TTL / 10 * [2, 9, 11, 30][usize::try_from(self.dice.below(4)).unwrap()];
                     process.frozen_until = Some(self.clock.monotonic() + time);
                     self.rules.note(&format!("process {} is stopped for {time:?}", process.number));
                     self.report.freezes += 1;

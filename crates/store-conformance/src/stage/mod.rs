@@ -129,7 +129,7 @@ impl Stage {
             return;
         }
         let clock = SystemClock::new();
-        let deadline = clock.monotonic() + PATIENCE;
+        let deadline = clock.monotonic().saturating_add(PATIENCE);
         while !is_so().await {
             assert!(clock.monotonic() < deadline, "{what} did not happen within {PATIENCE:?}");
             clock.sleep(POLL).await;

@@ -238,7 +238,7 @@ impl<S: State> Driver<S> {
         let clock = &self.shared.clock;
         let left = self.plan.deadline.map(|after| after.saturating_sub(clock.now().since(created)));
         self.deadline_at = self.plan.deadline.map(|after| created.plus(after));
-        self.deadline = left.map(|left| clock.monotonic() + left);
+        self.deadline = left.map(|left| clock.monotonic().saturating_add(left));
     }
 
     /// Whether what nodes returned can be taken in again after another writer came first.
@@ -337,7 +337,7 @@ impl<S: State> Driver<S> {
     async fn wait(&mut self) -> Result<()> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();
-        let wake = self.next_wake(now).min(now + self.shared.poll());
+        let wake = self.next_wake(now).min(now.saturating_add(self.shared.poll()));
         let sleep = clock.sleep(wake.saturating_sub(now));
         tokio::select! {
             biased;
@@ -458,7 +458,7 @@ impl<S: State> Driver<S> {
         let wall = self.shared.clock.now();
         let retry = self.timers.first().map(|&(at, _)| at);
         let rings = self.waits.next_look().filter(|_| !self.is_stopping());
-        let [retry, rings] = [retry, rings].map(|at| at.map(|at| now + at.since(wall)));
+        let [retry, rings] = [retry, rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
         let deadline = self.deadline.filter(|_| !self.is_stopping());
         [retry, rings, deadline, self.grace].into_iter().flatten().min().unwrap_or(Duration::MAX)
     }

@@ -14,7 +14,7 @@ impl<S: State> Driver<S> {
     /// Has what runs end within this time, and sooner if it had to before.
     pub(super) fn end_within(&mut self, grace: Duration) {
         if !std::mem::replace(&mut self.ending, true) {
-            let end = self.shared.clock.monotonic() + grace;
+            let end = self.shared.clock.monotonic().saturating_add(grace);
             self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
             self.cancelled.tell(());
         }
@@ -27,7 +27,7 @@ impl<S: State> Driver<S> {
             && self.grace.is_none()
         {
             self.cancelled.tell(());
-            self.grace = Some(self.shared.clock.monotonic() + self.shared.limits.cancel_grace);
+            self.grace = Some(self.shared.clock.monotonic().saturating_add(self.shared.limits.cancel_grace));
         }
         if self.machine.status.is_finished() {
             // What must not be repeated is let finish and recorded; the rest is not waited for.
