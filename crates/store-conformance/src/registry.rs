@@ -111,6 +111,7 @@ macro_rules! __properties {
             filters {
                 core: runs_can_be_listed_by_tenant;
                 core: runs_can_be_listed_by_workflow;
+                core: runs_can_be_listed_by_user;
                 core: runs_can_be_listed_by_status;
                 core: runs_can_be_listed_by_labels;
                 core: labels_are_taken_literally;

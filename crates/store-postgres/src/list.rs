@@ -199,6 +199,13 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
     if let Some(workflow) = &asked.workflow {
         conditions.compare("r.workflow", "=", Value::Text(workflow.as_str().to_owned()));
     }
+    if let Some(user) = &asked.user {
+        // No run has a zero character in it, which the server would refuse.
+        if user.contains('\0') {
+            return None;
+        }
+        conditions.compare("r.user_name", "=", Value::Text(user.clone()));
+    }
     if let Some(from) = asked.created_from {
         conditions.compare("r.created", ">=", Value::Number(from.unix_ms()));
     }

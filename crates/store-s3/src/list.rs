@@ -239,13 +239,15 @@ impl Keeper {
     /// Tells whether what was said of a run at its start may meet the query. It never changes, so what is remembered of it is
     /// right, if it is of the same life.
     fn may_be_said(&self, query: &RunQuery, candidate: &Candidate) -> bool {
-        if query.workflow.is_none() && query.parent.is_none() && query.labels.is_empty() {
+        let of_all = query.workflow.is_none() && query.user.is_none() && query.parent.is_none();
+        if of_all && query.labels.is_empty() {
             return true;
         }
         let life = candidate.entries.iter().map(|(_, entry, _)| entry.life).max();
         let known = self.cache.get(&candidate.place.run).filter(|seen| Some(seen.place.life) == life);
         let Some(facts) = known.and_then(|seen| seen.facts.clone()) else { return true };
         query.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
+            && query.user.as_ref().is_none_or(|user| facts.user.as_ref() == Some(user))
             && query.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
             && query.parent.as_ref().is_none_or(|run| facts.parent.as_ref().is_some_and(|p| p.run == *run))
     }

@@ -53,6 +53,9 @@ pub(crate) struct LsArgs {
     /// Only runs of this workflow.
     #[arg(long, value_name = "NAME", value_parser = workflow)]
     pub(crate) workflow: Option<WorkflowName>,
+    /// Only runs for this user.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
     /// Only runs with this label; may be given again.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) label: Vec<(String, String)>,

@@ -58,6 +58,7 @@ async fn query(context: &Context, store: &dyn CheckpointStore, args: LsArgs) -> 
     query.tenant.clone_from(&context.global.tenant);
     query.workflow = args.workflow;
     query.statuses = args.status.iter().flat_map(|status| status.meant()).copied().collect();
+    query.user = args.user;
     query.labels = args.label;
     query.created_from = args.since.map(|since| {
         let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);

@@ -105,6 +105,9 @@ pub struct RunQuery {
     pub tenant: Option<TenantId>,
     /// Only runs of this workflow.
     pub workflow: Option<WorkflowName>,
+    /// Only runs for this user. No store is bound to keep an index of users: a listing may read as many runs as the other
+    /// conditions leave.
+    pub user: Option<String>,
     /// Only runs in one of these statuses; empty means any.
     pub statuses: Vec<RunStatus>,
     /// Only runs with all of these labels.
@@ -142,6 +145,7 @@ impl RunQuery {
         let facts = &head.facts;
         self.tenant.as_ref().is_none_or(|tenant| *tenant == head.run.tenant)
             && self.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
+            && self.user.as_ref().is_none_or(|user| facts.user.as_ref() == Some(user))
             && (self.statuses.is_empty() || self.statuses.contains(&head.status))
             && self.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
             && self.created_from.is_none_or(|from| facts.created >= from)

@@ -55,6 +55,32 @@ pub(crate) async fn runs_can_be_listed_by_workflow(stage: Stage) {
     lists(&stage, &of("revie_"), &[]).await;
 }
 
+/// Only runs for this user, whose name means nothing to the store.
+pub(crate) async fn runs_can_be_listed_by_user(stage: Stage) {
+    let of = |user: &str| query(|query| query.user = Some(user.to_owned()));
+    let said = |n, user: &str| facts("w", n).with_user(user).expect("the suite's users are valid");
+    started(&stage, key("nobody"), facts("w", 0)).await;
+    for (n, (run, user)) in (1..).zip([("r-1", "ann"), ("r-2", "Ann"), ("r-3", "anna"), ("r-4", "ann")]) {
+        started(&stage, key(run), said(n, user)).await;
+    }
+    started(&stage, key("labelled"), label(said(5, "bob"), "user", "ann")).await;
+    lists(&stage, &of("ann"), &["r-1", "r-4"]).await;
+    lists(&stage, &of("Ann"), &["r-2"]).await;
+    lists(&stage, &of("an"), &[]).await;
+    lists(&stage, &of("an_"), &[]).await;
+    lists(&stage, &of("ann%"), &[]).await;
+    lists(&stage, &of("ann\0"), &[]).await;
+    lists(&stage, &of(""), &[]).await;
+    for (n, text) in (10..).zip(HOSTILE_TEXTS.into_iter().take(8)) {
+        started(&stage, key(&format!("hostile-{n}")), said(n, text)).await;
+        lists(&stage, &of(text), &[&format!("hostile-{n}")]).await;
+    }
+    // Together with another condition.
+    let mut one = of("ann");
+    one.created_from = Some(Timestamp::from_unix_ms(2));
+    lists(&stage, &one, &["r-4"]).await;
+}
+
 /// Only runs in one of these statuses; none means any.
 pub(crate) async fn runs_can_be_listed_by_status(stage: Stage) {
     for (n, status) in (0..).zip(RunStatus::ALL) {
@@ -191,7 +217,10 @@ pub(crate) async fn several_conditions_are_all_met(stage: Stage) {
     let owner = stage.executor();
     let root = started(&stage, key("root"), facts("other", 0)).await;
     let at = root.head().expect("the root was written");
-    let good = || label(facts("w", 50), "k", "v").with_parent(Parent { run: key("root"), at });
+    let good = || {
+        let said = facts("w", 50).with_user("ann").expect("the suite's users are valid");
+        label(said, "k", "v").with_parent(Parent { run: key("root"), at })
+    };
     let run = async |key: RunKey, facts: RunFacts, status, owner| {
         let mut log = stage.log_of(key).with_facts(facts);
         log.write_with(&*stage.store(), 1, |header| (header.status, header.owner) = (status, owner)).await;
@@ -214,10 +243,12 @@ pub(crate) async fn several_conditions_are_all_met(stage: Stage) {
     run(key("h"), orphan, failed, mine).await;
     run(key("i"), good(), failed, None).await;
     run(key("j"), good(), failed, mine).await;
+    run(key("k"), good().with_user("ben").expect("the suite's users are valid"), failed, mine).await;
 
     let all = query(|query| {
         query.tenant = Some(tenant("default"));
         query.workflow = Some(WorkflowName::new("w").expect("the name is valid"));
+        query.user = Some("ann".to_owned());
         query.statuses = vec![failed, RunStatus::Cancelled];
         query.labels = vec![("k".to_owned(), "v".to_owned())];
         query.created_from = Some(Timestamp::from_unix_ms(50));

@@ -259,7 +259,10 @@ fn said(chance: &mut Chance) -> RunFacts {
             labels.insert(key, value).expect("the labels are valid");
         }
     }
-    let said = said.with_labels(labels);
+    let mut said = said.with_labels(labels);
+    if let Some(user) = chance.maybe(&USERS) {
+        said = said.with_user(user).expect("the users are valid");
+    }
     match chance.maybe(&runs()) {
         Some(run) => {
             let id = RecordId::from_uuid(*executors()[0].as_uuid());
@@ -268,6 +271,9 @@ fn said(chance: &mut Chance) -> RunFacts {
         None => said,
     }
 }
+
+/// For whom runs are.
+const USERS: [&str; 2] = ["ann", "%'"];
 
 fn label_pool() -> Vec<(String, String)> {
     [("k", "v"), ("k", "w"), ("%", "'"), ("é", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
@@ -289,6 +295,7 @@ fn query(chance: &mut Chance) -> RunQuery {
     let mut query = RunQuery::default();
     query.tenant = chance.maybe(&runs()).map(|run| run.tenant);
     query.workflow = chance.maybe(&["review", "publish"]).map(|name| facts(name, 0).workflow);
+    query.user = chance.maybe(&USERS).map(str::to_owned);
     query.statuses = (0..chance.below(3)).map(|_| *chance.pick(&RunStatus::ALL)).collect();
     query.labels = chance.maybe(&label_pool()).into_iter().collect();
     query.created_from = chance.maybe(&CREATED).map(Timestamp::from_unix_ms);

@@ -205,6 +205,7 @@ fn meets(head: &RunHead, query: &RunQuery) -> bool {
     let differs = |condition: Option<bool>| condition == Some(false);
     if differs(query.tenant.as_ref().map(|tenant| head.run.tenant == *tenant))
         || differs(query.workflow.as_ref().map(|workflow| facts.workflow == *workflow))
+        || differs(query.user.as_ref().map(|user| facts.user.as_ref() == Some(user)))
         || differs(query.owner.map(|owner| head.owner == Some(owner)))
         || differs(query.created_from.map(|from| facts.created >= from))
         || differs(query.created_before.map(|before| facts.created < before))

@@ -129,6 +129,7 @@ impl Liar {
             Lie::IgnoresTenantFilter => asked.tenant = None,
             Lie::IgnoresWorkflow => asked.workflow = None,
             Lie::IgnoresStatus => asked.statuses.clear(),
+            Lie::IgnoresUser => asked.user = None,
             Lie::IgnoresLabels => asked.labels.clear(),
             Lie::StrictFrom => asked.created_from = asked.created_from.map(later),
             Lie::LenientBefore => asked.created_before = asked.created_before.map(later),
