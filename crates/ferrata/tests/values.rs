@@ -5,11 +5,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ferrata::prelude::*;
+use ferrata::state::{Channels, PatchWriter, Reducer};
 use ferrata::store::{At, MemoryStore};
 use ferrata::testing::check_reads_back;
 use ferrata::{ErrorKind, RunKey, Seq};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Declares states of one channel, each of a type that serde reads back otherwise than it writes it, and what is said of each.
 macro_rules! refused {
@@ -203,4 +204,119 @@ async fn the_same_fork_is_the_same_run_whatever_the_order_of_its_maps() {
     assert_eq!(fork().await.unwrap().run(), first.run());
     let edited = fork().state(Counted::default()).await.unwrap_err();
     assert_eq!(edited.kind(), ErrorKind::AlreadyExists);
+}
+
+/// Takes all values of one sign for the same, and says no more than that it is `PartialEq`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Rounded(f64);
+
+impl PartialEq for Rounded {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.signum() == other.0.signum()
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
+struct Signs {
+    one: f64,
+    maybe: Option<f32>,
+    rounded: Rounded,
+    #[state(append)]
+    list: Vec<f64>,
+    #[state(merge)]
+    map: HashMap<String, f64>,
+    #[state(max)]
+    most: f64,
+    name: String,
+}
+
+/// A node changed what `==` takes for the same, and the draft was handed back as if nothing had been changed.
+#[tokio::test]
+async fn a_draft_keeps_what_equality_does_not_see() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = Graph::<Signs>::builder("g")
+        .node("flip", async |_cx, mut s| {
+            (s.one, s.maybe, s.rounded, s.most) = (-0.0, Some(-0.0), Rounded(9.0), -0.0);
+            s.list[0] = -0.0;
+            s.list.push(1.0);
+            s.map.insert("k".to_owned(), -0.0);
+            Ok(s)
+        })
+        .entry("flip")
+        .build()
+        .unwrap();
+    let input = Signs {
+        maybe: Some(0.0),
+        rounded: Rounded(1.0),
+        list: vec![0.0],
+        map: [("k".to_owned(), 0.0)].into(),
+        ..Signs::default()
+    };
+    let run = runtime.start(&graph, input).id("r").await.unwrap();
+    let ended = run.wait().await.unwrap().completed().unwrap();
+    let stored = runtime.state_at(&graph, run.run(), At::Latest).await.unwrap();
+    for state in [ended, stored] {
+        assert!(state.one.is_sign_negative() && state.maybe.unwrap().is_sign_negative());
+        assert_eq!(state.rounded.0.to_bits(), 9.0_f64.to_bits());
+        assert!(state.list[0].is_sign_negative() && state.map["k"].is_sign_negative());
+        assert!(state.most.is_sign_negative());
+        assert_eq!(state.list.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_draft_of_a_context_keeps_what_equality_does_not_see() {
+    let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+    let graph = Graph::<Context>::builder("g")
+        .channel("list", Reducer::Append)
+        .channel("map", Reducer::Merge)
+        .node("flip", async |_cx, mut s| {
+            s.set("one", -0.0)?;
+            s.set("list", [-0.0, 1.0])?;
+            s.set("map", json!({ "k": -0.0 }))?;
+            Ok(s)
+        })
+        .entry("flip")
+        .build()
+        .unwrap();
+    let input = json!({ "one": 0.0, "list": [0.0], "map": { "k": 0.0 } });
+    let run = runtime.start(&graph, Context::try_from(input).unwrap()).id("r").await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    assert_eq!(serde_json::to_string(&state).unwrap(), r#"{"list":[-0.0,1.0],"map":{"k":-0.0},"one":-0.0}"#);
+}
+
+/// What a draft becomes gives what was stored of the edited state, exactly, whatever was edited.
+#[test]
+fn an_update_of_a_draft_gives_what_is_stored_of_it() {
+    let signs = |dice: u64| {
+        let float = |at: u64| [0.0, -0.0, 1.0, f64::MIN_POSITIVE][((dice >> (at * 2)) & 3) as usize];
+        Signs {
+            one: float(0),
+            maybe: (dice & 1 == 0).then_some(float(1) as f32),
+            rounded: Rounded(float(2)),
+            list: (0..(dice >> 6) & 3).map(|at| float(3 + at)).collect(),
+            map: (0..(dice >> 8) & 3).map(|at| (at.to_string(), float(7 + at))).collect(),
+            most: float(11),
+            name: String::new(),
+        }
+    };
+    // SplitMix64 (Steele, Lea, Flood 2014) from 1.
+    let mut seed = 1_u64;
+    let mut next = || {
+        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (seed ^ (seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z ^ (z >> 27)
+    };
+    let stored = |state: &Signs| serde_json::to_value(state).unwrap().to_string();
+    for _ in 0..500 {
+        let (before, after) = (signs(next()), signs(next()));
+        let update = Signs::diff(&before, after.clone()).unwrap();
+        let mut patch = PatchWriter::recording();
+        let mut state = before.clone();
+        state.apply(&update, &mut patch).unwrap();
+        assert_eq!(stored(&state), stored(&after), "from {before:?}");
+        let mut channels = Channels::from_json(before.to_channels_json().unwrap().get()).unwrap();
+        channels.apply(&patch.finish().patch.unwrap()).unwrap();
+        assert_eq!(Value::from(channels).to_string(), stored(&after), "from {before:?}");
+    }
 }

@@ -36,9 +36,15 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
             None => quote!(#reduce::Plain),
         })
         .collect();
-    let diffs = channels.iter().enumerate().zip(&markers).zip(&values).map(|(((n, channel), marker), value)| {
+    let compared = channels.iter().enumerate().zip(&markers).zip(&encodes).zip(&values);
+    let diffs = compared.map(|((((n, channel), marker), encode), value)| {
         let Channel { ident, ty, .. } = channel;
-        quote_spanned!(type_span(ty)=> #reduce::diff::<#ty, #marker>(&__CHANNELS[#n], &before.#ident, #value))
+        // The reference has the compiler take the comparison by `==` where the type is `Eq`, and the other one elsewhere. The function
+        // is named for what the compiler says of a type that cannot be compared at all.
+        quote_spanned! {type_span(ty)=> {
+            let _ = #reduce::diff::<#ty, #marker>;
+            (&#reduce::Comparison::<#ty, #marker, #encode>::new()).compare(&__CHANNELS[#n], &before.#ident, #value)
+        }}
     });
     let prepares = channels.iter().enumerate().zip(&markers).zip(&encodes).map(|(((n, channel), marker), encode)| {
         let Channel { ident, ty, .. } = channel;
@@ -129,6 +135,8 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
                 }
 
                 fn diff(before: &Self, after: Self) -> #krate::Result<#update> {
+                    #[allow(unused_imports, reason = #unused)]
+                    use #reduce::{ByEquality as _, ByStored as _};
                     let _ = before;
                     let Self { #(#idents: #values,)* } = after;
                     ::std::result::Result::Ok(#update {

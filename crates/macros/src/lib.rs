@@ -30,6 +30,10 @@ use proc_macro::TokenStream;
 /// | `#[state(first)]`, on `Option` | replaces `None` only | the same, or replaces if it was set before |
 /// | `#[state(with = path)]` | calls `path(&mut current, update)` | replaces it if it differs |
 ///
+/// Whether a draft differs is decided by `==` for a field whose type is `Eq`, and by what is stored of it for any other, so `-0.0` over
+/// `0.0` is kept. An `==` that takes values for the same which are stored differently hides such a change if its type is `Eq`; `sum`,
+/// `union` and `with` go by `==` in any case.
+///
 /// Where a method of `XUpdate` is called again, `last` keeps the later value and the others join.
 ///
 /// A channel has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.

@@ -15,6 +15,7 @@ mod parts;
 mod patch;
 pub mod reduce;
 mod reread;
+mod same;
 mod schema;
 pub mod strict;
 pub(crate) mod text;

@@ -8,6 +8,7 @@ use super::join::{compare, difference, mismatch};
 use super::update::Change;
 use super::{Context, ContextUpdate};
 use crate::error::Result;
+use crate::state::same::{begins_with, same};
 use crate::state::schema::Reducer;
 
 pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
@@ -18,7 +19,7 @@ pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
     for (key, value) in after.values {
         let old = before.values.get(&key);
         // What nobody edited is still shared, so most keys cost one comparison of pointers.
-        if old.is_some_and(|old| Arc::ptr_eq(old, &value) || *old == value) {
+        if old.is_some_and(|old| Arc::ptr_eq(old, &value) || same(old, &value)) {
             continue;
         }
         let value = Arc::unwrap_or_clone(value);
@@ -41,7 +42,7 @@ fn compare_key(
         (Reducer::Append | Reducer::Union, None, Value::Array(items)) if !items.is_empty() => {
             Change::Append(items)
         }
-        (Reducer::Append, Some(Value::Array(old)), Value::Array(mut new)) if new.starts_with(old) => {
+        (Reducer::Append, Some(Value::Array(old)), Value::Array(mut new)) if begins_with(&new, old) => {
             Change::Append(new.split_off(old.len()))
         }
         (Reducer::Union, Some(Value::Array(old)), Value::Array(mut new)) if new.starts_with(old) => {
@@ -50,7 +51,10 @@ fn compare_key(
         (Reducer::Merge, None, Value::Object(entries)) if !entries.is_empty() => Change::Merge(entries),
         (Reducer::Merge, Some(Value::Object(old)), Value::Object(new)) => {
             let removed: Vec<String> = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
-            let changed = new.into_iter().filter(|(name, value)| old.get(name) != Some(value)).collect();
+            let changed = new
+                .into_iter()
+                .filter(|(name, value)| !old.get(name).is_some_and(|old| same(old, value)))
+                .collect();
             return Ok(update.with(key.clone(), Change::Merge(changed)).remove_keys(key, removed));
         }
         (Reducer::Max | Reducer::Min, old, new) => {

@@ -62,6 +62,7 @@ impl<T: Clone + PartialEq + Serialize + Send + Sync + 'static> AppendChannel for
 }
 
 impl<T: AppendChannel> Reduce<T> for Append {
+    const EXACT: bool = true;
     type Input = Vec<T::Item>;
     type More = Vec<T::Item>;
 

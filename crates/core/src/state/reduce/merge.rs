@@ -101,6 +101,7 @@ map_channel!(
 map_channel!([] Map<String, Value>, String, Value);
 
 impl<T: MergeChannel> Reduce<T> for Merge {
+    const EXACT: bool = true;
     type Input = MergeInput<T::Key, T::Value>;
     type More = MergeInput<T::Key, T::Value>;
 

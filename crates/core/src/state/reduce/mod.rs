@@ -26,7 +26,7 @@ pub use first::{First, FirstChannel};
 pub use last::Last;
 pub use merge::{Merge, MergeChannel, MergeInput};
 pub use order::{Max, MaxOption, Min, MinOption};
-pub use slot::{Encode, Plain, Ready, Slot, diff, prepare};
+pub use slot::{ByEquality, ByStored, Comparison, Encode, Plain, Ready, Slot, diff, prepare};
 pub use sum::{Sum, SumChannel};
 pub use union::{Union, UnionChannel};
 
@@ -40,6 +40,10 @@ pub trait Reduce<T> {
 
     /// What [`Reduce::extend`] adds to the channel in place.
     type More;
+
+    /// Whether an input that [`Reduce::diff`] made gives exactly the edited value, so that a draft which it does not give becomes a
+    /// plain overwrite.
+    const EXACT: bool = false;
 
     /// Adds a later input of the same update to an earlier one.
     fn join(earlier: &mut Self::Input, later: Self::Input);

@@ -7,6 +7,8 @@ use serde::{Serialize, Serializer};
 use super::{Difference, Reduce, Step};
 use crate::error::Result;
 use crate::state::channel::ChannelId;
+use crate::state::same::same;
+use crate::state::strict;
 use crate::state::writer::{PatchWriter, Write};
 
 /// What a typed update holds for one channel: an overwrite, then an input for the reducer, each optional.
@@ -111,6 +113,78 @@ pub fn diff<T: PartialEq, R: Reduce<T>>(
         }
     }
     Ok(slot)
+}
+
+/// How the derive compares a channel of an edited state: by `==` if that is an equality, else by what is stored of it as well.
+#[derive(Debug)]
+pub struct Comparison<T, R, E>(PhantomData<fn() -> (T, R, E)>);
+
+impl<T, R, E> Comparison<T, R, E> {
+    /// Makes a comparison of one channel.
+    pub const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T, R, E> Default for Comparison<T, R, E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Comparing values of a type that is `Eq`.
+pub trait ByEquality<T, R: Reduce<T>> {
+    /// Compares one channel of an edited state, see [`diff`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Reduce::diff`].
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
+}
+
+impl<T: Eq, R: Reduce<T>, E> ByEquality<T, R> for Comparison<T, R, E> {
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>> {
+        diff::<T, R>(channel, before, after)
+    }
+}
+
+/// Comparing values of a type that is not `Eq`, as one that holds floats: `==` takes `0.0` and `-0.0` for the same.
+///
+/// For a reference to a [`Comparison`], so that the compiler takes [`ByEquality`] where both would do.
+pub trait ByStored<T, R: Reduce<T>> {
+    /// Compares what is stored of one channel of an edited state.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reduce::diff`], and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a value that cannot be stored.
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
+}
+
+impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, E> {
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>> {
+        let stored =
+            |value: &T| strict::channel_to_value(channel.name(), &Encoded::<T, E>(value, PhantomData));
+        let wanted = stored(&after)?;
+        let mut slot = Slot::default();
+        if same(&stored(before)?, &wanted) {
+            return Ok(slot);
+        }
+        match R::diff(channel, before, after.clone())? {
+            Difference::None => {}
+            Difference::Overwrite(value) => slot.overwrite = Some(value),
+            Difference::Input(input) => {
+                slot.input = Some(input);
+                if R::EXACT {
+                    let mut made = before.clone();
+                    prepare::<T, R, E>(channel, before, &slot, &mut PatchWriter::idle())?.commit(&mut made);
+                    if !same(&stored(&made)?, &wanted) {
+                        slot.overwrite(after);
+                    }
+                }
+            }
+        }
+        Ok(slot)
+    }
 }
 
 /// Does all of a channel's change that can fail: computes it and writes it.

@@ -1,0 +1,22 @@
+//! Whether two values are stored alike.
+
+use serde_json::Value;
+
+/// Tells whether two values are the same once they are stored; `==` takes `0.0` and `-0.0` for the same.
+pub(crate) fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {
+            a.as_f64().map(f64::to_bits) == b.as_f64().map(f64::to_bits)
+        }
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && begins_with(a, b),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| same(a, b)))
+        }
+        _ => one == other,
+    }
+}
+
+/// Tells whether a list begins with all items of another.
+pub(crate) fn begins_with(list: &[Value], first: &[Value]) -> bool {
+    list.len() >= first.len() && list.iter().zip(first).all(|(a, b)| same(a, b))
+}
