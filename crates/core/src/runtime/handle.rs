@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::event::Events;
 use super::load;
@@ -29,6 +30,8 @@ pub struct RunHandle<S: State> {
     graph: Graph<S>,
     run: RunKey,
     link: Link<S>,
+    /// Which life of the run it is of, where its start or resume took the run.
+    life: Option<Uuid>,
 }
 
 /// How a handle hears of its run.
@@ -43,7 +46,12 @@ pub(crate) enum Link<S: State> {
 
 impl<S: State> RunHandle<S> {
     pub(crate) fn new(shared: Arc<Shared>, graph: Graph<S>, run: RunKey, link: Link<S>) -> Self {
-        Self { shared, graph, run, link }
+        Self { shared, graph, run, link, life: None }
+    }
+
+    /// Makes it one of this life of the run alone: what others start anew under the name is none of it.
+    pub(crate) fn of_life(self, life: Uuid) -> Self {
+        Self { life: Some(life), ..self }
     }
 
     /// Returns the run's key.
@@ -113,7 +121,8 @@ impl<S: State> RunHandle<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] with the reason if it failed or was cancelled, and as [`wait`](Self::wait).
+    /// [`ErrorKind::WrongStatus`] with the reason if it failed or was cancelled, [`ErrorKind::NotFound`] if it was purged, also if
+    /// another was started under its name since, and as [`wait`](Self::wait).
     ///
     /// # Cancel safety
     ///
@@ -149,6 +158,10 @@ impl<S: State> RunHandle<S> {
             if head.status != RunStatus::InProgress || asleep {
                 let loaded = load::load(&*self.shared.store, &self.graph, &self.run).await?;
                 let machine = &loaded.folded.machine;
+                if self.life.is_some_and(|life| life != machine.life) {
+                    let message = "the run was purged, and another was started under its name";
+                    return Err(Error::new(ErrorKind::NotFound, message).with_run(&self.run));
+                }
                 if machine.status != RunStatus::InProgress || machine.wake.is_some() {
                     return Ok(Outcome::of(machine, &loaded.state));
                 }
@@ -222,7 +235,7 @@ impl<S: State> Clone for RunHandle<S> {
     /// A further handle of the same run.
     fn clone(&self) -> Self {
         let (shared, graph) = (Arc::clone(&self.shared), self.graph.clone());
-        Self::new(shared, graph, self.run.clone(), self.link.clone())
+        Self { life: self.life, ..Self::new(shared, graph, self.run.clone(), self.link.clone()) }
     }
 }
 

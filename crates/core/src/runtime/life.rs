@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::pulse::Tried;
 use super::shared::{Control, Phase, Shared};
 use super::signal;
@@ -15,6 +17,13 @@ use crate::store::RunAppend;
 /// How long to wait before a run that could not be let go of is let go of again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Which claim of which life of a run. Epochs begin anew in each life, so neither is compared without the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tenure {
+    pub(crate) life: Uuid,
+    pub(crate) epoch: Epoch,
+}
 
 /// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
 pub(crate) async fn beat(shared: Weak<Shared>) {
@@ -85,7 +94,7 @@ pub(crate) async fn admit(shared: Weak<Shared>) {
 /// process's by its log, and nobody would drive it.
 ///
 /// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either.
-pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch, why: &Error) {
+pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
     }
@@ -101,9 +110,9 @@ pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch
             }
             match shared.committer.submit(append.clone(), None).await {
                 Ok(Err(error)) if error.is_retryable() => {}
-                Ok(Ok(_)) => return let_go(&weak, &append.run, epoch, &why),
+                Ok(Ok(_)) => return let_go(&weak, &append.run, tenure, &why),
                 Ok(Err(error)) if error.kind() == ErrorKind::Conflict => {
-                    return let_go(&weak, &append.run, epoch, &why);
+                    return let_go(&weak, &append.run, tenure, &why);
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(run = %append.run, %error, "cannot find out whether the run was taken");
@@ -121,7 +130,7 @@ pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, epoch: Epoch
 
 /// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would
 /// take it up.
-pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Error) {
+pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
     let reason = format!("its driver stopped: {}", why.kind());
     spawn(async move {
@@ -132,7 +141,7 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, epoch: Epoch, why: &Er
             if matches!(shared.stop.borrow().phase, Phase::Ending(_)) || shared.driver(&run).is_some() {
                 return;
             }
-            match signal::release(&shared, &run, epoch, &reason).await {
+            match signal::release(&shared, &run, tenure, &reason).await {
                 Ok(released) => {
                     if released {
                         shared.recovery.ring();

@@ -8,7 +8,7 @@ use super::admission::Permit;
 use super::driver::Outbox;
 use super::event::Event as RunEventKind;
 use super::handle::{Link, RunHandle};
-use super::life;
+use super::life::{self, Tenure};
 use super::load::{Loaded, load, missing};
 use super::log::{About, LogWriter};
 use super::shared::Shared;
@@ -132,7 +132,8 @@ pub(crate) async fn resume<S: State>(
 enum Claim<S: State> {
     /// It is claimed, or there is nothing to claim it for.
     Taken(RunHandle<S>),
-    /// Somebody wrote first, to a run of this epoch: a claim of their own, or no more than a signal.
+    /// Somebody wrote first, to a run of this epoch: a claim of their own, or no more than a signal. If it was purged and started anew
+    /// meanwhile, the next try looks at the run that there is now.
     Overtaken(Epoch),
 }
 
@@ -222,7 +223,8 @@ async fn claim<S: State>(
         records.push(log.record(&event, about, &machine, || state.to_channels_json())?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
-    driven.owe(Some(log.epoch));
+    let tenure = Tenure { life: machine.life, epoch: log.epoch };
+    driven.owe(Some(tenure));
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
     let durable = match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone)
     {
@@ -233,7 +235,7 @@ async fn claim<S: State>(
             if error.kind() == ErrorKind::Conflict {
                 return Ok(Claim::Overtaken(folded.last.epoch));
             }
-            life::settle_doubt(shared, append, log.epoch, &error);
+            life::settle_doubt(shared, append, tenure, &error);
             return Err(not_taken(error).with_run(run));
         }
     };

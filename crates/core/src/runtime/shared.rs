@@ -10,14 +10,14 @@ use tokio::sync::{broadcast, oneshot, watch};
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
 use super::event::{Event, Events, RunEvent};
-use super::life;
+use super::life::{self, Tenure};
 use super::pulse::Pulse;
 use super::recovery::Recovery;
 use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, ExecutorId, IdSource, RunKey};
+use crate::id::{ExecutorId, IdSource, RunKey};
 use crate::node::Resources;
 use crate::queue::{Receiver, Sender, queue};
 use crate::record::body::Signal;
@@ -275,18 +275,18 @@ pub(crate) struct Driven {
     pub(crate) term: u64,
     /// How often heartbeats had come late when it was last certain who owns the run.
     pub(crate) gaps: u64,
-    /// The epoch in which the log may give the run to this executor, while nobody drives it yet.
-    owed: Option<Epoch>,
+    /// As what the log may give the run to this executor, while nobody drives it yet.
+    owed: Option<Tenure>,
     /// Given back when the run is no longer registered.
     _permit: Permit,
     pub(crate) control: Receiver<Control>,
 }
 
 impl Driven {
-    /// Says in which epoch the log may give the run to this executor before anybody drives it. Unless that is taken back, the run is
+    /// Says as what the log may give the run to this executor before anybody drives it. Unless that is taken back, the run is
     /// let go of when this is dropped, as it is if what takes the run panics.
-    pub(crate) fn owe(&mut self, epoch: Option<Epoch>) {
-        self.owed = epoch;
+    pub(crate) fn owe(&mut self, tenure: Option<Tenure>) {
+        self.owed = tenure;
     }
 }
 
@@ -295,9 +295,9 @@ impl Drop for Driven {
         self.shared.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
         self.shared.drivers.send_modify(|count| *count -= 1);
         self.shared.recovery.left();
-        if let Some(epoch) = self.owed {
+        if let Some(tenure) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
-            life::let_go(&Arc::downgrade(&self.shared), &self.run, epoch, &why);
+            life::let_go(&Arc::downgrade(&self.shared), &self.run, tenure, &why);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::life::Tenure;
 use super::load::missing;
 use super::log::{About, LogWriter};
 use super::shared::{Control, Shared};
@@ -13,7 +14,7 @@ use super::tasks::finish;
 use crate::ask::Answer;
 use crate::engine::fold::{check_signal, fold, full_id};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, RunKey};
+use crate::id::RunKey;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
 use crate::record::{RunStatus, codec};
@@ -123,13 +124,18 @@ pub(crate) async fn park(shared: &Arc<Shared>, run: &RunKey, reason: String) -> 
     append(shared, run, &Signal { what, by, at: shared.clock.now() }, true).await
 }
 
-/// Lets a run go that its log gives to this executor in this epoch. Returns whether it did: not if the run has ended, rests, or is
-/// somebody else's by now.
-pub(crate) async fn release(shared: &Arc<Shared>, run: &RunKey, epoch: Epoch, reason: &str) -> Result<bool> {
+/// Lets a run go that its log gives to this executor in this tenure. Returns whether it did: not if the run has ended, rests, or is
+/// somebody else's or another of its name by now.
+pub(crate) async fn release(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    tenure: Tenure,
+    reason: &str,
+) -> Result<bool> {
     for _ in 0..RACES {
         let (term, _) = shared.pulse.present()?;
         let Some(head) = shared.store.head(run).await? else { return Ok(false) };
-        let owned = (RunStatus::InProgress, epoch, Some(shared.executor));
+        let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
         if (head.status, head.epoch, head.owner) != owned {
             return Ok(false);
         }
@@ -137,6 +143,9 @@ pub(crate) async fn release(shared: &Arc<Shared>, run: &RunKey, epoch: Epoch, re
         let mut folded = fold(run, &records, None)?;
         if folded.last.id != head.id {
             continue;
+        }
+        if folded.machine.life != tenure.life {
+            return Ok(false);
         }
         let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
         let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);

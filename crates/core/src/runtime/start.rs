@@ -13,7 +13,7 @@ use super::admission::{Go, room};
 use super::driver::{Driver, First, Outbox, Stopped, check_input};
 use super::event::Event as RunEventKind;
 use super::handle::{Link, RunHandle};
-use super::life;
+use super::life::{self, Tenure};
 use super::log::{About, LogWriter};
 use super::outcome::Outcome;
 use super::print::input_print;
@@ -200,6 +200,7 @@ impl<S: State> Checked<S> {
                 // Nobody has claimed it yet: this tells it from a run that was lost.
                 log.epoch = Epoch::NEVER;
             }
+            let tenure = Tenure { life, epoch: log.epoch };
             let about = About { base: true, release: driven.is_none(), ..About::default() };
             let record = log.record(&event, about, &machine, || Ok(text))?;
             let append = RunAppend {
@@ -209,7 +210,7 @@ impl<S: State> Checked<S> {
                 facts: Some(facts.clone()),
             };
             if let Some(driven) = &mut driven {
-                driven.owe(Some(log.epoch));
+                driven.owe(Some(tenure));
             }
             let gone =
                 |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
@@ -224,7 +225,7 @@ impl<S: State> Checked<S> {
                     if error.kind() == ErrorKind::Conflict {
                         return self.again().await;
                     }
-                    life::settle_doubt(shared, append, log.epoch, &error);
+                    life::settle_doubt(shared, append, tenure, &error);
                     return Err(not_taken(error).with_run(run));
                 }
             }
@@ -330,7 +331,7 @@ pub(crate) fn drive<S: State>(
     driver.count_from(created);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
-    let epoch = driver.log.epoch;
+    let tenure = driver.tenure();
     // Boxed before the task is made, which would hold room for it twice otherwise.
     let driving = Box::pin(async move {
         let result = driver.run().await;
@@ -348,12 +349,12 @@ pub(crate) fn drive<S: State>(
         let (outcome, begun) =
             caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
         if let (true, Err(error)) = (begun, &outcome) {
-            life::let_go(&weak, &run_then, epoch, error);
+            life::let_go(&weak, &run_then, tenure, error);
         }
         ended.tell(outcome);
     };
     spawn(tracing::Instrument::instrument(task, span));
-    RunHandle::new(shared, graph, run, Link::Here(outcome))
+    RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life)
 }
 
 /// Has a run that is recorded wait for room.

@@ -351,3 +351,21 @@ async fn what_was_at_work_in_a_purged_run_is_not_written_into_the_next_of_its_na
         assert_eq!((after.seq, after.id), (before.seq, before.id), "{effect:?}: the new life is as it was");
     }
 }
+
+/// The handle of a run that was purged and started anew came back with what the other run had come to.
+#[tokio::test]
+async fn a_handle_tells_of_no_other_run_of_its_name() {
+    let (world, work) = (World::new(), Work::default());
+    let graph = work.node(Graph::<Context>::builder("g"), "work").entry("work").build().unwrap();
+    let (old, other) = (world.process().await, world.process().await);
+    let run = old.start(&graph, Context::new()).id("r").await.unwrap();
+    until(async || work.begun() == 1).await;
+    other.purge(&key()).await.unwrap();
+    let next = other.start(&graph, Context::new()).id("r").await.unwrap();
+    until(async || work.begun() == 2).await;
+    work.may_end.notify_one();
+    work.may_end.notify_one();
+    assert!(matches!(outcome(&world, &next).await, Outcome::Completed(_)));
+    let told = world.pass(run.completed()).await.unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::NotFound, "{told}");
+}

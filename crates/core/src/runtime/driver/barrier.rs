@@ -71,6 +71,7 @@ impl<S: State> Driver<S> {
                 return Ok(true);
             }
             match self.shared.store.head(&self.log.run).await {
+                // Of no other life: while this driver is registered, this executor takes the run in none.
                 Ok(Some(head)) if (head.epoch, head.owner) == (self.log.epoch, Some(self.log.executor)) => {
                     self.driven.gaps = gaps;
                 }

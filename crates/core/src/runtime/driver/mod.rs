@@ -30,6 +30,7 @@ pub(crate) use self::outbox::Outbox;
 use self::waiting::Waiting;
 use super::attempt::AttemptEnd;
 use super::event::Event as RunEventKind;
+use super::life::Tenure;
 use super::log::LogWriter;
 use super::retention;
 use super::shared::{Control, Driven, Phase, Shared};
@@ -231,6 +232,11 @@ impl<S: State> Driver<S> {
         };
         driver.schedule_all();
         driver
+    }
+
+    /// Which claim of which life of the run it drives.
+    pub(crate) fn tenure(&self) -> Tenure {
+        Tenure { life: self.machine.life, epoch: self.log.epoch }
     }
 
     /// Sets the deadline, which counts from the start of the run, whoever drove it since.
