@@ -23,8 +23,8 @@ use tokio::sync::Notify;
 
 use super::world::World;
 
-/// A primary, and a replica that follows until it is cut off, and takes over when it is promoted.
-struct Replicated {
+/// A primary, and a replica that follows until it is cut off, and takes over when it is promoted. It tells nobody of changes.
+pub(crate) struct Replicated {
     primary: MemoryStore,
     replica: MemoryStore,
     is_cut: AtomicBool,
@@ -32,10 +32,11 @@ struct Replicated {
 }
 
 impl Replicated {
-    fn new(world: &World) -> Arc<Self> {
-        let store = || MemoryStore::with_clock(Arc::clone(&world.clock) as _);
+    /// Makes one whose primary is the store of a world.
+    pub(crate) fn new(world: &World) -> Self {
+        let replica = MemoryStore::with_clock(Arc::clone(&world.clock) as _);
         let (is_cut, is_promoted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { primary: store(), replica: store(), is_cut, is_promoted })
+        Self { primary: world.store.clone(), replica, is_cut, is_promoted }
     }
 
     fn store(&self) -> &MemoryStore {
@@ -158,7 +159,7 @@ fn graph(payments: &Arc<Payments>) -> Graph<Context> {
 async fn what_had_begun_in_records_that_the_store_lost_is_asked_about() {
     for is_idle in [true, false] {
         let world = World::new();
-        let (store, payments) = (Replicated::new(&world), Arc::new(Payments::default()));
+        let (store, payments) = (Arc::new(Replicated::new(&world)), Arc::new(Payments::default()));
         let graph = graph(&payments);
         let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&world.clock) as _);
         let runtime = runtime.build().await.unwrap();

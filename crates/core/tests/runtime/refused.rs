@@ -12,10 +12,11 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
-use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{FaultPlan, FaultStore};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey};
 
+use super::losses::Replicated;
 use super::world::World;
 
 /// The policies that keep nothing of what nodes returned.
@@ -57,10 +58,11 @@ async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
     cx.step(name, async || Ok::<_, NodeError>(7)).await
 }
 
-async fn process(world: &World) -> (Arc<FaultStore<MemoryStore>>, Arc<Beside>, Runtime) {
+/// Makes a process that hears of nothing before its next write, or its next look.
+async fn process(world: &World) -> (Arc<FaultStore<Replicated>>, Arc<Beside>, Runtime) {
     let (other, clock) = (world.process().await, Arc::clone(&world.clock));
     let beside = Arc::new(Beside { other, clock, count: AtomicU32::new(0) });
-    let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+    let store = Arc::new(FaultStore::new(Replicated::new(world), FaultPlan::new()));
     let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&world.clock) as _);
     let runtime = runtime.resource(Arc::clone(&beside)).build().await.unwrap();
     (store, beside, runtime)

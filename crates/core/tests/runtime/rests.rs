@@ -18,6 +18,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::{ErrorKind, RunKey};
 use tokio::sync::Notify;
 
+use super::losses::Replicated;
 use super::world::World;
 
 fn key() -> RunKey {
@@ -329,7 +330,9 @@ async fn what_was_at_work_in_a_purged_run_is_not_written_into_the_next_of_its_na
         let (world, work) = (World::new(), Work::default());
         let graph = work.node(Graph::<Context>::builder("g"), "work").effect(effect);
         let graph = graph.entry("work").build().unwrap();
-        let (old, other) = (world.process().await, world.process().await);
+        // It hears nothing of the purge before it writes.
+        let old = Runtime::builder(Replicated::new(&world)).clock(Arc::clone(&world.clock) as _);
+        let (old, other) = (old.build().await.unwrap(), world.process().await);
         let run = old.start(&graph, Context::new()).id("r").await.unwrap();
         until(async || work.begun() == 1).await;
         other.purge(&key()).await.unwrap();
