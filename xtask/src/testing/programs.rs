@@ -23,13 +23,15 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const AT_ONCE: usize = 3;
 
 /// Those that take longest, in this order: begun last, each would be waited for alone.
-const FIRST: [&str; 8] = [
+const FIRST: [&str; 10] = [
     "crates/store-s3/tests/s3",
     super::DOCUMENTATION,
-    "crates/macros/tests/ui",
     "tests/tests/fleet",
     "tests/tests/kill",
     "crates/core/tests/sim",
+    "crates/core/tests/crash",
+    "crates/macros/tests/ui",
+    "crates/core/tests/history",
     "crates/store-redis/tests/conformance",
     "crates/store-postgres/tests/conformance",
 ];
