@@ -1,15 +1,17 @@
 //! A space of its own for each test: a folder, a schema, or a prefix on the server that the environment names.
 #![expect(clippy::unwrap_used, reason = "a test that cannot make or remove its space has failed")]
 
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
 use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
 use ferrata::{S3Options, S3Store};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, IdSource, RandomIds, SystemClock};
-use ferrata_test_servers::{Service, service_url};
+use ferrata_test_servers::{Proxy, Service, service_url};
 use futures_util::FutureExt as _;
 use redis::aio::MultiplexedConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -162,6 +164,33 @@ impl Space {
                 Arc::new(store.unwrap())
             }
             _ => crate::connect(&self.url).unwrap(),
+        }
+    }
+
+    /// Opens the store through a proxy before its server, which it gives so much time for each answer.
+    ///
+    /// # Panics
+    ///
+    /// If the URL is refused.
+    #[must_use]
+    pub fn open_through(&self, proxy: &Proxy, patience: Duration) -> Arc<dyn CheckpointStore> {
+        match &self.place {
+            Place::Objects { prefix, .. } => {
+                // What it finds out about its server is not what such a test is about.
+                let options = S3Options::default().with_request_timeout(patience);
+                let options =
+                    options.with_probe_rounds(NonZeroUsize::MIN).with_probe_writers(NonZeroUsize::MIN);
+                let client = client(&proxy.url(&self.server));
+                Arc::new(S3Store::with_client(client, BUCKET, prefix, options).unwrap())
+            }
+            _ => {
+                let mut url =
+                    format!("{}&response_timeout_ms={}", proxy.url(&self.url), patience.as_millis());
+                if matches!(self.place, Place::Schema { .. }) {
+                    url += &format!("&acquire_timeout_ms={}", 4 * patience.as_millis());
+                }
+                crate::connect(&url).unwrap()
+            }
         }
     }
 

@@ -11,6 +11,7 @@ mod kills;
 mod outages;
 mod recoverers;
 mod restarts;
+mod silence;
 mod zombies;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -100,6 +101,21 @@ async fn a_bad_network_to_redis_loses_and_repeats_nothing() {
 #[tokio::test]
 async fn a_bad_network_to_s3_loses_and_repeats_nothing() {
     play(Some(Service::S3), outages::network).await;
+}
+
+#[tokio::test]
+async fn whatever_postgres_never_answers_the_run_goes_on() {
+    play(Some(Service::Postgres), silence::never).await;
+}
+
+#[tokio::test]
+async fn whatever_redis_never_answers_the_run_goes_on() {
+    play(Some(Service::Redis), silence::never).await;
+}
+
+#[tokio::test]
+async fn whatever_s3_never_answers_the_run_goes_on() {
+    play(Some(Service::S3), silence::never).await;
 }
 
 #[tokio::test]

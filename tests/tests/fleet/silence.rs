@@ -1,0 +1,93 @@
+//! The way to the server swallows one request, or its answer, and says nothing: whichever it is, the run goes on in its process.
+//!
+//! A connection to Postgres waited for its answer without a bound, and the run with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::{Clock as _, ErrorKind, SystemClock, within};
+use ferrata_test_servers::{Act, Fault, Place, Proxy, Trigger};
+use ferrata_tests::Space;
+use tokio::task::JoinSet;
+
+use super::crew::Dice;
+
+/// How long everything may take: a few answers that do not come.
+const MOST: Duration = Duration::from_secs(30);
+
+/// How many requests are swallowed at once, each on a way and in a run of its own.
+const AT_ONCE: u64 = 8;
+
+fn graph() -> Graph<Context> {
+    let count = async |cx: NodeContext, _s| {
+        cx.resource::<Arc<AtomicU32>>().fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    };
+    let builder = Graph::<Context>::builder("silence").node("one", count).effect(Effect::Write);
+    let builder = builder.node("two", count).effect(Effect::External).entry("one");
+    builder.edge("one", "two").build().unwrap()
+}
+
+pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
+    space.open().setup().await.unwrap();
+    // The server that stands for S3 is slow, and asked for much: a few of its requests are tried.
+    let is_slow = space.url().starts_with("s3:");
+    let patience = Duration::from_millis(if is_slow { 2_000 } else { 300 });
+    let places =
+        [("request", Place::RequestByte(0)), ("answer", Place::ReplyByte(0)), ("half", Place::HalfReply)];
+    for (name, place) in places {
+        let mut first = 1;
+        loop {
+            let mut all = JoinSet::new();
+            for at in first..first + AT_ONCE {
+                if is_slow && at % AT_ONCE != 3 {
+                    continue;
+                }
+                let proxy = Proxy::start(space.address().unwrap()).unwrap();
+                let store = space.open_through(&proxy, patience);
+                proxy.arm(Trigger::Request(at), Fault { place, act: Act::Delay(Duration::MAX) });
+                let run = format!("{name}-{at}");
+                all.spawn(async move {
+                    let went = within(&SystemClock::new(), MOST, goes_on(store, &run)).await;
+                    assert!(went.is_some(), "{run} stands still: {:?}", proxy.done());
+                    !proxy.done().is_empty()
+                });
+            }
+            let happened = all.join_all().await;
+            if happened.contains(&false) {
+                assert!(first > 1, "a run takes more requests than {AT_ONCE}: {happened:?}");
+                break;
+            }
+            first += AT_ONCE;
+        }
+    }
+}
+
+/// Makes a runtime and drives a run, each again as long as it may be.
+async fn goes_on(store: Arc<dyn ferrata_core::store::CheckpointStore>, run: &str) {
+    let (count, clock) = (Arc::new(AtomicU32::new(0)), SystemClock::new());
+    let runtime = loop {
+        let builder = Runtime::builder_with(Arc::clone(&store)).resource(Arc::clone(&count));
+        match builder.build().await {
+            Ok(runtime) => break runtime,
+            Err(error) => assert!(error.is_retryable(), "{run}: {error:?}"),
+        }
+        clock.sleep(Duration::from_millis(10)).await;
+    };
+    let outcome = loop {
+        match runtime.start(&graph(), Context::new()).id(run).await {
+            Ok(handle) => break handle.wait().await,
+            Err(error) => {
+                assert!(error.is_retryable() || error.kind() == ErrorKind::Conflict, "{run}: {error:?}")
+            }
+        }
+        clock.sleep(Duration::from_millis(10)).await;
+    };
+    assert!(matches!(outcome, Ok(Outcome::Completed(_))), "{run}: {outcome:?}");
+    assert_eq!(count.load(Ordering::SeqCst), 2, "{run}");
+}
