@@ -158,3 +158,18 @@ fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
     assert_eq!((said.err.as_str(), said.out.lines().count()), ("", 1));
     assert!(place.read("d/manifest.json").contains("press"));
 }
+
+/// A command inherits what this process has in its environment, but not where its runs are: a URL may hold a password, and what a
+/// command prints is kept.
+#[test]
+fn commands_do_not_inherit_the_store() {
+    let place = Place::new();
+    place.pipeline("seen", "a [tool_command=\"env > seen\"] start -> a -> exit");
+    let store = format!("file:{}", place.path("runs").display());
+    let mut command = place.command(&["run", "seen.dot", "--no-input"]);
+    command.env("FERRATA_STORE", &store).env("SOMETHING", "else");
+    crate::support::Running::of(command).end().ends(0);
+    let seen = place.read("seen");
+    assert!(seen.contains("SOMETHING=else") && seen.contains("FERRATA_RUN="), "{seen}");
+    assert!(!seen.contains("FERRATA_STORE"), "{seen}");
+}

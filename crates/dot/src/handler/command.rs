@@ -12,7 +12,7 @@ use super::process::{Shell, run};
 use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::StageOutcome;
-use crate::run_dir::RunDirectory;
+use crate::run_dir::{RunDirectory, files};
 
 /// The files in which a command may leave its outcome, the first that is there counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
@@ -28,7 +28,7 @@ const MAX_STATUS: u64 = 1 << 20;
 ///   [`Tool`](super::Tool) finds there.
 /// - With a [directory for its files](Self::with_stage_directory), it finds `FERRATA_STAGE_DIR`, a directory of the attempt's
 ///   own with the prompt as `prompt.md`. If it leaves a `status.json` or `outcome.json` there, that is the outcome, whatever
-///   the exit status.
+///   the exit status. It must be a file of at most 1 MiB, and no link to one; anything else of that name is a failure.
 /// - Otherwise what it prints is the answer, if it ends with status 0. Status 75 asks for a retry, another one fails. If it
 ///   prints nothing, there is no status: a success if the node has `auto_status`, otherwise a failure.
 #[derive(Clone, Debug)]
@@ -89,26 +89,23 @@ impl CommandBackend {
     fn prepare(&self, stage: &Stage, prompt: &str) -> std::io::Result<Option<PathBuf>> {
         let Some(stages) = &self.stages else { return Ok(None) };
         let cx = &stage.cx;
+        let (Stages::Shared(root) | Stages::OfRun(root)) = stages;
+        let root = std::path::absolute(root)?;
         let path = match stages {
-            Stages::Shared(stages) => {
+            Stages::Shared(_) => {
                 let run = cx.run();
                 let attempt = format!("{}.{}", cx.visit(), cx.attempt());
-                let tenant = stages.join(run.tenant.as_str());
+                let tenant = root.join(run.tenant.as_str());
                 tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
             }
-            Stages::OfRun(root) => {
-                RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt())
+            Stages::OfRun(_) => {
+                RunDirectory::attempt(&root, cx.node().as_str(), cx.visit().get(), cx.attempt())
             }
         };
-        let path = std::path::absolute(path)?;
-        std::fs::create_dir_all(&path)?;
+        files::write(&root, &path.join("prompt.md"), prompt.as_bytes())?;
         for name in STATUS_FILES {
-            match std::fs::remove_file(path.join(name)) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            files::remove(&root, &path.join(name))?;
         }
-        std::fs::write(path.join("prompt.md"), prompt)?;
         Ok(Some(path))
     }
 }
@@ -175,15 +172,13 @@ fn status_in(directory: &Path) -> Result<Option<StageOutcome>, HandlerError> {
     for name in STATUS_FILES {
         let path = directory.join(name);
         let wrong = |what: &dyn std::fmt::Display| HandlerError::permanent(format!("{name}: {what}"));
-        match std::fs::metadata(&path) {
+        let text = match files::read(directory, &path, MAX_STATUS) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(wrong(&error)),
-            Ok(about) if about.len() > MAX_STATUS => {
-                return Err(wrong(&format_args!("has {} bytes; at most {MAX_STATUS} are read", about.len())));
+            Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+                return Err(wrong(&format_args!("it is too large; at most {MAX_STATUS} bytes are read")));
             }
-            Ok(_) => {}
-        }
-        let text = std::fs::read(&path).map_err(|error| wrong(&error))?;
+            text => text.map_err(|error| wrong(&error))?,
+        };
         return StageOutcome::from_json(&text).map(Some).map_err(|error| wrong(&error.message()));
     }
     Ok(None)

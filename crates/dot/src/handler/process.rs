@@ -17,6 +17,9 @@ use super::Pulse;
 /// left the group can hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// Where the runs are, perhaps with a password: nothing that a command needs, and what it prints is kept.
+const STORE: &str = "FERRATA_STORE";
+
 /// What to run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shell {
@@ -158,7 +161,7 @@ pub(super) async fn run(
     cancelled: impl Future<Output = ()>,
 ) -> std::io::Result<Finished> {
     let mut command = Command::new("sh");
-    command.arg("-c").arg(&shell.line).envs(shell.environment);
+    command.arg("-c").arg(&shell.line).env_remove(STORE).envs(shell.environment);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     #[cfg(unix)]
     command.process_group(0);

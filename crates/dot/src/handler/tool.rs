@@ -31,7 +31,9 @@ pub(super) const TEMPORARY: i32 = 75;
 ///   are about as JSON on their standard input. Unless the one before ends with status 0, the tool is not called, and the
 ///   outcome is `skipped`. What is wrong with the one after is in the notes.
 /// - A key `some.key` of the context is `FERRATA_CONTEXT_some_key`, text as it is and other values as JSON. Keys that begin with `internal.`, values
-///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more.
+///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more. Of keys
+///   that would give one variable, that of the engine is told, and otherwise none.
+/// - The environment is that of this process, without `FERRATA_STORE`.
 /// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]

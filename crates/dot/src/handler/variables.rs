@@ -1,5 +1,6 @@
 //! The context as variables of a command's environment: safe from a shell, unlike text put into the command.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use ferrata_core::state::Context;
@@ -9,11 +10,34 @@ use serde_json::Value as Json;
 const MOST: usize = 96 << 10;
 const MOST_OF_ALL: usize = 512 << 10;
 
+/// What the keys begin with that the engine and its handlers set, beside those of [`ENGINE`].
+const OF_ENGINE: [&str; 6] = ["graph.", "human.", "parallel.", "response.", "stack.", "tool."];
+
+/// The keys that the engine sets after each node.
+const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
+
 /// Returns the variables, in the order of the keys.
 pub(super) fn of(context: &Context) -> Vec<(OsString, OsString)> {
+    let name = |key: &str| -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        "FERRATA_CONTEXT_".chars().chain(key.chars().map(plain)).collect()
+    };
+    // An answer of a model can set a key that only looks like one of the engine: it must not stand in for it.
+    let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (key, _) in context.iter().filter(|(key, _)| !key.starts_with("internal.")) {
+        named.entry(name(key)).or_default().push(key);
+    }
+    let is_meant = |name: &str, key: &str| match named.get(name).map(Vec::as_slice) {
+        None | Some([_]) => true,
+        Some(keys) => is_of_engine(key) && keys.iter().filter(|key| is_of_engine(key)).count() == 1,
+    };
     let mut variables = Vec::new();
     let mut room = MOST_OF_ALL;
     for (key, value) in context.iter().filter(|(key, _)| !key.starts_with("internal.")) {
+        let name = name(key);
+        if !is_meant(&name, key) {
+            continue;
+        }
         let text = match value {
             Json::Null => continue,
             Json::String(text) => text.clone(),
@@ -24,11 +48,13 @@ pub(super) fn of(context: &Context) -> Vec<(OsString, OsString)> {
             continue;
         }
         room -= size;
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let name: String = "FERRATA_CONTEXT_".chars().chain(key.chars().map(plain)).collect();
         variables.push((name.into(), text.into()));
     }
     variables
+}
+
+fn is_of_engine(key: &str) -> bool {
+    ENGINE.contains(&key) || OF_ENGINE.iter().any(|begins| key.starts_with(begins))
 }
 
 #[cfg(test)]
@@ -58,5 +84,20 @@ mod tests {
         }
         let total: usize = of(&context).iter().map(|(_, value)| value.len()).sum();
         assert!((MOST..=MOST_OF_ALL).contains(&total), "{total}");
+    }
+
+    /// A model's answer with a key `tool_exit_code` used to stand where a command looks for that of the last tool.
+    #[test]
+    fn a_key_that_looks_like_one_of_the_engine_does_not_stand_in_for_it() {
+        let mut context = Context::new();
+        for key in ["tool.exit_code", "tool_exit_code", "tool exit code", "tool-exit.code"] {
+            context.set(key, key).unwrap();
+        }
+        for key in ["outcome", "a.b", "a_b", "a-b", "current.node", "current_node", "zz"] {
+            context.set(key, key).unwrap();
+        }
+        let told: Vec<String> =
+            of(&context).into_iter().map(|(_, value)| value.display().to_string()).collect();
+        assert_eq!(told, ["current_node", "outcome", "tool.exit_code", "zz"]);
     }
 }

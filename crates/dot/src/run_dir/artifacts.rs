@@ -26,7 +26,7 @@ impl Artifacts {
     /// Keeps content under its hash, and returns the path from the root of the directory.
     fn store(&self, content: &[u8]) -> io::Result<String> {
         let path = format!("artifacts/{}", blake3::hash(content).to_hex());
-        files::write(&self.root.join(&path), content)?;
+        files::write(&self.root, &self.root.join(&path), content)?;
         Ok(path)
     }
 
@@ -43,12 +43,10 @@ impl Artifacts {
         let path = if content.len() > LARGE {
             let path = self.store(content.as_bytes())?;
             // One copy is enough, and the status says where it is.
-            match std::fs::remove_file(&own) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => path,
-            }
+            files::remove(&self.root, &own)?;
+            path
         } else {
-            files::write(&own, content.as_bytes())?;
+            files::write(&self.root, &own, content.as_bytes())?;
             own.strip_prefix(&self.root).unwrap_or(&own).display().to_string()
         };
         listed.push(Artifact {

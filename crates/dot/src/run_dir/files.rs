@@ -1,43 +1,109 @@
 //! Files that appear whole or not at all, and are left alone when they already say what they are to say.
+//!
+//! Commands work in the directory, too, and may put there what they like. So no link below the root is followed, nothing is opened
+//! that could wait for somebody, and nothing is read without a bound.
 
-use std::io;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// What is put beside a file while it is written. Views are written by one process at a time: the one that has the run.
-const NEW: &str = ".new";
+#[cfg_attr(unix, path = "place.rs")]
+#[cfg_attr(not(unix), path = "place_plain.rs")]
+mod place;
 
-/// Writes a file by way of another that is renamed, unless it holds this already. Directories are made as needed.
+use self::place::Place;
+
+/// How often another name is tried for the file that is renamed: only who guesses names could be in the way at all.
+const TRIES: u32 = 8;
+
+/// Writes a file below the root by way of another that is renamed, unless it holds this already. Directories are made as needed,
+/// also where a link or a file stands in the place of one.
 ///
 /// It is not brought to the disk by force: the log is the truth, and what a power cut damages is written again.
-pub(super) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    if holds(path, content) {
+pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    if holds(root, path, content) {
         return Ok(());
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(NEW);
-    let beside = path.with_file_name(name);
-    match std::fs::write(&beside, content) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if let Some(directory) = path.parent() {
-                std::fs::create_dir_all(directory)?;
-            }
-            std::fs::write(&beside, content)?;
+    let place = Place::made(root, path)?;
+    for _ in 0..TRIES {
+        // So that nobody can put a file or a link there before.
+        let beside = format!(".{:016x}.new", RandomState::new().hash_one(path));
+        let mut file = match place.create(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            file => file?,
+        };
+        let done = file.write_all(content).and_then(|()| place.rename(&beside));
+        if done.is_err() {
+            // What is wrong is said by the first error.
+            let _ = place.remove(Some(&beside));
         }
-        other => other?,
+        return done;
     }
-    std::fs::rename(&beside, path)
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Adds lines at the end of a file.
-pub(super) fn append(path: &Path, content: &[u8]) -> io::Result<()> {
-    use std::io::Write as _;
-    std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(content)
+/// Adds content at the end of a file below the root that is there already.
+pub(super) fn append(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
+    regular(Place::found(root, path)?.open(true)?)?.write_all(content)
+}
+
+/// Removes a file below the root; tells whether it was there.
+pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<bool> {
+    let removed = Place::found(root, path).and_then(|place| place.remove(None));
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed.map(|()| true),
+    }
+}
+
+/// Reads a file below the root that is one, and no link to one.
+///
+/// # Errors
+///
+/// [`InvalidData`](io::ErrorKind::InvalidData) if it is something else, [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has
+/// more bytes than `most`.
+pub(crate) fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bounded(Place::found(root, path)?.open(false)?, most)
+}
+
+/// Reads a file of whoever runs the pipeline: wherever it is, it is a file, and no larger than `most`.
+///
+/// # Errors
+///
+/// As [`read`].
+pub(crate) fn read_any(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bounded(place::open_any(path)?, most)
+}
+
+/// Returns the size of a file below the root; none if there is no such file.
+pub(super) fn size(root: &Path, path: &Path) -> Option<u64> {
+    let file = Place::found(root, path).and_then(|place| place.open(false)).and_then(regular);
+    file.and_then(|file| file.metadata()).ok().map(|about| about.len())
 }
 
 /// Tells whether a file holds exactly this.
-pub(super) fn holds(path: &Path, content: &[u8]) -> bool {
-    let same_size = std::fs::metadata(path).is_ok_and(|about| about.len() == content.len() as u64);
-    same_size && std::fs::read(path).is_ok_and(|found| found == content)
+fn holds(root: &Path, path: &Path, content: &[u8]) -> bool {
+    let most = content.len() as u64;
+    size(root, path) == Some(most) && read(root, path, most).is_ok_and(|found| found == content)
+}
+
+fn bounded(file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
+    let file = regular(file)?;
+    let mut content = Vec::new();
+    // One more than is allowed: a file may grow while it is read.
+    file.take(most.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > most {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(content)
+}
+
+/// Refuses pipes, devices and directories, which end when somebody else wants, or never.
+fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"))
 }
 
 /// Turns a name into one part of a path that is no other name's and leads nowhere else: `../x` stays in its directory.
@@ -46,7 +112,7 @@ pub(super) fn holds(path: &Path, content: &[u8]) -> bool {
 /// that a file of a run directory has.
 pub(super) fn component(name: &str) -> PathBuf {
     use std::fmt::Write as _;
-    /// What file systems take for one part of a path, with room for [`NEW`].
+    /// What file systems take for one part of a path, with room for what is put beside it.
     const MOST: usize = 200;
     let mut part = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -92,18 +158,58 @@ mod tests {
     #[test]
     fn a_file_is_replaced_whole_and_left_alone_if_it_is_right() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a/b/c.json");
-        write(&path, b"one").unwrap();
+        let root = folder.path();
+        let path = root.join("a/b/c.json");
+        write(root, &path, b"one").unwrap();
         let before = std::fs::metadata(&path).unwrap().modified().unwrap();
-        write(&path, b"one").unwrap();
+        write(root, &path, b"one").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), before);
-        write(&path, b"two").unwrap();
-        append(&path, b"\nthree").unwrap();
+        write(root, &path, b"two").unwrap();
+        append(root, &path, b"\nthree").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"two\nthree");
         assert_eq!(
             std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
             1,
             "nothing is left beside it"
         );
+    }
+
+    /// What a command can put where a file is to be: each used to be written through, or waited for, or read for ever.
+    #[cfg(unix)]
+    #[test]
+    fn what_stands_in_the_way_is_replaced_and_never_followed() {
+        use std::os::unix::fs::symlink;
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, target) = (folder.path(), outside.path().join("target"));
+        std::fs::write(&target, "outside").unwrap();
+        let path = root.join("t/1.1/status.json");
+        let planted: [(&str, &dyn Fn()); 5] = [
+            ("a link to a file", &|| symlink(&target, &path).unwrap()),
+            ("a link to nothing", &|| symlink(outside.path().join("new"), &path).unwrap()),
+            ("a link to a device", &|| symlink("/dev/zero", &path).unwrap()),
+            ("a pipe", &|| {
+                assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+            }),
+            ("a link in place of the directory", &|| {
+                std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+                symlink(outside.path(), path.parent().unwrap()).unwrap();
+            }),
+        ];
+        for (what, plant) in planted {
+            write(root, &path, b"before").unwrap();
+            std::fs::remove_file(&path).unwrap();
+            plant();
+            assert!(read(root, &path, 1 << 20).is_err(), "{what} is not read");
+            assert!(append(root, &path, b"more").is_err(), "{what} is not written through");
+            write(root, &path, b"content").unwrap();
+            assert_eq!(read(root, &path, 7).unwrap(), b"content", "{what}");
+            assert_eq!(read(root, &path, 6).unwrap_err().kind(), io::ErrorKind::FileTooLarge, "{what}");
+            assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "{what}");
+            assert_eq!(std::fs::read(&target).unwrap(), b"outside", "{what}");
+            assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1, "{what}");
+            assert!(remove(root, &path).unwrap() && !remove(root, &path).unwrap(), "{what}");
+        }
+        let above = write(root, &root.join("../x"), b"");
+        assert_eq!(above.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

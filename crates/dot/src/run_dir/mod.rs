@@ -1,7 +1,7 @@
 //! The directory of a run, for people and programs that read files: views of the log, made from it and made again if they are lost.
 
 mod artifacts;
-mod files;
+pub(crate) mod files;
 mod fold;
 mod log;
 mod recorder;
@@ -25,6 +25,9 @@ pub use self::view::{Artifact, Manifest, Snapshot, Visited};
 /// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
 const STORE: &str = ".ferrata";
 
+/// How much of a file is read that commands can write to: more than any of them should have, and less than harms.
+const MOST_READ: u64 = 256 << 20;
+
 /// The directory of a run.
 ///
 /// ```text
@@ -41,7 +44,7 @@ const STORE: &str = ".ferrata";
 /// - The log is the truth; these are views of it. [`refresh`](Self::refresh) brings them up to the log, whatever is missing, stale
 ///   or damaged, and leaves alone what is right.
 /// - A file appears whole or not at all. `events.jsonl` alone grows at its end.
-/// - Whatever a node is called, its files are inside.
+/// - Whatever a node is called, its files are inside. Links that commands make in the directory are not followed but replaced.
 ///
 /// What the log does not have cannot be made again: the output of attempts that failed, and prompts as they were given where the
 /// history of the run was part of them. Those files are written by the attempts themselves.
@@ -103,7 +106,7 @@ impl RunDirectory {
     /// [`ErrorKind::Unavailable`] if it cannot be written.
     pub fn keep_source(&self, source: &[u8]) -> Result<(), Error> {
         let path = Self::source_path(&self.root);
-        files::write(&path, source).map_err(|error| failed("write", &path, error))
+        files::write(&self.root, &path, source).map_err(|error| failed("write", &path, error))
     }
 
     /// Has tools and tasks keep what they print here while they work, also of attempts that fail.
@@ -167,7 +170,7 @@ impl RunDirectory {
             Error::new(ErrorKind::Invalid, format!("{name} cannot be written as JSON")).with_source(source)
         })?;
         text.push(b'\n');
-        files::write(&path, &text).map_err(|error| failed("write", &path, error))
+        files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))
     }
 
     /// Writes the files of an attempt.
@@ -183,12 +186,15 @@ impl RunDirectory {
         if let (Some(node), "codergen") = (node, &*kind) {
             let path = directory.join("prompt.md");
             // The attempt has written the prompt that it gave, which may say more than the node.
-            if !path.exists() {
-                let prompt = node.attributes.text("prompt");
-                let prompt = if prompt.is_empty() { node.label() } else { prompt };
-                keep("prompt.md", &prompt)?;
-            } else if let Ok(prompt) = std::fs::read_to_string(&path) {
-                keep("prompt.md", &prompt)?;
+            match files::read(&self.root, &path, MOST_READ).map(String::from_utf8) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    let prompt = node.attributes.text("prompt");
+                    let prompt = if prompt.is_empty() { node.label() } else { prompt };
+                    keep("prompt.md", &prompt)?;
+                }
+                Ok(Ok(prompt)) => keep("prompt.md", &prompt)?,
+                // Somebody put something else there.
+                _ => {}
             }
             if let (Some(response), true) = (&attempt.response, attempt.outcome.status != Status::Retry) {
                 keep("response.md", response)?;
@@ -215,13 +221,12 @@ impl RunDirectory {
             Error::new(ErrorKind::Invalid, "the outcome cannot be written as JSON").with_source(source)
         })?;
         text.push(b'\n');
-        files::write(&path, &text).map_err(|error| failed("write", &path, error))
+        files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))
     }
 
     /// Tells whether the file of events is as it was left; otherwise all is looked through again.
     fn is_untouched(&self, state: &State) -> bool {
-        let found = std::fs::metadata(self.root.join("events.jsonl")).map(|about| about.len()).ok();
-        found == state.events
+        files::size(&self.root, &self.root.join("events.jsonl")) == state.events
     }
 
     /// Adds events, or writes all of them again if the file is not what it is to be.
@@ -230,13 +235,14 @@ impl RunDirectory {
         let wrong = |error| failed("write", &path, error);
         let lines: String = events.iter().map(|(_, line)| &**line).collect();
         if let Some(right) = state.events {
-            files::append(&path, lines.as_bytes()).map_err(wrong)?;
+            files::append(&self.root, &path, lines.as_bytes()).map_err(wrong)?;
             state.events = Some(right + lines.len() as u64);
             return Ok(());
         }
         let mut whole = String::new();
-        if let (Some(first), Ok(before)) =
-            (state.fold.first.filter(|first| first.get() > 0), std::fs::read_to_string(&path))
+        let before = || String::from_utf8(files::read(&self.root, &path, MOST_READ).ok()?).ok();
+        if let Some(first) = state.fold.first.filter(|first| first.get() > 0)
+            && let Some(before) = before()
         {
             // The records before were pruned; what was told of them stays.
             let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seq")?.as_u64();
@@ -247,7 +253,7 @@ impl RunDirectory {
             });
         }
         whole.push_str(&lines);
-        files::write(&path, whole.as_bytes()).map_err(wrong)?;
+        files::write(&self.root, &path, whole.as_bytes()).map_err(wrong)?;
         state.events = Some(whole.len() as u64);
         Ok(())
     }

@@ -35,7 +35,7 @@ impl Handler for Recorder {
             let Some(text) = outcome.context_updates.get(key).and_then(Json::as_str) else { continue };
             let (visit, attempt) = (stage.cx.visit().get(), stage.cx.attempt());
             let path = RunDirectory::attempt(&self.root, stage.node.id(), visit, attempt).join(name);
-            if let Err(error) = files::write(&path, text.as_bytes()) {
+            if let Err(error) = files::write(&self.root, &path, text.as_bytes()) {
                 // The work is done, and a full disk is no reason to do it again; what is lost is said where the run is kept.
                 let separator = if outcome.notes.is_empty() { "" } else { "; " };
                 outcome.notes += &format!("{separator}{name} cannot be written: {error}");

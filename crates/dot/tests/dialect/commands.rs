@@ -273,6 +273,39 @@ async fn an_outcome_that_cannot_be_read_is_a_failure() {
     }
 }
 
+/// A pipe used to be waited for on the thread of the runtime, beyond every timeout; a device was read without an end.
+#[tokio::test]
+async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {
+    for plant in ["mkfifo", "ln -s /dev/zero", "ln -s /etc/hostname", "mkdir"] {
+        let directory = tempfile::tempdir().unwrap();
+        let backend = CommandBackend::new(format!("{plant} $FERRATA_STAGE_DIR/status.json; echo done"));
+        let backend = backend.with_stage_directory(directory.path());
+        let pipeline = "digraph G { start exit a [prompt=x] start -> a -> exit }";
+        let registry = Registry::default().with("codergen", Codergen::new(backend));
+        let ran = tokio::time::timeout(Duration::from_secs(20), run_with(pipeline, registry, Context::new()));
+        let failure = ran.await.expect("nobody waits for the other end of a pipe").failure();
+        assert!(failure.contains("status.json"), "{plant}: {failure}");
+    }
+}
+
+/// What an earlier command left in the directory of an attempt is neither written through nor read.
+#[tokio::test]
+async fn links_in_the_directory_of_an_attempt_are_replaced() {
+    let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let target = outside.path().join("target");
+    std::fs::write(&target, "{\"outcome\": \"fail\"}").unwrap();
+    let stage = directory.path().join("default/r/a/1.1");
+    std::fs::create_dir_all(&stage).unwrap();
+    for name in ["status.json", "prompt.md"] {
+        std::os::unix::fs::symlink(&target, stage.join(name)).unwrap();
+    }
+    let command = CommandBackend::new("cat $FERRATA_STAGE_DIR/prompt.md");
+    let ran = backend("prompt=hello", command.with_stage_directory(directory.path())).await;
+    assert_eq!(ran.path(), "start a exit");
+    assert!(ran.text("last_response").contains("hello"));
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "{\"outcome\": \"fail\"}");
+}
+
 #[tokio::test]
 async fn a_stale_outcome_of_an_attempt_that_was_cut_off_is_not_read() {
     let directory = tempfile::tempdir().unwrap();

@@ -12,6 +12,7 @@ use super::{Manager, text};
 use crate::compile::Compiler;
 use crate::handler::{HandlerError, Stage};
 use crate::pipeline::{Node, Pipeline};
+use crate::run_dir::files;
 
 /// How large the file of a child may be; the parser has a bound of its own.
 const MAX_FILE: u64 = 64 << 20;
@@ -217,13 +218,12 @@ impl Manager {
         let mut path = self.inner.directory.clone().unwrap_or_default();
         path.push(text(node, pipeline, "stack.child_workdir"));
         path.push(&file);
-        let size = std::fs::metadata(&path).map(|about| about.len());
-        let size = size.map_err(|error| refuse(format!("the child `{file}` cannot be read: {error}")))?;
-        if size > MAX_FILE {
-            return Err(refuse(format!("the child `{file}` has {size} bytes; at most {MAX_FILE} are read")));
-        }
-        let source = std::fs::read(&path)
-            .map_err(|error| refuse(format!("the child `{file}` cannot be read: {error}")))?;
+        let source = files::read_any(&path, MAX_FILE).map_err(|error| match error.kind() {
+            std::io::ErrorKind::FileTooLarge => {
+                refuse(format!("the child `{file}` is too large; at most {MAX_FILE} bytes are read"))
+            }
+            _ => refuse(format!("the child `{file}` cannot be read: {error}")),
+        })?;
         let mut child = Pipeline::parse(&source).map_err(|error| {
             refuse(format!("the child `{file}` cannot be read:\n{}", error.report(&file)))
         })?;

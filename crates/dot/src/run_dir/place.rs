@@ -1,0 +1,94 @@
+//! Where a file is, as an open directory and a name in it: what becomes of the path meanwhile does not matter.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// A name in a directory.
+pub(super) struct Place {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Place {
+    /// Finds the place of a file below the root.
+    pub(super) fn found(root: &Path, path: &Path) -> io::Result<Self> {
+        Self::of(root, path, |directory, name| {
+            openat(directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+        })
+    }
+
+    /// Finds it, and makes the directories that lead there.
+    pub(super) fn made(root: &Path, path: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        Self::of(root, path, |directory, name| {
+            let enter = || openat(directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+            match enter() {
+                Err(Errno::NOENT) => {}
+                // Something else stands there, perhaps a link to a directory.
+                Err(Errno::NOTDIR | Errno::LOOP) => unlinkat(directory, name, AtFlags::empty())?,
+                entered => return entered,
+            }
+            match mkdirat(directory, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => enter(),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn of(
+        root: &Path,
+        path: &Path,
+        enter: impl Fn(&OwnedFd, &OsStr) -> rustix::io::Result<OwnedFd>,
+    ) -> io::Result<Self> {
+        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is not inside of the directory");
+        let inside = path.strip_prefix(root).map_err(|_| outside())?;
+        let part = |part| match part {
+            Component::Normal(name) => Ok(name),
+            _ => Err(outside()),
+        };
+        let mut parts = inside.components().map(part).collect::<io::Result<Vec<&OsStr>>>()?;
+        let name = parts.pop().ok_or_else(outside)?.to_owned();
+        let mut directory = open(root, DIRECTORY, Mode::empty())?;
+        for part in parts {
+            directory = enter(&directory, part)?;
+        }
+        Ok(Self { directory, name })
+    }
+
+    /// Opens what is there, without waiting for anybody and without following a link.
+    pub(super) fn open(&self, to_append: bool) -> io::Result<File> {
+        let access = if to_append { OFlags::WRONLY | OFlags::APPEND } else { OFlags::RDONLY };
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(openat(&self.directory, &self.name, flags, Mode::empty())?.into())
+    }
+
+    /// Makes a file beside it under a name that nothing has.
+    pub(super) fn create(&self, beside: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.directory, beside, flags, Mode::from_raw_mode(0o666))?.into())
+    }
+
+    /// Puts the file beside it in its place.
+    pub(super) fn rename(&self, beside: &str) -> io::Result<()> {
+        Ok(renameat(&self.directory, beside, &self.directory, &self.name)?)
+    }
+
+    /// Removes what is there, or the file beside it.
+    pub(super) fn remove(&self, beside: Option<&str>) -> io::Result<()> {
+        let name = beside.map_or(&*self.name, OsStr::new);
+        Ok(unlinkat(&self.directory, name, AtFlags::empty())?)
+    }
+}
+
+/// Opens a file, wherever it is, without waiting for anybody.
+pub(super) fn open_any(path: &Path) -> io::Result<File> {
+    Ok(open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into())
+}
