@@ -10,7 +10,7 @@ use crate::args::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::store;
-use crate::table::{Table, paint};
+use crate::table::{Table, clean_json, clean_lines, paint};
 use crate::time::TimeFormat;
 
 /// In which form data is written.
@@ -89,12 +89,12 @@ impl Output {
 
     /// Writes a JSON document over several lines.
     pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(&serde_json::to_string_pretty(value).map_err(unserialised)?)
+        self.line(&clean_json(&serde_json::to_string_pretty(value).map_err(unserialised)?))
     }
 
     /// Writes a JSON document on one line.
     pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
-        self.line(&serde_json::to_string(value).map_err(unserialised)?)
+        self.line(&clean_json(&serde_json::to_string(value).map_err(unserialised)?))
     }
 
     /// Writes one thing: as JSON if that is asked for, by its name, or as people read it.
@@ -149,15 +149,15 @@ impl Output {
                 "details": failure.details(),
                 "next": next,
             }});
-            return to_stderr(&format!("{error}\n"));
+            return to_stderr(&clean_json(&format!("{error}\n")));
         }
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
         let mut text = paint("error", bold(AnsiColor::Red), self.color_notes);
         text.push_str(": ");
-        text.push_str(failure.message());
+        text.push_str(&clean_lines(failure.message()));
         for line in failure.details() {
             text.push_str("\n  ");
-            text.push_str(line);
+            text.push_str(&clean_lines(line));
         }
         let label = paint("next", bold(AnsiColor::Cyan), self.color_notes);
         to_stderr(&format!("{text}\n{label}: {next}\n"));

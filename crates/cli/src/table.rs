@@ -81,7 +81,27 @@ pub(crate) fn paint(text: &str, style: Style, color: bool) -> String {
 
 /// Returns a text as it may go to a terminal: on one line, and without what could steer the terminal.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
+}
+
+/// Returns a text of several lines as it may go to a terminal.
+pub(crate) fn clean_lines(text: &str) -> String {
+    text.chars().map(|c| if steers(c) && c != '\n' { ' ' } else { c }).collect()
+}
+
+/// Returns JSON as it may go to a terminal: what could steer it stands in texts only, and is escaped there.
+pub(crate) fn clean_json(json: &str) -> String {
+    let escaped = |c: char| match steers(c) && c != '\n' {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    json.chars().map(escaped).collect()
+}
+
+/// Tells whether a character could steer a terminal: a control, or a mark that changes the order of the others.
+fn steers(c: char) -> bool {
+    let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || reorders(c)
 }
 
 /// Returns the word that a value has in JSON.
@@ -115,5 +135,18 @@ mod tests {
         table.row(["long-id".into(), "".into(), "b\u{1b}[31m\nc".into()]);
         assert_eq!(table.render(false), "RUN      WHAT\n日本     a\nlong-id  b [31m c\n");
         assert!(table.render(true).contains("\u{1b}[1mRUN"));
+    }
+
+    #[test]
+    fn what_could_steer_a_terminal_is_taken_out_or_escaped() {
+        let hostile = "a\u{1b}[2Jb\u{9b}31mc\u{202e}d\u{2066}e\u{7f}\u{200f}\u{61c}é日";
+        for shown in [clean(hostile), clean_lines(hostile)] {
+            assert_eq!(shown, "a [2Jb 31mc d e   é日");
+        }
+        assert_eq!(clean_lines("a\nb\r\u{85}"), "a\nb  ");
+        let json = clean_json(&serde_json::to_string_pretty(&serde_json::json!({ "k": hostile })).unwrap());
+        assert!(!json.contains(|c| steers(c) && c != '\n'), "{json:?}");
+        let back: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(back["k"], hostile);
     }
 }

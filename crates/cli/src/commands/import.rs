@@ -18,7 +18,8 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
             let tenant = context.global.tenant.clone().unwrap_or_default();
             Some(RunKey::new(tenant, RunId::new(id)?))
         }
-        None => None,
+        // The store is the caller's, not the file's: a tenant that is named here is the one that is written to.
+        None => context.global.tenant.clone().zip(named(&text)).map(|(tenant, run)| RunKey::new(tenant, run)),
     };
     runtime.store().setup().await?;
     let run = runtime.import(&text, run).await.map_err(|error| {
@@ -29,4 +30,10 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
     context.next(&format!("ferrata show {}", shown(&run)));
     context.print_done(&[Done::new(run, "imported")])?;
     Ok(Exit::Done)
+}
+
+/// Returns the id that the run has in the file, if its first line says one.
+fn named(text: &str) -> Option<RunId> {
+    let title: serde_json::Value = serde_json::from_str(text.lines().next()?).ok()?;
+    RunId::new(title["run"]["run"].as_str()?).ok()
 }

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::output::completed;
-use crate::table::{Cell, Table, clean, of_status, paint, word};
+use crate::table::{Cell, Table, clean, clean_lines, of_status, paint, word};
 
 /// What `show` prints as JSON.
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Fail
     let runtime = context.runtime()?;
     let head = context.find(&**runtime.store(), &args.run).await?;
     if args.report {
-        context.out.text(&runtime.post_mortem(&head.run).await?)?;
+        context.out.text(&clean_lines(&runtime.post_mortem(&head.run).await?))?;
         return Ok(Exit::Done);
     }
     let checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
@@ -60,7 +60,7 @@ fn people(context: &Context, all: &Shown) -> String {
         }
     };
     line("run", shown(&head.run));
-    line("workflow", format!("{} {}", now.workflow, now.version));
+    line("workflow", format!("{} {}", now.workflow, clean(&now.version)));
     line("status", paint(&now.status.to_string(), of_status(now.status).bold(), out.color));
     line("started", at(now.created));
     line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));

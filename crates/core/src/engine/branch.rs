@@ -12,8 +12,8 @@ use crate::id::NodeName;
 use crate::record::RunStatus;
 
 impl Machine {
-    /// Makes this the machine of a new run at the same place. Questions are asked again, attempts counted anew, and what was in
-    /// doubt is none of the new run's: it has not begun to do it. Without a plan, the nodes stay as they were last noted, for
+    /// Makes this the machine of a new run at the same place. Questions are asked again, attempts counted anew, and what is in
+    /// doubt is none of the new run's: it has not begun to do it. Answers come along, also that to a doubt. Without a plan, the nodes stay as they were last noted, for
     /// whoever takes the new run up to hold against its graph.
     pub(crate) fn branch_off(&mut self, life: Uuid, plan: Option<&Plan>) {
         self.life = life;
@@ -29,7 +29,11 @@ impl Machine {
         let going = std::mem::take(&mut self.in_flight);
         let stopped = std::mem::take(&mut self.stopped_at);
         self.live = self.plan.as_ref().map(|plan| plan.topology.liveness());
-        for (key, activation) in going.into_iter().chain(stopped) {
+        let going =
+            going.into_iter().map(|(key, activation)| (key, activation.resolution.clone(), activation));
+        // What was said became of an activation that failed over it: the new run has not begun it.
+        let stopped = stopped.into_iter().map(|(key, activation)| (key, None, activation));
+        for (key, resolution, activation) in going.chain(stopped) {
             let mut memos = activation.memos;
             forget_open(&mut memos);
             let fresh = Activation {
@@ -37,7 +41,7 @@ impl Machine {
                 retry_at: None,
                 intent: false,
                 in_doubt: false,
-                resolution: None,
+                resolution,
                 memos,
                 ..activation
             };
@@ -51,6 +55,10 @@ impl Machine {
     /// Forgets where the run is and begins with these nodes.
     pub(crate) fn begin_at(&mut self, nodes: BTreeSet<&str>) {
         self.clear_frontier();
+        for node in &mut self.nodes {
+            // Rounds of joins ended where the source was left, and what would never run there may run here.
+            (node.spent, node.skipped) = (false, false);
+        }
         for name in nodes.into_iter().filter_map(|name| NodeName::new(name).ok()) {
             let node = self.local(&name);
             self.activate(node, None, Vec::new());

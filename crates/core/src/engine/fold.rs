@@ -64,10 +64,12 @@ impl Folded {
             return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
         }
         let body = codec::decode(run, record)?;
-        match &body.event {
-            Event::Node(nodes) => self.channels.apply(&nodes.patch)?,
-            Event::Edit(edited) => self.channels.apply(&edited.patch)?,
-            _ => {}
+        // Of a newer type, which turned the channels into its own form: what the record changed is in that form, too.
+        let migrated = body.base.as_ref().filter(|base| base.version != self.version);
+        match (migrated, body.event.patch()) {
+            (Some(base), _) => self.channels = Channels::from_json(base.state.get())?,
+            (None, Some(patch)) => self.channels.apply(patch)?,
+            (None, None) => {}
         }
         match (&body.event, &body.base) {
             // Nothing but the full state: what led to it was never written.
@@ -85,10 +87,6 @@ impl Folded {
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         if let Some(base) = &body.base {
-            if base.version != self.version {
-                // Written by a newer type, which turned the channels into its own form.
-                self.channels = Channels::from_json(base.state.get())?;
-            }
             self.version = base.version;
         }
         self.last = record.header.clone();

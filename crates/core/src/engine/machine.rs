@@ -11,6 +11,7 @@ use super::memo::ask_anew;
 use super::naming::never_reached;
 use super::questions::Answered;
 use super::replan::Replan;
+use super::snapshot::MOST;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::few_map::FewMap;
@@ -161,7 +162,7 @@ impl Machine {
     pub(crate) fn absorb(&mut self, event: &Event) -> Result<()> {
         self.fresh.clear();
         match event {
-            Event::Claim(_) => self.fruitless += 1,
+            Event::Claim(_) => self.fruitless = self.fruitless.saturating_add(1),
             // A retry that was written down is no progress: the process may well end at the next one again. Nor is a rest: a claim that
             // comes to nothing else must not be made for ever.
             Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
@@ -169,6 +170,9 @@ impl Machine {
             _ => self.fruitless = 0,
         }
         match event {
+            Event::Start(_) if self.started > 0 => {
+                Err(Error::new(ErrorKind::Corrupt, "the log starts a run that has been started"))
+            }
             Event::Start(Started { entry, graph, life, .. }) => {
                 self.life = *life;
                 self.note_graph(graph);
@@ -337,6 +341,10 @@ impl Machine {
 
     fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
         let activation = self.in_flight_mut(&attempt.node, attempt.visit)?;
+        if attempt.failed > MOST {
+            let message = format!("the log counts {} failed attempts", attempt.failed);
+            return Err(Error::new(ErrorKind::Corrupt, message).with_node(&attempt.node));
+        }
         activation.failed = attempt.failed;
         activation.retry_at = Some(attempt.retry_at);
         activation.intent = false;

@@ -233,6 +233,7 @@ impl Machine {
         let stored: Stored =
             serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
         let mut machine = Self::new(plan);
+        stored.check().map_err(|what| broken().with_source(what))?;
         // The base numbers nodes in its own way; the graph of today may number them in another.
         let local: Vec<Local> = stored.nodes.iter().map(|node| machine.local(&node.name)).collect();
         let find = |node: Local| local.get(node as usize).copied().ok_or_else(broken);
@@ -293,6 +294,48 @@ impl Machine {
         Ok(machine)
     }
 }
+
+/// The most that a base may have counted to: no run gets there, and counting on from it cannot overflow.
+pub(super) const MOST: u32 = u32::MAX / 2;
+
+impl Stored {
+    /// Checks what no run can have: what counts or names its parts twice would be miscounted from here on.
+    fn check(&self) -> Result<(), Unsound> {
+        let names: BTreeSet<_> = self.nodes.iter().map(|node| &node.name).collect();
+        if names.len() < self.nodes.len() {
+            return Err(Unsound("a node stands in it twice"));
+        }
+        let small = |count: u64| count <= u64::from(MOST);
+        let counted = |node: &StoredNode| [node.visits, node.returns, node.replans].map(u64::from);
+        let activations = self.in_flight.iter().chain(&self.stopped_at);
+        let failed = activations.map(|activation| u64::from(activation.failed));
+        let counts = self.nodes.iter().flat_map(counted).chain(failed);
+        if !counts.chain([self.tick, self.started, self.messages]).all(small) {
+            return Err(Unsound("it counts further than any run gets"));
+        }
+        let mut keys = BTreeSet::new();
+        for activation in self.in_flight.iter().chain(&self.stopped_at) {
+            let (node, visit) = (activation.node, activation.visit);
+            let visits = self.nodes.get(node as usize).map_or(0, |node| node.visits);
+            if visit.get() == 0 || visit.get() > visits || !keys.insert((node, visit)) {
+                return Err(Unsound("an activation stands in it twice, or was never made"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a base describes no run.
+#[derive(Debug)]
+struct Unsound(&'static str);
+
+impl std::fmt::Display for Unsound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Unsound {}
 
 impl StoredNode {
     fn new(name: &NodeName, node: &NodeState, print: Option<Fingerprint>) -> Self {

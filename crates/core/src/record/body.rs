@@ -47,6 +47,17 @@ pub(crate) enum Event {
     Base,
 }
 
+impl Event {
+    /// Returns the change of the state that the record holds, if one of its kind does.
+    pub(crate) fn patch(&self) -> Option<&Patch> {
+        match self {
+            Self::Node(nodes) => Some(&nodes.patch),
+            Self::Edit(edited) => Some(&edited.patch),
+            _ => None,
+        }
+    }
+}
+
 /// The full state of a run after a record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Base {

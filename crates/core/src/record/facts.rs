@@ -14,6 +14,9 @@ const MAX_TEXT: usize = 256;
 /// The most labels of one run: each may cost the store an index entry.
 const MAX_LABELS: usize = 32;
 
+/// The moments that RFC 3339 can name, in milliseconds.
+const YEARS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_300_799_999;
+
 /// What is said once of a run, at its start, and never changes.
 ///
 /// It is written with the first record and kept with the run's head, also when the first record has been pruned.
@@ -66,6 +69,22 @@ impl RunFacts {
             user: None,
             labels: Labels::default(),
         })
+    }
+
+    /// Checks facts that came from outside by the rules of those that are made here.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] as for [`new`](Self::new) and [`with_user`](Self::with_user), and if the run was started before
+    /// the year 0 or after the year 9999.
+    pub(crate) fn check(&self) -> Result<()> {
+        check("version", &self.version)?;
+        self.user.as_deref().map_or(Ok(()), |user| check("user", user))?;
+        if !YEARS.contains(&self.created.unix_ms()) {
+            let message = format!("the time of the start is {} ms, which is no date", self.created.unix_ms());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(())
     }
 
     /// Sets for whom the run is.

@@ -5,6 +5,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::edit::misfit;
 use super::handle::{Link, RunHandle};
 use super::load::missing;
 use super::log::{About, LogWriter};
@@ -58,7 +59,8 @@ impl<S: State> ForkRequest<S> {
         }
     }
 
-    /// Sets the new run's id: the same id with the same fork is the same run, however often it is made.
+    /// Sets the new run's id: the same id with the same fork is the same run, however often it is made. Labels and the policy do
+    /// not tell forks apart.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.id = Some(RunId::new(id));
         self
@@ -76,7 +78,7 @@ impl<S: State> ForkRequest<S> {
         self
     }
 
-    /// Has the new run begin with these nodes instead of where the source was.
+    /// Has the new run begin with these nodes instead of where the source was. Joins count anew.
     pub fn start_at(mut self, nodes: impl crate::graph::NodeNames) -> Self {
         self.nodes = nodes.into_names();
         self
@@ -180,8 +182,14 @@ impl<S: State> ForkRequest<S> {
             }
             None => self.graph.migrated(&folded.channels, folded.version).map_err(place)?,
         };
-        self.edits.iter().try_for_each(|patch| channels.apply(patch)).map_err(place)?;
-        S::from_channels(channels, self.graph.schema()).map_err(place)
+        if self.edits.is_empty() {
+            return S::from_channels(channels, self.graph.schema()).map_err(place);
+        }
+        // What is stored is judged apart from what it is changed to.
+        S::from_channels(channels.clone(), self.graph.schema()).map_err(place)?;
+        let edited = self.edits.iter().try_for_each(|patch| channels.apply(patch));
+        let edited = edited.and_then(|()| S::from_channels(channels, self.graph.schema()));
+        edited.map_err(misfit).map_err(place)
     }
 
     fn facts(

@@ -126,11 +126,11 @@ impl Runtime {
         Ok(Diff::between(&states[0], &states[1]))
     }
 
-    /// Lists a run and where it was forked from, the oldest first.
+    /// Lists a run and where it was forked from, the oldest first; a source that was purged is the oldest, with no status.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]; [`ErrorKind::Corrupt`] if the line bites its tail, as it may after a purge.
+    /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -155,8 +155,8 @@ impl Runtime {
     }
 
     /// Makes a new run that goes on from some place in the log of another one, in whatever status that is. The source stays as
-    /// it was, byte for byte. Tenant, user and labels are carried over; open questions are asked again; idempotency keys are
-    /// new. The fork runs with the graph of today.
+    /// it was, byte for byte. Tenant, user, labels and answers are carried over; open questions are asked again; idempotency keys
+    /// are new. The fork runs with the graph of today.
     ///
     /// # Errors
     ///
@@ -187,7 +187,9 @@ impl Runtime {
     }
 
     /// Reads the whole log of a run that is kept and holds it against itself, without the application's code: every checksum and
-    /// link, that each record follows from those before it, and that each base holds what the records up to it amount to.
+    /// link, that each record follows from those before it, and that each base holds what the records up to it amount to. Where
+    /// another program took the run or edited its state since the base before, fields that only one of the two has do not count:
+    /// a type of state writes what it knows.
     ///
     /// # Errors
     ///
@@ -215,7 +217,8 @@ impl Runtime {
     }
 
     /// Brings a run that was written down into the store, under its own key or another. It is there whole or not at all; the
-    /// same import again is the same run. A run that was in progress is an orphan, to be gone on with.
+    /// same import again is the same run until something is added to it or pruned. Nobody owns a run that has not ended: it is
+    /// to be gone on with.
     ///
     /// # Errors
     ///
@@ -278,7 +281,8 @@ impl Runtime {
         finish(async move { retention::sweep(&*store, &policy, limits, now, dry).await }).await
     }
 
-    /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin).
+    /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin). Whether there is a record
+    /// of this number is not checked.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::Base;
-use crate::record::{Record, RecordHeader, RunStatus, codec};
+use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, Cursor, Order, Page, PruneCut, RunHead, RunQuery};
 
 /// What is kept of runs.
@@ -59,20 +59,22 @@ impl RetentionPolicy {
         self
     }
 
-    /// Keeps the last records of each run that take this many bytes together.
+    /// Keeps the last records of each run whose bodies take this many bytes together. The oldest one that is kept is not
+    /// counted: a cut makes it a base, which holds the full state.
     pub fn keep_bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Drops records only of runs in these statuses; of all unless set.
+    /// Cuts only runs in these statuses; all unless set. [`purge_after`](Self::purge_after) names its own.
     pub fn only(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
         self.statuses = statuses.into_iter().collect();
         self
     }
 
     /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed, and none in which
-    /// a record is pinned. Ages are reckoned by the clock of the process that sweeps: one that is ahead removes sooner.
+    /// a record is pinned. Signals to a run that has ended, such as a pin, do not count; a retry does. [`only`](Self::only) does
+    /// not limit it. Ages are reckoned by the clock of the process that sweeps: one that is ahead removes sooner.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
         self
@@ -88,15 +90,13 @@ impl RetentionPolicy {
         self.stride().is_some() && (self.statuses.is_empty() || self.statuses.contains(&status))
     }
 
-    fn purges(&self, head: &RunHead, now: Timestamp) -> bool {
-        head.status.is_finished()
-            && self
-                .purge
-                .iter()
-                .any(|(status, age)| *status == head.status && now.since(head.updated) >= *age)
+    /// For how long a run in this status stays before it is removed, if it ever is.
+    fn stays(&self, status: RunStatus) -> Option<Duration> {
+        let ages = self.purge.iter().filter(|(purged, _)| *purged == status).map(|(_, age)| *age);
+        ages.min().filter(|_| status.is_finished())
     }
 
-    /// Whether a record is kept that has so many newer ones, of so many bytes, itself included.
+    /// Whether a record is kept that has so many newer ones, with so many bytes up to it.
     fn keeps(&self, header: &RecordHeader, newer: u64, bytes: u64, now: Timestamp) -> bool {
         self.last.is_some_and(|last| newer < u64::from(last))
             || self.age.is_some_and(|age| now.since(header.at) < age)
@@ -173,7 +173,7 @@ pub(crate) async fn prune(
     if !policy.prunes(head.status) {
         return Ok((0, 0));
     }
-    let Some(mut cut) = cut(store, run, policy, now).await? else { return Ok((0, 0)) };
+    let Some(mut cut) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
     let machine = folded_at(store, run, At::Latest, None).await?.machine;
     if let Some(pin) = machine.pins.first() {
         cut = cut.min((*pin).max(head.first));
@@ -194,6 +194,7 @@ pub(crate) async fn prune(
 async fn cut(
     store: &dyn CheckpointStore,
     run: &RunKey,
+    first: Seq,
     policy: &RetentionPolicy,
     now: Timestamp,
 ) -> Result<Option<Seq>> {
@@ -203,7 +204,10 @@ async fn cut(
     loop {
         let found = store.history(run, page).await?;
         for header in found.items {
-            bytes += u64::from(header.body_len);
+            // The oldest is a base, perhaps by an earlier cut: counting its state would drop a record with every look.
+            if header.seq > first {
+                bytes += u64::from(header.body_len);
+            }
             // The head is kept whatever the policy says: it is what a resume goes on from.
             if newer > 0 && !policy.keeps(&header, newer, bytes, now) {
                 return Ok(oldest);
@@ -294,7 +298,9 @@ async fn deal(
     report: &mut SweepReport,
 ) -> Result<()> {
     let run = &head.run;
-    if policy.purges(head, now) {
+    if let Some(age) = policy.stays(head.status)
+        && now.since(ended_at(store, head, now, age).await?) >= age
+    {
         match remove(store, head, dry).await {
             Ok(Removal::Removed(records, bytes)) => {
                 report.purged += 1;
@@ -319,6 +325,36 @@ async fn deal(
         // Purged or pruned by somebody else meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Returns when a run came into the status in which it has ended. Reads headers only if the last record does not tell.
+async fn ended_at(
+    store: &dyn CheckpointStore,
+    head: &RunHead,
+    now: Timestamp,
+    age: Duration,
+) -> Result<Timestamp> {
+    let mut ended = head.updated;
+    if head.kind != RecordKind::Signal || now.since(ended) >= age {
+        return Ok(ended);
+    }
+    let mut page = newest_first(100);
+    loop {
+        let found = match store.history(&head.run, page).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ended),
+            found => found?,
+        };
+        for header in found.items {
+            if header.status != head.status {
+                return Ok(ended);
+            }
+            ended = header.at;
+        }
+        match found.next {
+            Some(next) => page = newest_first(100).with_cursor(next),
+            None => return Ok(ended),
+        }
     }
 }
 

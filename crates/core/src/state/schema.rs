@@ -174,6 +174,11 @@ impl Schema {
         self.channel_index(name).map_or(UNDECLARED, |at| &self.0.channels[at].reducer)
     }
 
+    /// Tells whether the channel is declared.
+    pub(crate) fn declares(&self, name: &str) -> bool {
+        self.channel_index(name).is_some()
+    }
+
     /// Returns the canonical JSON text to take a fingerprint of.
     ///
     /// Channels are sorted by name: moving a field inside its struct changes nothing that is stored.

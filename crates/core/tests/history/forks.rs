@@ -44,6 +44,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
             let verified = runtime.verify(&graph, &key(&format!("f{nth}"))).await.unwrap();
             assert_eq!(verified.divergence, None, "{label}");
+            runtime.check_log(&key(&format!("f{nth}"))).await.unwrap_or_else(|e| panic!("{label}: {e}"));
             if status == RunStatus::Failed {
                 other.retry(&run).await.unwrap();
             }
@@ -56,6 +57,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             // Retried or edited, it is still what the graph would do.
             let verified = other.verify(&graph, &run).await.unwrap();
             assert_eq!(verified.divergence, None, "{label}");
+            other.check_log(&run).await.unwrap_or_else(|error| panic!("{label}: {error}"));
             forks += 1;
         }
         assert_eq!(records(&store, &run).await, log.records, "seed {seed}: the source");

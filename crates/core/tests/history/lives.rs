@@ -67,6 +67,8 @@ pub(crate) enum Change {
     Frontier,
     /// The last node has another name.
     Gone,
+    /// The state is of the next version, in which the channel `log` is called `notes`.
+    Version,
 }
 
 pub(crate) fn key(id: &str) -> RunKey {
@@ -145,9 +147,10 @@ impl Life {
     }
 
     pub(crate) fn changed(&self, change: Change) -> Graph<Context> {
-        let log = if change == Change::Reducer { Reducer::Last } else { Reducer::Append };
+        let reducer = if change == Change::Reducer { Reducer::Last } else { Reducer::Append };
+        let log = if change == Change::Version { "notes" } else { "log" };
         let mut builder = Graph::<Context>::builder("life")
-            .channel("log", log)
+            .channel(log, reducer)
             .channel("sums", Reducer::Merge)
             .node("split", async |_cx, _s| Ok(Update::none()))
             .effect(Effect::Pure)
@@ -156,6 +159,14 @@ impl Life {
                 Ok(Context::update().merge("sums", [(format!("item/{item}~"), item)]))
             })
             .entry("split");
+        if change == Change::Version {
+            builder = builder.state_version(2).migrate(1, |channels| {
+                if let Some(log) = channels.remove("log") {
+                    channels.insert("notes".into(), log);
+                }
+                Ok(())
+            });
+        }
         let width = self.items;
         builder = match width {
             0 => builder.edge("split", "each").when(|_| false).edge("split", "n0"),
@@ -174,7 +185,7 @@ impl Life {
         for (at, place) in self.places.iter().enumerate() {
             let deed = place.deed;
             builder = builder
-                .node(name(at), move |cx: NodeContext, s: Draft<Context>| act(deed, cx, s))
+                .node(name(at), move |cx: NodeContext, s: Draft<Context>| act(deed, log, cx, s))
                 .effect(place.effect);
             if deed == Deed::Stumbles {
                 let policy = RetryPolicy::none().with_attempts(2).with_delay(Duration::from_micros(100));
@@ -297,9 +308,9 @@ pub(crate) fn answer(question: &Question) -> Answer {
     }
 }
 
-async fn act(deed: Deed, cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+async fn act(deed: Deed, log: &'static str, cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     let (node, visit) = (cx.node().to_string(), cx.visit());
-    let update = Context::update().append("log", [format!("{node}@{visit}")]);
+    let update = Context::update().append(log, [format!("{node}@{visit}")]);
     let of = |what: &str| format!("{what} {node}");
     let update = match deed {
         Deed::Nothing => update.set(of("at"), visit.get()),
@@ -335,8 +346,10 @@ async fn act(deed: Deed, cx: NodeContext, _s: Draft<Context>) -> NodeResult<Cont
 /// A state whose order of concurrent nodes does not matter.
 pub(crate) fn settled(state: &Context) -> serde_json::Value {
     let mut state = serde_json::to_value(state).unwrap();
-    if let Some(log) = state["log"].as_array_mut() {
-        log.sort_by_key(ToString::to_string);
+    for log in ["log", "notes"] {
+        if let Some(log) = state.get_mut(log).and_then(serde_json::Value::as_array_mut) {
+            log.sort_by_key(ToString::to_string);
+        }
     }
     state
 }

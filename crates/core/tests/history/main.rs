@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod altered;
 mod chance;
 mod copies;
 mod diffs;
@@ -15,6 +16,7 @@ mod migrations;
 mod pages;
 mod prunes;
 mod races;
+mod sentences;
 mod verified;
 
 use std::ops::Range;

@@ -11,7 +11,10 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Error, ErrorKind, Seq, Timestamp};
 
-use super::lives::{key, records};
+use super::chance::Chance;
+use super::lives::{Change, Life, Log, key, last, records};
+use super::prunes::cut_at;
+use super::seeds;
 
 fn of(version: u32) -> GraphBuilder<Context> {
     Graph::<Context>::builder("w").state_version(version)
@@ -170,4 +173,54 @@ async fn a_run_of_an_unknown_workflow_or_an_unknown_version_is_left_alone() {
     let wrong = other.resume(&built(of(1)), "unknown").await.unwrap_err();
     assert!(wrong.to_string().contains("unknown"), "{wrong}");
     assert_eq!(records(&store, &key("unknown")).await, before.0);
+}
+
+/// Wherever a run is taken up with the next version of its state, its log is sound from then on, edited, forked and cut, and the
+/// new graph would have done the same.
+#[tokio::test]
+async fn a_run_that_is_migrated_on_its_way_has_a_sound_log() {
+    let mut looked = 0;
+    for seed in seeds(24) {
+        let life = Life::of(seed);
+        let mut chance = Chance::new(seed ^ 13);
+        let store = life.live().await;
+        let to = last(&store, &key("r")).await;
+        let at = chance.below(usize::try_from(to).unwrap()) as u64;
+        let label = format!("seed {seed}, migrated at {at} of {to}");
+        let store = Log::of(&store, &key("r")).await.as_of(at).await;
+        let runtime = life.process(&store, 2).await;
+        let graph = life.changed(Change::Version);
+        if runtime.head(&key("r")).await.unwrap().unwrap().status.is_finished() {
+            continue;
+        }
+        if chance.one_in(3) {
+            // Who edits first migrates first.
+            let more = Patch::from_ops(&[Op::Append("notes".into(), vec!["edited".into()])]).unwrap();
+            runtime.edit(&graph, &key("r"), more).await.unwrap();
+            runtime.check_log(&key("r")).await.unwrap_or_else(|error| panic!("{label}, edited: {error}"));
+        }
+        let fork = runtime.fork(&graph, &key("r"), Position::Latest).id("f").checkpoints(life.policy).await;
+        let fork = fork.unwrap_or_else(|error| panic!("{label}: {error}"));
+        let run = runtime.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
+        life.go_on(&[&runtime], &graph, run, chance.one_in(2)).await;
+        life.go_on(&[&runtime], &graph, fork, false).await;
+        for (run, cut) in [("r", false), ("f", false), ("r", true)] {
+            let (run, end) = (key(run), last(&store, &key(run)).await);
+            if cut {
+                cut_at(&store, &run, chance.below(usize::try_from(end + 1).unwrap()) as u64).await;
+            }
+            runtime
+                .check_log(&run)
+                .await
+                .unwrap_or_else(|error| panic!("{label}, {run}, cut {cut}: {error}"));
+            let verified = runtime.verify(&graph, &run).await.unwrap();
+            assert!(verified.divergence.is_none(), "{label}, {run}: {}", verified.divergence.unwrap());
+            for seq in store.head(&run).await.unwrap().unwrap().first.get()..=end {
+                let state = runtime.state_at(&graph, &run, Seq::new(seq)).await.unwrap();
+                assert!(state.get::<Vec<String>>("log").unwrap().is_none(), "{label}, {run} at {seq}");
+            }
+            looked += 1;
+        }
+    }
+    assert!(looked > 36, "only {looked} logs");
 }

@@ -3,6 +3,7 @@
 //! One JSON object a line. The first says what the file is and holds the run's key and facts; each further one is a record,
 //! `{"h": header, "b": body}`, as the log holds it.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::{Body, Event, Signal, SignalKind};
-use crate::record::{Record, RecordHeader, RunFacts, codec};
+use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::runtime::load::missing;
 use crate::store::{At, CheckpointStore, RunAppend};
 
@@ -39,7 +40,7 @@ struct Line {
     /// The body, if it is one line of JSON, as all are that this version writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     b: Option<Box<RawValue>>,
-    /// The body as text, if it has more lines.
+    /// The body as text, if it has more lines, or holds what could steer a terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     t: Option<String>,
 }
@@ -63,16 +64,31 @@ pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey) -> Result<
             let text = std::str::from_utf8(&record.body).map_err(|source| {
                 Error::new(ErrorKind::Corrupt, "a record's body is no text").with_run(run).with_source(source)
             })?;
-            let plain = !text.contains(['\n', '\r']);
+            let plain = !text.contains(steers);
             let raw = if plain { RawValue::from_string(text.to_owned()).ok() } else { None };
             let line = Line { h: record.header, t: raw.is_none().then(|| text.to_owned()), b: raw };
             // Writing to a string never fails.
-            let _ = writeln!(lines, "{}", serde_json::to_string(&line).map_err(broken)?);
+            let _ = writeln!(lines, "{}", tame(&serde_json::to_string(&line).map_err(broken)?));
             records += 1;
         }
     }
     let title = Title { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts, records };
-    Ok(format!("{}\n{lines}", serde_json::to_string(&title).map_err(broken)?))
+    Ok(format!("{}\n{lines}", tame(&serde_json::to_string(&title).map_err(broken)?)))
+}
+
+/// Tells whether a character could steer a terminal that shows it: a control, or a mark that changes the order of the others.
+fn steers(c: char) -> bool {
+    let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || reorders(c)
+}
+
+/// Escapes such characters in JSON on one line, where they can stand only in texts.
+fn tame(json: &str) -> Cow<'_, str> {
+    if !json.contains(steers) {
+        return Cow::Borrowed(json);
+    }
+    let escaped = |c: char| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Cow::Owned(json.chars().map(escaped).collect())
 }
 
 /// Reads a run that was written down.
@@ -92,6 +108,10 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
             format!("the file has version {}, this program reads up to {VERSION}; upgrade it", title.v);
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
+    title.facts.check().map_err(|error| {
+        let what = format!("says of the run what no start may say: {}", error.message());
+        refuse(1, &what).with_source(error)
+    })?;
     let mut records = Vec::new();
     for (at, line) in lines {
         let line: Line =
@@ -124,6 +144,7 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
 fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     let moved = |seq: Seq| Seq::new(seq.get().saturating_sub(shift));
     let Body { mut event, mut base } = codec::decode(run, record)?;
+    let place = |error: Error| error.with_run(run).with_seq(record.header.seq);
     let mut changed = false;
     if let Event::Signal(Signal { what: SignalKind::Pin { seq } | SignalKind::Unpin { seq }, .. }) =
         &mut event
@@ -132,7 +153,7 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
         changed = true;
     }
     if let Some(base) = &mut base {
-        let mut machine = Machine::restore(&base.machine, None)?;
+        let mut machine = Machine::restore(&base.machine, None).map_err(place)?;
         if !machine.pins.is_empty() {
             machine.pins = machine.pins.iter().copied().map(moved).collect();
             base.machine = machine.snapshot()?;
@@ -145,7 +166,8 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes a run that was written down into a store, under its own key or another.
+/// Writes a run that was written down into a store, under its own key or another. Nobody drives it there: whoever owned it when
+/// it was written down drives another run.
 pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<RunKey>) -> Result<RunKey> {
     let (title, mut records) = read(text)?;
     let run = run.unwrap_or(title.run);
@@ -160,6 +182,11 @@ pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<
         record.header.prev = prev;
         prev = Some(record.header.id);
         seq = seq.next();
+    }
+    if let Some(last) = records.last_mut()
+        && !matches!(last.header.status, RunStatus::Completed | RunStatus::Cancelled)
+    {
+        last.header.owner = None;
     }
     let append = RunAppend { run: run.clone(), expected: None, records, facts: Some(title.facts) };
     let mut results = store.append(vec![append]).await;

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::walk;
 use crate::engine::fold::{Folded, fold};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq, Visit};
-use crate::record::{RunStatus, codec};
+use crate::record::{Record, RecordKind, RunStatus, codec};
 use crate::runtime::load::missing;
 use crate::state::Channels;
 use crate::store::{At, CheckpointStore};
@@ -33,39 +35,78 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
     let mut folded: Option<Folded> = None;
+    // Of a pruned log nobody knows any more who wrote what came before its first base.
+    let mut passed_on = head.first > Seq::new(0);
     for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
         let records = walk::segment_records(store, run, end).await?;
         let Some(first) = records.first() else { continue };
         checked.records += records.len() as u64;
         checked.bases += records.iter().filter(|record| record.header.base).count() as u64;
         checked.bytes += records.iter().map(|record| record.body.len() as u64).sum::<u64>();
-        let broken = |what: &str| {
-            let message = format!("{what}; restore the run from a backup, or fork it from an earlier record");
-            Err(Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(first.header.seq))
-        };
         if let Some(before) = folded.take() {
             if walk::goes_on(Some(before.last.head()), &first.header) {
-                let mut through = before;
-                through.absorb(run, first).map_err(|error| error.with_run(run).with_seq(first.header.seq))?;
-                let base = codec::base(run, first)?;
-                let anew = Machine::restore(&base.machine, None)?;
-                if through.channels != Channels::from_json(base.state.get())? {
-                    return broken("the state of the base is not what the records before it amount to");
-                }
-                if Gist::of(&through.machine) != Gist::of(&anew) {
-                    return broken("the base has the run at another place than the records before it");
-                }
+                passed_on |= changes_hands(first);
+                compare(run, before, first, passed_on)
+                    .map_err(|error| error.with_run(run).with_seq(first.header.seq))?;
             } else if store.head(run).await?.is_none_or(|now| now.first <= before.last.seq) {
-                return broken("the log has a hole before this record");
+                return Err(broken("the log has a hole before this record")
+                    .with_run(run)
+                    .with_seq(first.header.seq));
             } else {
                 // Pruned meanwhile: what is kept begins here.
                 (checked.first, checked.records, checked.bases) = (first.header.seq, records.len() as u64, 1);
                 checked.bytes = records.iter().map(|record| record.body.len() as u64).sum();
             }
+            passed_on = false;
         }
+        // With a claim that is a base, whoever took the run writes already.
+        passed_on |= first.header.kind == RecordKind::Edit || records[1..].iter().any(changes_hands);
         folded = Some(fold(run, &records, None)?);
     }
     Ok(checked)
+}
+
+/// Tells whether the program that writes from this record on may be another one, with another type of state.
+fn changes_hands(record: &Record) -> bool {
+    matches!(record.header.kind, RecordKind::Claim | RecordKind::Edit)
+}
+
+/// Compares what the records up to a base amount to with the base.
+fn compare(run: &RunKey, mut through: Folded, first: &Record, passed_on: bool) -> Result<()> {
+    through.absorb(run, first)?;
+    let base = codec::base(run, first)?;
+    let (state, machine) = (Channels::from_json(base.state.get())?, Machine::restore(&base.machine, None)?);
+    let alike = match passed_on {
+        false => through.channels == state,
+        true => is_alike(&through.channels.into(), &state.into()),
+    };
+    if !alike {
+        return Err(broken("the state of the base is not what the records before it amount to"));
+    }
+    if Gist::of(&through.machine) != Gist::of(&machine) {
+        return Err(broken("the base has the run at another place than the records before it"));
+    }
+    Ok(())
+}
+
+fn broken(what: &str) -> Error {
+    let message = format!("{what}; restore the run from a backup, or fork it from an earlier record");
+    Error::new(ErrorKind::Corrupt, message)
+}
+
+/// Tells whether two values differ in nothing but what a type of state adds, leaves out or widens when it writes back what it
+/// read: fields that only one of them has, and whole numbers with a fraction.
+fn is_alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            one.iter().all(|(key, value)| other.get(key).is_none_or(|other| is_alike(value, other)))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_alike(one, other))
+        }
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        _ => one == other,
+    }
 }
 
 /// What two machines of one run have in common whatever numbers they give to nodes.

@@ -88,7 +88,7 @@ pub struct Checkpoint {
     pub input: Option<Value>,
     /// The activations that had ended, in order.
     pub history: Vec<Past>,
-    /// What each node returned along its edges the last time.
+    /// What each node returned along its edges the last time, if it returned anything then.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub results: BTreeMap<NodeName, Value>,
     /// How often each node had been activated.
@@ -402,8 +402,9 @@ impl Told {
     }
 
     fn end(&mut self, index: Seq, at: Timestamp, done: crate::record::body::NodeDone) {
-        if let Some(output) = &done.output {
-            self.results.insert(done.node.clone(), output.get().into());
+        match &done.output {
+            Some(output) => _ = self.results.insert(done.node.clone(), output.get().into()),
+            None => _ = self.results.remove(&done.node),
         }
         if let Some(failure) = &done.failure {
             self.failed.push(Diagnostic {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::RunStatus;
 use crate::runtime::load::missing;
-use crate::store::CheckpointStore;
+use crate::store::{At, CheckpointStore, RunHead};
 
 /// A run in a line of forks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,31 +16,50 @@ pub struct Ancestor {
     pub run: RunKey,
     /// Where it was forked off the one before it; none for the first.
     pub forked_at: Option<Seq>,
-    /// How it stands; none if it has been purged.
+    /// How it stands; none if it has been purged, also if another run bears its name now.
     pub status: Option<RunStatus>,
 }
 
 /// Lists a run and where it comes from, the oldest first.
 pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
-    let (mut line, mut seen) = (Vec::new(), BTreeSet::new());
-    let mut next = Some(run.clone());
-    while let Some(run) = next {
-        if !seen.insert(run.clone()) {
-            let message = "the run is its own ancestor: its id, or one it comes from, was purged and used again by a fork";
-            return Err(Error::new(ErrorKind::Corrupt, message).with_run(&run));
-        }
-        let Some(head) = store.head(&run).await? else {
-            if line.is_empty() {
-                return Err(missing(&run));
+    let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let (mut line, mut seen) = (Vec::new(), BTreeSet::from([run.clone()]));
+    while let Some(parent) = &head.facts.parent {
+        line.push(Ancestor {
+            run: head.run.clone(),
+            forked_at: Some(parent.at.seq),
+            status: Some(head.status),
+        });
+        let run = parent.run.clone();
+        let there = store.head(&run).await?;
+        let source = match there {
+            Some(there) if seen.insert(run.clone()) && is_source(store, &there, &head).await? => there,
+            // It was purged; what bears its name now is another run.
+            _ => {
+                line.push(Ancestor { run, forked_at: None, status: None });
+                line.reverse();
+                return Ok(line);
             }
-            line.push(Ancestor { run, forked_at: None, status: None });
-            break;
         };
-        let parent = head.facts.parent;
-        let forked_at = parent.as_ref().map(|parent| parent.at.seq);
-        line.push(Ancestor { run, forked_at, status: Some(head.status) });
-        next = parent.map(|parent| parent.run);
+        head = source;
     }
+    line.push(Ancestor { run: head.run, forked_at: None, status: Some(head.status) });
     line.reverse();
     Ok(line)
+}
+
+/// Tells whether a run is the one that another was forked from, and not one that was started under its name later.
+async fn is_source(store: &dyn CheckpointStore, there: &RunHead, fork: &RunHead) -> Result<bool> {
+    let Some(parent) = &fork.facts.parent else { return Ok(false) };
+    // Nothing that is kept tells, but a source was there before its fork.
+    let may_be = there.facts.created <= fork.facts.created;
+    if parent.at.seq < there.first {
+        return Ok(may_be);
+    }
+    match store.load(&there.run, At::Record(parent.at.id)).await {
+        Ok(loaded) => Ok(loaded.is_some()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => Ok(may_be),
+        Err(error) => Err(error),
+    }
 }

@@ -40,7 +40,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// Finds the record that is meant. Reads no body unless several activations share a record.
+    /// Finds the record that is meant. Reads no body if a header names the activation and no signal came after that record.
     ///
     /// # Errors
     ///
@@ -52,34 +52,57 @@ impl Position {
             Self::Record(id) => return Ok(At::Record(*id)),
             Self::Visit(node, visit) => (node, *visit),
         };
-        let mut page = Page::first(Page::MAX).with_order(Order::NewestFirst);
-        loop {
-            let found = store.history(run, page).await?;
-            let named = |header: &&crate::record::RecordHeader| {
-                header.kind == RecordKind::Node
-                    && header.node.as_ref() == Some(node)
-                    && header.visit == Some(visit)
-            };
-            if let Some(header) = found.items.iter().find(named) {
-                return Ok(At::Seq(header.seq));
-            }
-            match found.next {
-                Some(next) => page = Page::first(Page::MAX).with_order(Order::NewestFirst).with_cursor(next),
-                None => break,
-            }
+        let (named, retried) = Self::named(store, run, node, visit).await?;
+        if let Some(seq) = named.filter(|_| !retried) {
+            return Ok(At::Seq(seq));
         }
         // A header names only the last of several that ended in one record.
+        let mut last = named;
         for end in walk::segment_ends(store, run, At::Latest).await? {
+            if named.is_some_and(|seq| end <= seq) {
+                continue;
+            }
             for (header, body) in walk::segment(store, run, end).await? {
                 if let crate::record::body::Event::Node(nodes) = &body.event
                     && nodes.done.iter().any(|done| done.node == *node && done.visit == visit)
                 {
-                    return Ok(At::Seq(header.seq));
+                    last = last.max(Some(header.seq));
                 }
             }
         }
+        if let Some(seq) = last {
+            return Ok(At::Seq(seq));
+        }
         let message = format!("no record that is kept says that {self} ended; list them with `history`");
         Err(Error::new(ErrorKind::NotFound, message).with_run(run))
+    }
+
+    /// Finds the newest record whose header names the activation, and whether a signal came after it: an operator's retry is
+    /// one, and after it the activation may have ended again, in a record that is named after another.
+    async fn named(
+        store: &dyn CheckpointStore,
+        run: &RunKey,
+        node: &NodeName,
+        visit: Visit,
+    ) -> Result<(Option<Seq>, bool)> {
+        let mut signalled = false;
+        let mut page = Page::first(Page::MAX).with_order(Order::NewestFirst);
+        loop {
+            let found = store.history(run, page).await?;
+            for header in found.items {
+                if header.kind == RecordKind::Node
+                    && header.node.as_ref() == Some(node)
+                    && header.visit == Some(visit)
+                {
+                    return Ok((Some(header.seq), signalled));
+                }
+                signalled |= header.kind == RecordKind::Signal;
+            }
+            match found.next {
+                Some(next) => page = Page::first(Page::MAX).with_order(Order::NewestFirst).with_cursor(next),
+                None => return Ok((None, signalled)),
+            }
+        }
     }
 }
 

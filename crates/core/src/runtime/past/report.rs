@@ -17,7 +17,7 @@ use crate::store::{At, CheckpointStore};
 pub struct Happened {
     /// The record that says so.
     pub header: RecordHeader,
-    /// The activation it is about, if it is about one.
+    /// The activation it is about, if it is about one: its attempts, steps, questions and end. None for what was said to the run.
     pub activation: Option<(NodeName, Visit)>,
     /// What happened, in one line; it may hold what nodes, answers and errors said.
     pub text: String,

@@ -9,7 +9,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, RouteContext};
 use crate::id::{HeadRef, NodeName, RunKey, Seq, Visit};
-use crate::record::body::{End, Event, NodeDone, NodesDone};
+use crate::record::body::{Base, Body, End, Event, NodeDone, NodesDone};
 use crate::record::{Failure, FailureKind, RecordHeader};
 use crate::runtime::load::missing;
 use crate::state::{Channels, Op, Patch, Reducer, State};
@@ -69,21 +69,13 @@ pub(crate) async fn verify<S: State>(
             let begins = !replay.as_ref().is_some_and(|replay| replay.precedes(&header));
             let found = match (&mut replay, &body.base) {
                 (_, Some(base)) if begins => {
-                    let machine = Machine::restore(&base.machine, Some(Arc::clone(graph.plan())))?;
-                    let (channels, version) = (Channels::from_json(base.state.get())?, base.version);
-                    replay = Some(Replay { graph, machine, channels, version, last: header.head() });
-                    None
+                    let begun = Replay::begin(graph, base, &header);
+                    replay = Some(begun.map_err(|error| error.with_run(run).with_seq(header.seq))?);
+                    began_elsewhere(graph, &header, &body.event)
                 }
-                (Some(replay), base) if !begins => {
-                    let found = replay.record(&header, &body.event, &mut verified)?;
-                    if let Some(base) = base
-                        && (base.version != replay.version || matches!(body.event, Event::Base))
-                    {
-                        replay.machine = Machine::restore(&base.machine, replay.machine.plan.clone())?;
-                        replay.channels = Channels::from_json(base.state.get())?;
-                        replay.version = base.version;
-                    }
-                    found
+                (Some(replay), _) if !begins => {
+                    let found = replay.record(&header, &body, &mut verified);
+                    found.map_err(|error| error.with_run(run).with_seq(header.seq))?
                 }
                 _ => {
                     let message =
@@ -108,7 +100,22 @@ struct Replay<'a, S: State> {
     last: HeadRef,
 }
 
-impl<S: State> Replay<'_, S> {
+/// Says where the run began, if today's graph would begin elsewhere. A fork begins where its source was.
+fn began_elsewhere<S: State>(graph: &Graph<S>, header: &RecordHeader, event: &Event) -> Option<Divergence> {
+    let Event::Start(started) = event else { return None };
+    let plan = graph.plan();
+    let today = &plan.node(plan.entry).name;
+    let what = format!("it started at {}, and would start at {today}", started.entry);
+    (started.entry != *today).then(|| Divergence { seq: header.seq, node: None, visit: None, what })
+}
+
+impl<'a, S: State> Replay<'a, S> {
+    fn begin(graph: &'a Graph<S>, base: &Base, header: &RecordHeader) -> Result<Self> {
+        let machine = Machine::restore(&base.machine, Some(Arc::clone(graph.plan())))?;
+        let (channels, version) = (Channels::from_json(base.state.get())?, base.version);
+        Ok(Self { graph, machine, channels, version, last: header.head() })
+    }
+
     /// Whether a record follows what was replayed. One that does not begins anew: the run was pruned while it was read.
     fn precedes(&self, header: &RecordHeader) -> bool {
         walk::goes_on(Some(self.last), header)
@@ -117,40 +124,47 @@ impl<S: State> Replay<'_, S> {
     fn record(
         &mut self,
         header: &RecordHeader,
-        event: &Event,
+        body: &Body,
         verified: &mut Verified,
     ) -> Result<Option<Divergence>> {
-        let at = |what: String| Divergence { seq: header.seq, node: None, visit: None, what };
-        match event {
-            Event::Node(nodes) => {
-                if let Some(what) = self.reducers(&nodes.patch)? {
-                    return Ok(Some(at(what)));
-                }
-                self.channels.apply(&nodes.patch)?;
-                for (place, done) in nodes.done.iter().enumerate() {
-                    // The state is known as of the last activation of a record.
-                    let found = if place + 1 == nodes.done.len() {
-                        verified.checked += 1;
-                        self.decided(done)?
-                    } else {
-                        verified.unchecked += 1;
-                        self.possible(done)
-                    };
-                    if let Some(what) = found {
-                        let (node, visit) = (Some(done.node.clone()), Some(done.visit));
-                        return Ok(Some(Divergence { node, visit, ..at(what) }));
-                    }
-                    let alone = NodesDone { done: vec![done.clone()], patch: Patch::default() };
-                    self.machine.absorb(&Event::Node(alone))?;
-                }
-                self.last = header.head();
-                return Ok(None);
-            }
-            Event::Edit(edited) => self.channels.apply(&edited.patch)?,
-            _ => {}
-        }
-        self.machine.absorb(event)?;
         self.last = header.head();
+        let at = |what: String| Divergence { seq: header.seq, node: None, visit: None, what };
+        let base = body.base.as_ref();
+        if let (Event::Base, Some(base)) = (&body.event, base) {
+            // Nothing but the full state: what led to it was never written.
+            *self = Self::begin(self.graph, base, header)?;
+            return Ok(None);
+        }
+        if let Some(base) = base.filter(|base| base.version != self.version) {
+            // What the record changed is in the new form, as its base is.
+            (self.channels, self.version) = (Channels::from_json(base.state.get())?, base.version);
+        } else if let Some(patch) = body.event.patch() {
+            let wrote = matches!(body.event, Event::Node(_));
+            if let Some(what) = self.reducers(patch)?.filter(|_| wrote) {
+                return Ok(Some(at(what)));
+            }
+            self.channels.apply(patch)?;
+        }
+        let Event::Node(nodes) = &body.event else {
+            self.machine.absorb(&body.event)?;
+            return Ok(None);
+        };
+        for (place, done) in nodes.done.iter().enumerate() {
+            // The state is known as of the last activation of a record.
+            let found = if place + 1 == nodes.done.len() {
+                verified.checked += 1;
+                self.decided(done)?
+            } else {
+                verified.unchecked += 1;
+                self.possible(done)
+            };
+            if let Some(what) = found {
+                let (node, visit) = (Some(done.node.clone()), Some(done.visit));
+                return Ok(Some(Divergence { node, visit, ..at(what) }));
+            }
+            let alone = NodesDone { done: vec![done.clone()], patch: Patch::default() };
+            self.machine.absorb(&Event::Node(alone))?;
+        }
         Ok(None)
     }
 
@@ -168,9 +182,15 @@ impl<S: State> Replay<'_, S> {
     }
 
     /// Says which channel was written in a way that its reducer of today would not.
+    ///
+    /// Channels of another version may have other names, and what is not declared is written in any way.
     fn reducers(&self, patch: &Patch) -> Result<Option<String>> {
+        let schema = self.graph.schema();
         for op in patch.ops()? {
-            let reducer = self.graph.schema().reducer(op.channel());
+            if self.version != schema.version() || !schema.declares(op.channel()) {
+                continue;
+            }
+            let reducer = schema.reducer(op.channel());
             let (fits, how) = match op {
                 Op::Append(..) => (matches!(reducer, Reducer::Append | Reducer::Union), "appended to"),
                 Op::Merge(..) => (matches!(reducer, Reducer::Merge), "merged into"),
@@ -210,13 +230,15 @@ impl<S: State> Replay<'_, S> {
                 }
             }
         };
-        let Some(node) = self.machine.find(done.node.as_str()) else {
-            return Ok(Some("the node was never reached".into()));
+        let key = self.machine.find(done.node.as_str()).map(|node| (node, done.visit));
+        let Some(key) = key.filter(|key| self.machine.in_flight.contains_key(key)) else {
+            let message = format!("the log ends visit {}, which was not in flight", done.visit);
+            return Err(Error::new(ErrorKind::Corrupt, message).with_node(&done.node));
         };
         let wrote: Vec<&str> = done.wrote.iter().map(String::as_str).collect();
         let unmet =
             |gate| !catch_unwind(AssertUnwindSafe(|| self.graph.goal_met(gate, &state))).unwrap_or(false);
-        let ending = Ending { key: (node, done.visit), result, overwrites: &wrote };
+        let ending = Ending { key, result, overwrites: &wrote };
         Ok(differs(done, &self.machine.decide(ending, unmet)))
     }
 }
