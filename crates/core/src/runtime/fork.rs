@@ -111,6 +111,11 @@ impl<S: State> ForkRequest<S> {
         self.place(&mut folded)?;
         let state = self.new_state(&folded)?;
         let text = state.to_channels_json()?;
+        if folded.version != self.graph.schema().version() {
+            folded
+                .machine
+                .bring_forward(|patch| self.graph.migrated_patch(&folded.channels, folded.version, patch));
+        }
         let id = match &self.id {
             Some(id) => id.clone()?,
             None => RunId::new(shared.ids.next(now).to_string())?,

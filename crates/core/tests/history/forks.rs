@@ -1,9 +1,16 @@
 //! A fork goes on as the run itself would have gone on from there, and its source stays as it was.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Position, Runtime};
-use ferrata_core::state::{Op, Patch};
-use ferrata_core::{ErrorKind, Seq};
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::MemoryStore;
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{ErrorKind, Seq, Timestamp};
 
 use super::chance::Chance;
 use super::lives::{Life, Log, end, key, last, records};
@@ -124,6 +131,73 @@ async fn a_fork_begins_with_the_same_state_and_frontier() {
         // Those that were left are nobody's any more.
         runtime.shutdown(std::time::Duration::from_secs(5)).await.unwrap();
     }
+}
+
+/// A life of a run under some id, and the one that it was forked from.
+#[derive(Clone, Debug)]
+struct Known {
+    id: String,
+    parent: Option<usize>,
+}
+
+/// Runs are started, forked, cut short, purged, and their ids used again: a line tells the lives that are there, and ends with the
+/// first that is gone, whoever has its id now.
+#[tokio::test]
+async fn a_line_tells_lives_and_no_names() {
+    let graph = Graph::<Context>::builder("w");
+    let graph = graph.node("a", async |_cx, _s| Ok(())).node("b", async |_cx, _s| Ok(()));
+    let graph = graph.entry("a").edge("a", "b").build().unwrap();
+    let mut ended = 0;
+    for seed in seeds(12) {
+        let mut chance = Chance::new(seed ^ 17);
+        let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+        let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+        let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
+        let (mut lives, mut there): (Vec<Known>, BTreeMap<String, usize>) = <_>::default();
+        for _ in 0..24 {
+            // A cut run is told by its time alone, so that no two lives begin at the same one.
+            clock.advance(Duration::from_millis(1));
+            let id = format!("r{}", chance.below(5));
+            let others: Vec<usize> = there.values().copied().collect();
+            match there.get(&id) {
+                Some(_) if chance.one_in(2) => {
+                    runtime.purge(&key(&id)).await.unwrap();
+                    there.remove(&id);
+                }
+                Some(_) => cut_at(&store, &key(&id), last(&store, &key(&id)).await).await,
+                None => {
+                    let parent = (!others.is_empty() && !chance.one_in(4)).then(|| *chance.pick(&others));
+                    let handle = match parent {
+                        None => runtime.start(&graph, Context::new()).id(&id).await,
+                        Some(parent) => {
+                            let source = key(&lives[parent].id);
+                            let at = last(&store, &source).await;
+                            runtime.fork(&graph, &source, Seq::new(at)).id(&id).start_at("a").await
+                        }
+                    };
+                    handle.unwrap().completed().await.unwrap();
+                    there.insert(id.clone(), lives.len());
+                    lives.push(Known { id, parent });
+                }
+            }
+            for (id, &life) in &there {
+                let mut expected = Vec::new();
+                let mut next = Some(life);
+                while let Some(life) = next {
+                    let known = &lives[life];
+                    let is_there = there.get(&known.id) == Some(&life);
+                    expected.insert(0, (known.id.clone(), is_there));
+                    next = known.parent.filter(|_| is_there);
+                    ended += u32::from(!is_there);
+                }
+                let line = runtime.lineage(&key(id)).await.unwrap();
+                let line: Vec<_> =
+                    line.iter().map(|one| (one.run.run.to_string(), one.status.is_some())).collect();
+                assert_eq!(line, expected, "seed {seed}, {id}");
+            }
+        }
+    }
+    assert!(ended > 50, "only {ended} lines end early");
 }
 
 #[tokio::test]

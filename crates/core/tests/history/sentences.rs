@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrata_core::ask::Answer;
-use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, Join};
+use ferrata_core::graph::{
+    CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, Join, RetryPolicy,
+};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::{Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
@@ -14,7 +16,8 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
 
-use super::lives::{key, last};
+use super::lives::{Life, key, last};
+use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {
     Runtime::builder(store.clone()).build().await.unwrap()
@@ -120,6 +123,21 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
         let state = fork.completed().await.unwrap();
         assert_eq!(begun.load(Ordering::Relaxed), 1 + again, "{resolution:?}");
         assert_eq!(state.get::<u32>("paid").unwrap(), paid, "{resolution:?}");
+        // With the next version of the state, in its form.
+        let next = Graph::<Context>::builder("pays").state_version(2).migrate(1, |channels| {
+            if let Some(paid) = channels.remove("paid") {
+                channels.insert("sum".into(), paid);
+            }
+            Ok(())
+        });
+        let next = next.node("pay", async |_cx, mut s| {
+            s.set("sum", 1)?;
+            Ok(s)
+        });
+        let next = next.effect(Effect::External).entry("pay").build().unwrap();
+        let fork = two.fork(&next, &key("r"), Position::Latest).id("g").await.unwrap();
+        let state = fork.completed().await.unwrap();
+        assert_eq!(state.get::<u32>("sum").unwrap(), paid, "{resolution:?}");
     }
 }
 
@@ -267,6 +285,24 @@ async fn after_a_retry_a_visit_is_where_it_ended_last() {
     assert_eq!(a.index, c.index);
 }
 
+/// Whatever the frequency, an activation that ended is found by its name where the checkpoint says that it ended.
+#[tokio::test]
+async fn an_activation_is_found_where_it_is_told() {
+    let mut found = 0;
+    for seed in seeds(24) {
+        let store = Life::of(seed).live().await;
+        let runtime = plain(&store).await;
+        let told = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+        for past in &told.history {
+            let position = Position::Visit(past.node.clone(), past.visit);
+            let there = runtime.checkpoint(&key("r"), position.clone()).await.unwrap();
+            assert_eq!(Some(there.index), past.index, "seed {seed}, {position}");
+            found += 1;
+        }
+    }
+    assert!(found > 200, "only {found}");
+}
+
 #[tokio::test]
 async fn results_are_those_of_the_last_time() {
     let graph = Graph::<Context>::builder("w")
@@ -289,6 +325,34 @@ async fn results_are_those_of_the_last_time() {
     assert_eq!(results("a@1").await, serde_json::json!({ "a": 7 }));
     assert_eq!(results("a@2").await, serde_json::json!({}));
     assert_eq!(results("latest").await, serde_json::json!({ "e": 8 }));
+}
+
+/// Each attempt that failed is told, with when the next was due; the last one is the activation's failure, and the run's.
+#[tokio::test]
+async fn what_failed_is_told_attempt_by_attempt() {
+    let graph = Graph::<Context>::builder("w")
+        .node("a", async |cx: NodeContext, _s: Draft<Context>| {
+            Err::<Update<Context>, _>(format!("attempt {} came to nothing", cx.attempt()).into())
+        })
+        .retry(RetryPolicy::none().with_attempts(3).with_delay(Duration::from_micros(10)))
+        .entry("a")
+        .build()
+        .unwrap();
+    let runtime = plain(&MemoryStore::new()).await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+    let told = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
+    assert_eq!(told.diagnostics.len(), 3);
+    for (attempt, one) in (1..).zip(&told.diagnostics) {
+        assert_eq!((one.node.as_str(), one.visit.get(), one.attempt), ("a", 1, attempt));
+        assert_eq!(one.failure.message, format!("attempt {attempt} came to nothing"));
+        assert_eq!(one.retry_at.is_some(), attempt < 3, "attempt {attempt}");
+    }
+    let last = Some(&told.diagnostics[2].failure);
+    assert_eq!((told.failure.as_ref(), told.history[0].failure.as_ref()), (last, last));
+    assert_eq!((told.history[0].ok, told.history[0].attempts), (false, Some(3)));
+    let json = serde_json::to_value(&told).unwrap();
+    assert_eq!((&json["failure"]["kind"], &json["failure"]["node"]), (&"node".into(), &"a".into()));
 }
 
 /// That an edit does not fit is the caller's mistake; it used to be called damage, or a changed graph.

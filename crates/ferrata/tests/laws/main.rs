@@ -4,6 +4,7 @@
 
 mod edit;
 mod every;
+mod grown;
 
 use std::sync::Arc;
 
