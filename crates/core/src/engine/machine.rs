@@ -24,7 +24,7 @@ use crate::record::body::{
     AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal,
     SignalKind, Start, Started, StatusChange,
 };
-use crate::record::pause::{Message, Rested};
+use crate::record::pause::{Left, Message, Rested};
 
 /// The most tokens that memory is kept for: a wide join must not hold its memory for the rest of the run.
 const SPARE: usize = 8;
@@ -44,6 +44,8 @@ pub(crate) struct NodeState {
     pub(crate) returns: u32,
     /// How often the run went back to it on purpose.
     pub(crate) replans: u32,
+    /// How many of its visits ended a conversation without a message.
+    pub(crate) left: u32,
 }
 
 /// A channel that was overwritten, by whom and when.
@@ -266,6 +268,7 @@ impl Machine {
         let succeeded = done.failure.is_none();
         let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
         self.nodes[node as usize].succeeded = Some(succeeded);
+        self.nodes[node as usize].left += u32::from(Left::is(done.output.as_deref()));
         self.history.push(Ended { node, visit: done.visit, outcome });
         for fired in &done.fired {
             self.fire(node, done, fired);
@@ -319,6 +322,7 @@ impl Machine {
         self.tick += 1;
         self.fruitless = 0;
         self.nodes[key.0 as usize].succeeded = Some(true);
+        self.nodes[key.0 as usize].left += u32::from(Left::is(done.output.as_deref()));
         self.history.push(Ended { node: key.0, visit: key.1, outcome: Outcome::Succeeded });
         if let Some(live) = &mut self.live {
             live.stepped(from, to);

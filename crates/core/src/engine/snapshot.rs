@@ -86,6 +86,8 @@ struct StoredNode {
     returns: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     replans: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    left: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     print: Option<Fingerprint>,
 }
@@ -245,6 +247,7 @@ impl Machine {
                 spent: node.spent,
                 returns: node.returns,
                 replans: node.replans,
+                left: node.left,
             };
         }
         let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
@@ -347,6 +350,7 @@ impl StoredNode {
             spent: node.spent,
             returns: node.returns,
             replans: node.replans,
+            left: node.left,
             print,
         }
     }

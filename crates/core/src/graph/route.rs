@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, Visit};
+use crate::record::pause::Left;
 use crate::state::strict;
 
 /// Which nodes run next, chosen by a routing function among the targets declared with it.
@@ -162,17 +163,33 @@ pub struct RouteContext<'a> {
     visit: Visit,
     output: Option<&'a RawValue>,
     replans: &'a [(NodeName, u32)],
+    left: u32,
 }
 
 impl<'a> RouteContext<'a> {
     /// Describes the activation that has just succeeded.
     pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
-        Self { node, visit, output, replans: &[] }
+        Self { node, visit, output, replans: &[], left: 0 }
     }
 
     /// Adds how often the run went back to each node on purpose.
     pub(crate) const fn with_replans(self, replans: &'a [(NodeName, u32)]) -> Self {
         Self { replans, ..self }
+    }
+
+    /// Adds how often the node was left without a message before.
+    pub(crate) const fn with_left(self, left: u32) -> Self {
+        Self { left, ..self }
+    }
+
+    /// Whether a conversation was left without a message.
+    pub(crate) fn is_left(&self) -> bool {
+        Left::is(self.output)
+    }
+
+    /// Returns how many messages a conversation has heard, over the whole run.
+    pub(crate) fn heard(&self) -> u32 {
+        self.visit.get().saturating_sub(self.left.saturating_add(u32::from(self.is_left())))
     }
 
     /// Returns the name of the node that has just succeeded.

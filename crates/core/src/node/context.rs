@@ -49,6 +49,8 @@ pub(crate) struct NodeScope {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
     pub(crate) attempt: u32,
+    /// How many visits of the node before this one were not left without a message: what a conversation has heard.
+    pub(crate) heard: u32,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Inputs,
     /// The activation by the machine's numbers.

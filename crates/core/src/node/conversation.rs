@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::{Node, NodeContext, NodeError, NodeResult};
+use crate::record::pause::Left;
 use crate::state::{Draft, State, Update};
 
 type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
@@ -46,7 +46,8 @@ impl<S> Conversation<S> {
         Self { turns: None, idle: None, commands: Vec::new(), over: None }
     }
 
-    /// Ends it after so many messages, counted over the whole run.
+    /// Ends it after so many messages, counted over the whole run, however often the conversation is entered. With none left it ends
+    /// at once, and takes no message.
     pub fn turns(mut self, most: u32) -> Self {
         self.turns = Some(most);
         self
@@ -94,16 +95,6 @@ impl<S> fmt::Debug for Conversation<S> {
     }
 }
 
-/// What a conversation's node sends along its edge when it was left without a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Left {
-    /// Nobody spoke for too long.
-    Idle,
-    /// Somebody said so.
-    Command,
-}
-
 /// The node of a conversation.
 pub(crate) struct TalkNode<S, M, F> {
     pub(crate) policy: Conversation<S>,
@@ -121,6 +112,9 @@ where
     R: Into<Update<S>>,
 {
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
+        if self.policy.turns.is_some_and(|most| cx.scope.heard >= most) {
+            return Ok(Update::none().with_output(Left::Turns));
+        }
         let commands = &self.policy.commands;
         let read = |text: &str| {
             if serde_json::from_str::<String>(text).is_ok_and(|said| commands.contains(&said)) {

@@ -17,7 +17,7 @@ pub use awake::Awake;
 pub(crate) use context::{Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
-pub(crate) use conversation::{Left, TalkNode};
+pub(crate) use conversation::TalkNode;
 pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::Taken;

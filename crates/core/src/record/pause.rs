@@ -80,6 +80,25 @@ pub(crate) struct Edited {
     pub(crate) by: Option<String>,
 }
 
+/// What a conversation's node sends along its edge when it was left without a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Left {
+    /// Nobody spoke for too long.
+    Idle,
+    /// Somebody said so.
+    Command,
+    /// It had all its messages before.
+    Turns,
+}
+
+impl Left {
+    /// Tells whether an output says that a conversation was left without a message. Asked of every node that ends, so it parses nothing.
+    pub(crate) fn is(output: Option<&RawValue>) -> bool {
+        matches!(output.map(RawValue::get), Some(r#""idle""# | r#""command""# | r#""turns""#))
+    }
+}
+
 /// A message that somebody sent to a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Message {

@@ -10,7 +10,7 @@ use crate::ask::{Ask, Declined};
 use crate::graph::effect::Effect;
 use crate::graph::names::NodeNames;
 use crate::graph::route::Route;
-use crate::node::{Conversation, GateNode, Left, NodeContext, NodeError, Taken, TalkNode};
+use crate::node::{Conversation, GateNode, NodeContext, NodeError, Taken, TalkNode};
 use crate::state::{Draft, State, Update};
 
 impl<S: State> GraphBuilder<S> {
@@ -127,9 +127,8 @@ impl<S: State> GraphBuilder<S> {
             name,
             targets,
             move |state, cx| {
-                let left = cx.output::<Left>().ok().flatten().is_some();
-                let enough = turns.is_some_and(|most| cx.visit().get() >= most);
-                if left || enough || over.as_ref().is_some_and(|over| over(state)) {
+                let enough = turns.is_some_and(|most| cx.heard() >= most);
+                if cx.is_left() || enough || over.as_ref().is_some_and(|over| over(state)) {
                     Route::all(next.clone())
                 } else {
                     Route::to(itself.clone())

@@ -240,7 +240,9 @@ impl<S: State> Driver<S> {
         self.check_size(&touched, update.output())?;
         let name = &self.plan.node(index).name;
         let replans = self.machine.replan_counts();
-        let cx = RouteContext::new(name, key.1, update.output()).with_replans(&replans);
+        let cx = RouteContext::new(name, key.1, update.output())
+            .with_replans(&replans)
+            .with_left(self.machine.nodes[key.0 as usize].left);
         let (graph, state) = (&self.graph, &self.state);
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?

@@ -99,6 +99,7 @@ impl<S: State> Driver<S> {
             node: self.plan.node(index).name.clone(),
             visit: key.1,
             attempt,
+            heard: key.1.get().saturating_sub(self.machine.nodes[key.0 as usize].left + 1),
             item: activation.item.clone(),
             inputs: self.inputs(key),
             activation: key,

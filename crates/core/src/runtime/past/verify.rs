@@ -221,8 +221,11 @@ impl<'a, S: State> Replay<'a, S> {
         let result = match &done.failure {
             Some(failure) => Err(failure.clone()),
             None => {
-                let cx =
-                    RouteContext::new(&done.node, done.visit, done.output.as_deref()).with_replans(&replans);
+                let left =
+                    self.machine.find(done.node.as_str()).map(|node| self.machine.nodes[node as usize].left);
+                let cx = RouteContext::new(&done.node, done.visit, done.output.as_deref())
+                    .with_replans(&replans)
+                    .with_left(left.unwrap_or_default());
                 match catch_unwind(AssertUnwindSafe(|| self.graph.fires(index, &state, &cx))) {
                     Ok(Ok(fired)) => Ok(fired),
                     Ok(Err(error)) => return Ok(Some(format!("its route fails: {error}"))),

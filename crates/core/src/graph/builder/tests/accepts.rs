@@ -130,6 +130,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         node: NodeName::new(node)?,
         visit: Visit::new(1),
         attempt: 1,
+        heard: 0,
         item: None,
         inputs: Default::default(),
         activation: (0, Visit::new(1)),
