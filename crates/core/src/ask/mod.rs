@@ -8,9 +8,7 @@ mod request;
 mod shape;
 
 pub use answer::Answer;
-pub use answerer::{
-    Answerer, Asking, Automatic, Callback, Exchange, Pending, Queue, Record, Recording, queue,
-};
+pub use answerer::{Answerer, Asking, Automatic};
 pub use error::{AskError, Declined};
 pub use question::{Question, QuestionKind};
 pub use request::Ask;

@@ -2,6 +2,7 @@
 //!
 //! One program, because each of its own would compile the driver of a run anew: four seconds of processor time.
 
+mod answerers;
 mod awake;
 mod choices;
 mod extremes;

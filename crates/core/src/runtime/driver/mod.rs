@@ -14,7 +14,7 @@ mod signal;
 mod waiting;
 mod wishes;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -117,8 +117,8 @@ pub(crate) struct Driver<S: State> {
     replies: VecDeque<(Seq, Owed)>,
     /// What running nodes wait for.
     waits: Waiting,
-    /// The questions that the answerer was given.
-    posed: HashSet<String>,
+    /// The questions that the answerer was given, each with what ends its work on it.
+    posed: HashMap<String, AbortHandle>,
     /// Its answers to come.
     answering: JoinSet<(String, Option<Answer>)>,
     /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
@@ -222,7 +222,7 @@ impl<S: State> Driver<S> {
             tasks: JoinSet::new(),
             replies: VecDeque::new(),
             waits: Waiting::default(),
-            posed: HashSet::new(),
+            posed: HashMap::new(),
             answering: JoinSet::new(),
             grace: None,
             ending: false,
@@ -353,8 +353,10 @@ impl<S: State> Driver<S> {
                 // Aborted on purpose; a panic of a node is caught inside its task.
                 Err(_) => Ok(()),
             },
-            Some(answered) = self.answering.join_next() => match answered {
-                Ok((question, answer)) => Box::pin(self.answered(question, answer)).await,
+            Some(answered) = self.answering.join_next_with_id() => match answered {
+                Ok((task, (question, answer))) => Box::pin(self.answered(task, question, answer)).await,
+                // Somebody else answered first.
+                Err(error) if error.is_cancelled() => Ok(()),
                 Err(error) => {
                     tracing::error!(run = %self.log.run, %error, "the answerer panicked; its question stays open");
                     Ok(())

@@ -1,6 +1,9 @@
 //! What is said to a run that goes on here: signals, edits, and the answers of the answerer.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+use tokio::task::Id;
 
 use super::Driver;
 use crate::ask::{Answer, Asking, QuestionKind};
@@ -63,24 +66,46 @@ impl<S: State> Driver<S> {
         Ok(Ok(()))
     }
 
-    /// Hands questions that are new to the answerer.
+    /// Hands questions that are new to the answerer, and takes back those that are closed.
     pub(super) fn pose(&mut self) {
         let Some(answerer) = self.shared.answerer.clone() else { return };
-        let open = questions(&self.machine);
-        for question in open.into_iter().filter(|question| question.kind != QuestionKind::Doubt) {
-            if self.posed.insert(question.id.clone()) {
+        let mut open = questions(&self.machine);
+        open.retain(|question| question.kind != QuestionKind::Doubt);
+        self.posed.retain(|id, task| {
+            let stays = open.iter().any(|question| question.id == *id);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for question in open {
+            if let Entry::Vacant(place) = self.posed.entry(question.id.clone()) {
                 let (run, answerer) = (self.log.run.clone(), Arc::clone(&answerer));
-                self.answering.spawn(async move {
+                place.insert(self.answering.spawn(async move {
                     let id = question.id.clone();
                     (id, answerer.answer(&Asking { run, question }).await)
-                });
+                }));
             }
         }
     }
 
+    /// Takes a question back from the answerer, because it is asked anew.
+    pub(super) fn unpose(&mut self, question: &str) {
+        if let Some(task) = self.posed.remove(question) {
+            task.abort();
+        }
+    }
+
     /// Takes in what the answerer answered.
-    pub(super) async fn answered(&mut self, question: String, answer: Option<Answer>) -> Result<()> {
-        let Some(answer) = answer else { return Ok(()) };
+    pub(super) async fn answered(
+        &mut self,
+        task: Id,
+        question: String,
+        answer: Option<Answer>,
+    ) -> Result<()> {
+        // What it says to a question that was closed meanwhile, or asked anew, is no answer to what is asked now.
+        let asked = self.posed.get(&question).is_some_and(|posed| posed.id() == task);
+        let Some(answer) = answer.filter(|_| asked) else { return Ok(()) };
         let by = self.shared.answerer.as_ref().map(|answerer| answerer.name());
         let what = SignalKind::Answer { question: question.clone(), answer };
         let signal = Signal { what, by, at: self.shared.clock.now() };

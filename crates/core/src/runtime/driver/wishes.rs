@@ -227,6 +227,9 @@ impl<S: State> Driver<S> {
             self.note(&Event::Status(StatusChange::Asked(asking)), Some((node.clone(), key.1)), false)?;
         self.remember(key, fact, seq);
         let (visit, name) = (key.1, name.to_owned());
+        if !self.posed.is_empty() {
+            self.unpose(&format!("{node}@{visit}:{name}"));
+        }
         self.shared.emit(&self.log.run, || RunEventKind::Asked { node, visit, name });
         Ok(seq)
     }

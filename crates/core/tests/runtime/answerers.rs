@@ -1,0 +1,173 @@
+//! Who answers by itself, and conversations that count what they heard.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::RunKey;
+use ferrata_core::ask::{Answer, Answerer, Ask, Asking, Automatic};
+use ferrata_core::graph::{Graph, Route};
+use ferrata_core::node::Conversation;
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Reducer};
+use ferrata_core::store::MemoryStore;
+
+fn key() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+/// Never decides on `slow`, and answers everything else with how often it was asked.
+#[derive(Clone, Debug, Default)]
+struct Desk {
+    asked: Arc<AtomicU32>,
+    dropped: Arc<AtomicU32>,
+}
+
+struct Dropped(Arc<AtomicU32>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Answerer for Desk {
+    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+        let count = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        if asking.question.id.ends_with("slow") {
+            let _dropped = Dropped(Arc::clone(&self.dropped));
+            std::future::pending::<()>().await;
+        }
+        Answer::accept(count).ok()
+    }
+
+    fn name(&self) -> String {
+        "desk".into()
+    }
+}
+
+/// The answerer was still at it when a person had answered. So the run, which waited for nothing but a message by then, stayed in memory
+/// for ever, and the answerer's own answer was taken for one that counted.
+#[tokio::test]
+async fn an_answerer_is_dropped_when_somebody_else_answers_first() {
+    let graph = Graph::<Context>::builder("slow")
+        .node("a", async |cx, _s| {
+            let answer: u32 = cx.ask("slow", "?").await?;
+            let message: u32 = cx.receive().await?;
+            Ok(Context::update().set("got", answer + message))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let desk = Desk::default();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(desk.clone()).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    while desk.asked.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    runtime.respond(&key(), "a", Answer::accept(40).unwrap()).by("ann").await.unwrap();
+    let rests = tokio::time::timeout(Duration::from_secs(20), run.wait()).await;
+    assert!(matches!(rests.unwrap().unwrap(), Outcome::AwaitingInput));
+    assert_eq!(desk.dropped.load(Ordering::SeqCst), 1);
+}
+
+/// A number that must be even, which only its own code knows.
+#[derive(serde::Deserialize)]
+#[serde(try_from = "u32")]
+struct Even(u32);
+
+impl TryFrom<u32> for Even {
+    type Error = &'static str;
+
+    fn try_from(number: u32) -> Result<Self, Self::Error> {
+        if number % 2 == 0 { Ok(Self(number)) } else { Err("odd") }
+    }
+}
+
+/// The first answer could not be read, and the question was asked again: of people alone, so that the run came to rest over it.
+#[tokio::test]
+async fn a_question_that_is_asked_again_goes_to_the_answerer_again() {
+    let graph = Graph::<Context>::builder("even")
+        .node("a", async |cx, _s| {
+            let Even(number) = cx.ask("number", "?").await?;
+            Ok(Context::update().set("got", number))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(Desk::default()).build().await.unwrap();
+    let state = runtime.start(&graph, Context::new()).await.unwrap().completed().await.unwrap();
+    assert_eq!(state.get::<u32>("got").unwrap(), Some(2));
+}
+
+#[tokio::test]
+async fn the_automatic_answerer_takes_the_default_the_first_choice_or_true() {
+    let graph = Graph::<Context>::builder("auto")
+        .node("a", async |cx, _s| {
+            let default = Ask::<u32>::new("?").deadline(Duration::from_secs(9)).or_default(7);
+            let number: u32 = cx.ask_with("number", default).await?;
+            let colour: String = cx.ask_with("colour", Ask::new("?").choices(["red", "green"])).await?;
+            let sure: bool = cx.ask("sure", "?").await?;
+            Ok(Context::update().set("got", format!("{number} {colour} {sure}")))
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await.unwrap();
+    let state = runtime.start(&graph, Context::new()).await.unwrap().completed().await.unwrap();
+    assert_eq!(state.get::<String>("got").unwrap().as_deref(), Some("7 red true"));
+}
+
+/// A conversation that is entered twice.
+fn talks(turns: u32) -> Graph<Context> {
+    let policy = Conversation::new().turns(turns).exit_on("/quit");
+    Graph::<Context>::builder("talks")
+        .channel("said", Reducer::Append)
+        .conversation("talk", ["between"], policy, async |_cx, _s, text: String| {
+            Ok(Context::update().append("said", [text]))
+        })
+        .node("between", async |_cx, _s| Ok(()))
+        .node("end", async |_cx, _s| Ok(()))
+        .entry("talk")
+        .route("between", ["talk", "end"], |_s, cx| {
+            Route::to(if cx.visit().get() == 1 { "talk" } else { "end" })
+        })
+        .build()
+        .unwrap()
+}
+
+/// What a conversation of so many turns hears of what is sent to it, and what stays unread.
+async fn hears(turns: u32, sent: &[&str]) -> (Vec<String>, usize) {
+    let store = MemoryStore::new();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let graph = talks(turns);
+    let mut run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let mut outcome = run.wait().await.unwrap();
+    for text in sent {
+        if let Outcome::Completed(_) = outcome {
+            break;
+        }
+        runtime.send(&key(), text).await.unwrap();
+        // In a process of its own: what was heard is counted from the log.
+        let next = Runtime::builder(store.clone()).build().await.unwrap();
+        run = next.resume(&graph, "r").await.unwrap();
+        outcome = run.wait().await.unwrap();
+    }
+    let Outcome::Completed(state) = outcome else { panic!("{outcome:?}") };
+    (state.get("said").unwrap().unwrap_or_default(), runtime.inbox(&key()).await.unwrap().len())
+}
+
+/// It was visits that were counted: a conversation that was left by `/quit` and entered again ended a message too soon, and one that had
+/// heard all it was to hear took another.
+#[tokio::test]
+async fn turns_count_messages_over_the_whole_run() {
+    let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    assert_eq!(hears(3, &["1", "/quit", "2", "3", "4"]).await, (said(&["1", "2", "3"]), 0));
+    assert_eq!(hears(1, &["1", "2"]).await, (said(&["1"]), 0));
+    assert_eq!(hears(0, &["1"]).await, (said(&[]), 0));
+    assert_eq!(hears(2, &["/quit", "1", "2", "3"]).await, (said(&["1", "2"]), 0));
+}
