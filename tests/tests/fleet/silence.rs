@@ -21,7 +21,7 @@ use super::crew::Dice;
 const MOST: Duration = Duration::from_secs(30);
 
 /// How many requests are swallowed at once, each on a way and in a run of its own.
-const AT_ONCE: u64 = 8;
+const AT_ONCE: u64 = 40;
 
 fn graph() -> Graph<Context> {
     let count = async |cx: NodeContext, _s| {
@@ -45,7 +45,7 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
         loop {
             let mut all = JoinSet::new();
             for at in first..first + AT_ONCE {
-                if is_slow && at % AT_ONCE != 3 {
+                if is_slow && at % 10 != 3 {
                     continue;
                 }
                 let proxy = Proxy::start(space.address().unwrap()).unwrap();
@@ -60,7 +60,8 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
             }
             let happened = all.join_all().await;
             if happened.contains(&false) {
-                assert!(first > 1, "a run takes more requests than {AT_ONCE}: {happened:?}");
+                let swallowed = happened.iter().filter(|happened| **happened).count();
+                assert!(first > 1 || swallowed > 1, "only {swallowed} requests were swallowed");
                 break;
             }
             first += AT_ONCE;

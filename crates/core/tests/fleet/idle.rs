@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ferrata_core::ask::Ask;
-use ferrata_core::graph::Graph;
+use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::state::Context;
 
-use super::world::World;
+use super::world::{Gate, World};
 
 /// Ten processes and many runs at rest: 2,000 unless `FERRATA_IDLE_RUNS` says otherwise. The calls are counted and not timed, so their
 /// number is that of a hundred thousand, as long as no listing goes through them page by page: these are four pages.
@@ -45,4 +45,19 @@ async fn an_idle_fleet_leaves_its_store_alone() {
     assert!(per_second < 20.0, "{per_second:.1} calls a second: {calls:?} in {SECONDS} s");
     // It does look, and its hearts beat.
     assert!(calls["runs"] > u64::from(SECONDS) && calls["heartbeat"] > u64::from(SECONDS));
+}
+
+/// A node that works for long is looked at twice a second for signals of other processes, and ten times less often where the store tells
+/// of changes.
+#[tokio::test]
+async fn a_long_node_asks_for_few_heads_where_the_store_tells_of_changes() {
+    let world = World::new();
+    let gate = Gate::default();
+    let (line, runtime) = world.process(|b| b).await;
+    let _run = runtime.start(&gate.graph("long", Effect::Write), Context::new()).await.unwrap();
+    gate.until_began(1).await;
+    line.take_calls();
+    world.pass_for(Duration::from_secs(60)).await;
+    let heads = line.take_calls().get("head").copied().unwrap_or_default();
+    assert!((10..=13).contains(&heads), "{heads} heads in a minute");
 }
