@@ -7,6 +7,7 @@ use super::Shape;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, Visit};
+use crate::record::Failure;
 
 /// Something that somebody must answer before the run can go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +21,7 @@ pub struct Question {
     pub visit: Visit,
     /// Why it is asked.
     pub kind: QuestionKind,
-    /// What is asked, as JSON text; none where the kind says it all.
+    /// What is asked, as JSON text; none where the kind says it all. Of a doubt, a sentence that says how the work ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// What an answer must look like; none where the kind says it all.
@@ -35,6 +36,9 @@ pub struct Question {
     /// What was wrong with an answer that it had before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// How the attempt in doubt ended; none if it is no doubt, or its process ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
 }
 
 /// Why a question is asked.
@@ -42,8 +46,9 @@ pub struct Question {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionKind {
-    /// A process ended while an `External` node was at work: nobody knows whether the work was done, and it must not be done
-    /// twice. Answer with a [`Resolution`](crate::record::Resolution).
+    /// An attempt of an `External` node ended without saying whether its work was done: its process ended, its time was up, it
+    /// panicked, or it failed without saying that [nothing was done](crate::node::NodeError::not_done). Nobody knows, and it
+    /// must not be done twice. Answer with a [`Resolution`](crate::record::Resolution).
     Doubt,
     /// A node asks.
     Asked,

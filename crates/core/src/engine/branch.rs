@@ -41,6 +41,7 @@ impl Machine {
                 retry_at: None,
                 intent: false,
                 in_doubt: false,
+                why: None,
                 resolution,
                 memos,
                 ..activation

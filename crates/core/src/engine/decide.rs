@@ -16,8 +16,8 @@ use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{End, Failure, FailureKind, Fired, Item, NodeDone, Settled, Start};
 
-/// How often a run may return to a retry target on account of one node that has no limit of its own visits: a goal that is
-/// never met must not keep a service busy for ever.
+/// How often a run may return to a retry target that has no limit of its own visits, whoever failed: a goal that is never met
+/// must not keep a service busy for ever.
 const MAX_RETURNS: u32 = 10;
 
 /// What an activation came to, as far as the machine is concerned.
@@ -93,7 +93,7 @@ impl Machine {
                 let caught = plan.outgoing(index, EdgeKind::OnFailure).map(|edge| plan.edge(edge).to);
                 done.fired = caught.map(|to| Fired::plain(plan.node(to).name.clone())).collect();
                 if done.fired.is_empty() {
-                    match self.return_target(index, index) {
+                    match self.return_target(index) {
                         Some(target) => done.fired.push(back_to(plan, target)),
                         None => {
                             done.failure = Some(failure.clone());
@@ -106,10 +106,6 @@ impl Machine {
                 self.bypass(plan, index, |kind| kind == EdgeKind::OnFailure, &mut done);
             }
         }
-        // What is usual is not said: saying it would make a box for what is not.
-        if plan.node(index).interrupt.after && !done.fired.is_empty() {
-            done.hold = true;
-        }
         if self.in_flight.len() > 1 && !ending.overwrites.is_empty() {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
@@ -120,9 +116,13 @@ impl Machine {
             && self.follows_plainly(plan, index, &done)
         {
             self.limit(plan, index, &mut done);
-            return done;
+        } else {
+            self.settle_after(plan, index, &mut done, unmet);
         }
-        self.settle_after(plan, index, &mut done, unmet);
+        // Last, for a goal that is not met leads somewhere, too. What is usual is not said: saying it would make a box for what is not.
+        if plan.node(index).interrupt.after && !done.fired.is_empty() {
+            done.hold = true;
+        }
         done
     }
 
@@ -338,7 +338,7 @@ impl Machine {
             done.end = Some(End::Completed);
             return;
         };
-        match self.return_target(node, gate) {
+        match self.return_target(gate) {
             Some(target) => {
                 done.fired.push(back_to(plan, target));
                 // Nothing else is live, so the target starts.
@@ -353,15 +353,17 @@ impl Machine {
         }
     }
 
-    /// Returns where the run goes on account of `cause`, if it may once more.
-    fn return_target(&self, from: NodeIx, cause: NodeIx) -> Option<NodeIx> {
+    /// Returns where the run goes on account of `cause`: its own retry target, or else the graph's, if it may once more.
+    fn return_target(&self, cause: NodeIx) -> Option<NodeIx> {
         let plan = self.graph();
-        let target = plan.node(cause).retry_target.or(plan.retry_target)?;
-        let room = match plan.node(target).max_visits {
-            Some(most) => self.nodes[target.as_usize()].visits < most.get(),
-            None => self.nodes[from.as_usize()].returns < MAX_RETURNS,
+        let room = |target: &NodeIx| {
+            let state = &self.nodes[target.as_usize()];
+            match plan.node(*target).max_visits {
+                Some(most) => state.visits < most.get(),
+                None => state.returned < MAX_RETURNS,
+            }
         };
-        room.then_some(target)
+        [plan.node(cause).retry_target, plan.retry_target].into_iter().flatten().find(room)
     }
 
     /// Stops the run if what starts would exceed a limit.

@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 use crate::id::Visit;
-use crate::record::Resolution;
 use crate::record::memo::Memos;
+use crate::record::{Failure, Resolution};
 
 /// A node by the machine's own number: the graph's index for nodes of the graph, further numbers for those that only the log
 /// knows.
@@ -38,6 +38,8 @@ pub(crate) struct Activation {
     pub(crate) intent: bool,
     /// Whether nobody knows what became of that attempt: a question is open.
     pub(crate) in_doubt: bool,
+    /// How the attempt in doubt ended; none if its process ended.
+    pub(crate) why: Option<Box<Failure>>,
     /// What somebody answered to that question.
     pub(crate) resolution: Option<Resolution>,
     pub(crate) item: Option<Arc<RawValue>>,
@@ -54,6 +56,7 @@ impl Activation {
             retry_at: None,
             intent: false,
             in_doubt: false,
+            why: None,
             resolution: None,
             item,
             inputs,

@@ -11,7 +11,6 @@ use super::memo::ask_anew;
 use super::naming::never_reached;
 use super::questions::Answered;
 use super::replan::Replan;
-use super::snapshot::MOST;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::few_map::FewMap;
@@ -21,8 +20,8 @@ use crate::graph::prints::Prints;
 use crate::id::{NodeName, Seq, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{
-    AttemptFailed, Claimed, End, Event, Failure, Fired, Intent, NodeDone, Resolution, Settled, Signal,
-    SignalKind, Start, Started, StatusChange,
+    Claimed, End, Event, Failure, Fired, Intent, NodeDone, Settled, Signal, SignalKind, Start, Started,
+    StatusChange,
 };
 use crate::record::pause::{Left, Message, Rested};
 
@@ -40,8 +39,8 @@ pub(crate) struct NodeState {
     pub(crate) skipped: bool,
     /// Whether it ran with as many tokens as it counts, and its round goes on.
     pub(crate) spent: bool,
-    /// How often the run returned to a retry target on its account.
-    pub(crate) returns: u32,
+    /// How often the run returned to it as a retry target.
+    pub(crate) returned: u32,
     /// How often the run went back to it on purpose.
     pub(crate) replans: u32,
     /// How many of its visits ended a conversation without a message.
@@ -184,10 +183,7 @@ impl Machine {
             }
             Event::Node(nodes) => nodes.done.iter().try_for_each(|done| self.absorb_done(done)),
             Event::Attempt(attempt) => self.absorb_attempt(attempt),
-            Event::Intent(Intent { node, visit }) => {
-                self.in_flight_mut(node, *visit)?.intent = true;
-                Ok(())
-            }
+            Event::Intent(intent) => self.absorb_intent(intent),
             Event::Step(step) => self.absorb_step(step),
             Event::Status(change) => self.absorb_status(change),
             Event::Signal(signal) => self.absorb_signal(signal),
@@ -195,9 +191,7 @@ impl Machine {
                 if let Some(graph) = graph {
                     self.note_graph(graph);
                 }
-                for activation in self.in_flight.values_mut().filter(|a| a.intent && a.resolution.is_none()) {
-                    activation.in_doubt = true;
-                }
+                self.doubt_intents();
                 self.wake_up();
                 self.settle(settled, 0, &[])
             }
@@ -298,7 +292,8 @@ impl Machine {
             Some(End::Failed(failure)) => {
                 // A failure that an edge took is dealt with: what is left is the token it sent.
                 if !succeeded && done.fired.is_empty() {
-                    self.stopped_at.push((key, Activation { retry_at: None, ..activation }));
+                    let activation = Activation { retry_at: None, ..activation };
+                    self.stopped_at.push((key, activation.stopped(failure)));
                 }
                 self.fail(failure.clone());
             }
@@ -343,36 +338,10 @@ impl Machine {
         true
     }
 
-    fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
-        let activation = self.in_flight_mut(&attempt.node, attempt.visit)?;
-        if attempt.failed > MOST {
-            let message = format!("the log counts {} failed attempts", attempt.failed);
-            return Err(Error::new(ErrorKind::Corrupt, message).with_node(&attempt.node));
-        }
-        activation.failed = attempt.failed;
-        activation.retry_at = Some(attempt.retry_at);
-        activation.intent = false;
-        Ok(())
-    }
-
     fn absorb_signal(&mut self, signal: &Signal) -> Result<()> {
         match &signal.what {
             SignalKind::Respond { question, resolution } => {
-                let key = self.doubt(question).ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::Corrupt,
-                        format!("an answer to a question that was not open: {question}"),
-                    )
-                })?;
-                if let Some(activation) = self.in_flight.get_mut(&key) {
-                    activation.in_doubt = false;
-                    activation.intent = false;
-                    activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
-                }
-                let (id, by) = (question.clone(), signal.by.clone());
-                self.remember(Answered { id, by, at: signal.at, expired: false });
-                self.wake_up();
-                Ok(())
+                self.absorb_resolution(question, resolution, signal)
             }
             SignalKind::Answer { question, answer } => {
                 self.absorb_answer(question, answer, signal.by.as_ref(), signal.at)
@@ -417,11 +386,10 @@ impl Machine {
             SignalKind::Retry { settled } => {
                 self.status = RunStatus::InProgress;
                 self.failure = None;
+                self.in_flight.values_mut().for_each(|activation| ask_anew(&mut activation.memos));
                 for (key, mut activation) in std::mem::take(&mut self.stopped_at) {
                     ask_anew(&mut activation.memos);
-                    // What was said became of it failed the run: only somebody may say that it is to be repeated.
-                    let in_doubt = activation.resolution.take().is_some();
-                    self.insert(key, Activation { failed: 0, intent: false, in_doubt, ..activation });
+                    self.insert(key, activation.tried_again());
                 }
                 self.settle(settled, 0, &[])
             }
@@ -432,7 +400,7 @@ impl Machine {
     fn fire(&mut self, from: Local, done: &NodeDone, fired: &Fired) {
         let to = self.find_after(from, &fired.to).unwrap_or_else(|| self.local(&fired.to));
         if fired.back {
-            self.nodes[from as usize].returns += 1;
+            self.nodes[to as usize].returned += 1;
         }
         let token = |item| Token { from, visit: done.visit, output: done.output.clone(), item };
         match &fired.items {

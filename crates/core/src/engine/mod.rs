@@ -5,6 +5,7 @@
 
 mod branch;
 pub(crate) mod decide;
+mod doubt;
 pub(crate) mod fold;
 mod forward;
 pub(crate) mod frontier;

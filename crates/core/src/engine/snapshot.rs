@@ -83,7 +83,7 @@ struct StoredNode {
     #[serde(default, skip_serializing_if = "is_default")]
     spent: bool,
     #[serde(default, skip_serializing_if = "is_default")]
-    returns: u32,
+    returned: u32,
     #[serde(default, skip_serializing_if = "is_default")]
     replans: u32,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -124,6 +124,8 @@ struct StoredActivation {
     #[serde(default, skip_serializing_if = "is_default")]
     in_doubt: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    why: Option<Box<Failure>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     resolution: Option<Resolution>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     item: Option<Arc<RawValue>>,
@@ -160,6 +162,7 @@ impl Machine {
             retry_at: a.retry_at,
             intent: a.intent,
             in_doubt: a.in_doubt,
+            why: a.why.clone(),
             resolution: a.resolution.clone(),
             item: a.item.clone(),
             inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
@@ -245,7 +248,7 @@ impl Machine {
                 succeeded: node.ok,
                 skipped: node.skipped,
                 spent: node.spent,
-                returns: node.returns,
+                returned: node.returned,
                 replans: node.replans,
                 left: node.left,
             };
@@ -309,7 +312,7 @@ impl Stored {
             return Err(Unsound("a node stands in it twice"));
         }
         let small = |count: u64| count <= u64::from(MOST);
-        let counted = |node: &StoredNode| [node.visits, node.returns, node.replans].map(u64::from);
+        let counted = |node: &StoredNode| [node.visits, node.returned, node.replans].map(u64::from);
         let activations = self.in_flight.iter().chain(&self.stopped_at);
         let failed = activations.map(|activation| u64::from(activation.failed));
         let counts = self.nodes.iter().flat_map(counted).chain(failed);
@@ -348,7 +351,7 @@ impl StoredNode {
             ok: node.succeeded,
             skipped: node.skipped,
             spent: node.spent,
-            returns: node.returns,
+            returned: node.returned,
             replans: node.replans,
             left: node.left,
             print,
@@ -365,6 +368,7 @@ impl StoredActivation {
             retry_at: self.retry_at,
             intent: self.intent,
             in_doubt: self.in_doubt,
+            why: self.why,
             resolution: self.resolution,
             item: self.item,
             inputs,

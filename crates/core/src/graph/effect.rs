@@ -26,7 +26,8 @@ pub enum Effect {
     /// It writes, and repeating it with the same idempotency key is safe.
     #[default]
     Write,
-    /// It does what must not be done twice.
+    /// It does what must not be done twice. However an attempt ends (an error, a timeout, a panic, the end of its process), no
+    /// other follows unless the node says that [nothing was done](crate::node::NodeError::not_done), or somebody says so.
     External,
     /// It asks a person.
     Human,

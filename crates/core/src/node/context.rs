@@ -2,7 +2,9 @@
 
 use std::any::type_name;
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -20,6 +22,7 @@ use crate::record::memo::Memos;
 use crate::state::strict;
 
 /// What all activations of a run share.
+#[derive(Clone)]
 pub(crate) struct RunScope {
     pub(crate) key: RunKey,
     pub(crate) workflow: WorkflowName,
@@ -58,6 +61,8 @@ pub(crate) struct NodeScope {
     /// What it noted before this attempt.
     pub(crate) memos: Memos,
     pub(crate) waits: Waits,
+    /// Whether it asked for a resource that nobody lends: another attempt would find it missing as well.
+    pub(crate) lacks: AtomicBool,
 }
 
 /// What arrived at a node; most nodes come after one other.
@@ -184,14 +189,23 @@ impl NodeContext {
     ///
     /// # Panics
     ///
-    /// If there is none; the panic is caught and fails the attempt, naming the type. See [`NodeContext::try_resource`].
+    /// If there is none. The panic is caught and fails the activation at once, whatever its retry policy, with the types that are
+    /// there and the line that asked; an [`External`](crate::graph::Effect::External) node is asked about, as after any panic.
+    /// See [`NodeContext::try_resource`].
+    #[track_caller]
     pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
         match self.try_resource() {
             Some(resource) => resource,
-            None => panic!(
-                "no resource of type {}; add it with `Runtime::builder(..).resource(..)`",
-                type_name::<T>()
-            ),
+            None => {
+                self.scope.lacks.store(true, Ordering::Relaxed);
+                panic!(
+                    "there is no resource of type `{}`, asked for at {}; there are: {}. Add it with \
+                     `Runtime::builder(..).resource(..)`",
+                    type_name::<T>(),
+                    Location::caller(),
+                    self.scope.run.resources.names(),
+                )
+            }
         }
     }
 

@@ -24,12 +24,13 @@ pub struct NodeError {
     fatal: bool,
     retry_after: Option<Duration>,
     unfinished: bool,
+    not_done: bool,
 }
 
 impl NodeError {
     /// Wraps an error or a text.
     pub fn new(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self { source: source.into(), fatal: false, retry_after: None, unfinished: false }
+        Self { source: source.into(), fatal: false, retry_after: None, unfinished: false, not_done: false }
     }
 
     /// Says that no further attempt makes sense.
@@ -46,10 +47,42 @@ impl NodeError {
         self
     }
 
+    /// Says that nothing was done, so that beginning again is safe: the one error after which an
+    /// [`External`](crate::graph::Effect::External) node is tried again.
+    ///
+    /// Without it, nobody knows how far an `External` node came before its error, and the run asks what became of it. Say it
+    /// only where it is certain: the request was refused, or never left. Nodes of other effects need not say it.
+    ///
+    /// It says nothing about whether another attempt makes sense. Alone, the node's retry policy decides, and the activation
+    /// fails when the attempts are used up; with [`fatal`](Self::fatal), it fails at once; with
+    /// [`unfinished`](Self::unfinished), whoever goes on with the run begins the node again without a question.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::node::NodeError;
+    ///
+    /// fn judged(status: u16) -> Result<(), NodeError> {
+    ///     match status {
+    ///         200 => Ok(()),
+    ///         429 => Err(NodeError::new("too many requests").not_done()), // refused before anything was done: tried again
+    ///         402 => Err(NodeError::new("no money on the account").not_done().fatal()), // fails at once
+    ///         other => Err(NodeError::new(format!("status {other}"))), // who knows: the run asks
+    ///     }
+    /// }
+    /// assert!(judged(429).unwrap_err().is_not_done());
+    /// assert!(!judged(504).unwrap_err().is_not_done());
+    /// ```
+    #[must_use]
+    pub fn not_done(mut self) -> Self {
+        self.not_done = true;
+        self
+    }
+
     /// Says that the node stopped in the middle of its work because [the run is cancelled or left](super::NodeContext::cancelled).
     ///
     /// Then it has not failed: nothing of this attempt is recorded, and whoever goes on with a run that was left runs the node
-    /// again. What must not be repeated is asked about. If the run is neither cancelled nor left, it is a failure like any other.
+    /// again. What must not be repeated is asked about, unless it is [not done](Self::not_done). If the run is neither cancelled nor left, it is a failure like any other.
     ///
     /// # Examples
     ///
@@ -73,6 +106,11 @@ impl NodeError {
     /// Tells whether the node stopped because the run is cancelled or left.
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
+    }
+
+    /// Tells whether the node said that nothing was done.
+    pub fn is_not_done(&self) -> bool {
+        self.not_done
     }
 
     /// Tells whether no further attempt makes sense.

@@ -49,6 +49,7 @@ pub trait Node<S: State>: Send + Sync + 'static {
     /// # Errors
     ///
     /// Any error fails this attempt; the node's retry policy decides whether another follows, unless the error is
-    /// [fatal](NodeError::fatal).
+    /// [fatal](NodeError::fatal). After an error of an [`External`](crate::graph::Effect::External) node none follows unasked,
+    /// unless it is [not done](NodeError::not_done).
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S>;
 }

@@ -23,6 +23,15 @@ impl Resources {
     }
 }
 
+impl Resources {
+    /// Names the types that are there, for whoever asked for another.
+    pub(crate) fn names(&self) -> String {
+        let mut names: Vec<&str> = self.by_type.values().map(|(name, _)| *name).collect();
+        names.sort_unstable();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+}
+
 impl fmt::Debug for Resources {
     /// Names the types, never the values: they may hold secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

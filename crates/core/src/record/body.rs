@@ -260,6 +260,9 @@ pub struct Failure {
     /// The activation it is about, if it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
+    /// Whether the node said that nothing was done: see [`NodeError::not_done`](crate::node::NodeError::not_done).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub not_done: bool,
 }
 
 /// What sort of failure it is.
@@ -311,7 +314,7 @@ impl Failure {
 
     /// Makes a failure from a message.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: clip(message.into(), 2_000), causes: Vec::new(), node: None }
+        Self { kind, message: clip(message.into(), 2_000), causes: Vec::new(), node: None, not_done: false }
     }
 
     /// Makes a failure from an error and the chain of its causes.
@@ -352,7 +355,7 @@ pub(crate) fn clip(mut text: String, most: usize) -> String {
     text
 }
 
-/// `Attempt`: one try failed and another will follow.
+/// `Attempt`: one try failed, and another follows or somebody is asked what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttemptFailed {
     pub(crate) node: NodeName,
@@ -360,8 +363,10 @@ pub(crate) struct AttemptFailed {
     /// How many attempts have failed, this one included.
     pub(crate) failed: u32,
     pub(crate) failure: Failure,
-    /// When the next may start.
-    pub(crate) retry_at: Timestamp,
+    /// When the next may start; absent if the attempt is in doubt, so that only somebody may say that it is repeated. An older
+    /// reader does not read such a record, rather than repeating the attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retry_at: Option<Timestamp>,
 }
 
 /// `Intent`: an attempt that must not be repeated is about to start.
@@ -409,7 +414,7 @@ pub(crate) struct Signal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SignalKind {
-    /// What became of an activation that must not be repeated and was in flight when its process ended.
+    /// What became of an activation that must not be repeated and is in doubt.
     Respond { question: String, resolution: Resolution },
     /// The answer to a question that a node asked.
     Answer { question: String, answer: Answer },
@@ -433,7 +438,7 @@ pub(crate) enum SignalKind {
     },
 }
 
-/// What became of an activation that must not be repeated and was in flight when its process ended.
+/// What became of an activation that must not be repeated and of which nobody knows whether it was done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -27,11 +28,18 @@ pub(crate) enum AttemptEnd<S: State> {
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// How long an attempt may work at a stretch.
+struct Timeout {
+    after: Duration,
+    /// Runs while the node has work; made anew when it has some again, for no time counts in which it only waits.
+    sleep: Option<Sleep>,
+}
+
 /// The future of one attempt.
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
-    timeout: Option<(Duration, Sleep)>,
+    timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
     /// When it began, if anybody is told how long it took.
     begun: Option<Duration>,
@@ -40,7 +48,7 @@ pub(crate) struct Attempt<S: State> {
 impl<S: State> Attempt<S> {
     pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>, timed: bool) -> Self {
         let clock = &scope.run.clock;
-        let timeout = timeout.map(|after| (after, clock.sleep(after)));
+        let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
         Self { work: Some(work), timeout, begun: timed.then(|| clock.monotonic()), scope }
     }
 }
@@ -57,12 +65,12 @@ impl<S: State> Future for Attempt<S> {
             Ok(Poll::Ready(Err(error))) => failed(&error),
             Ok(Poll::Pending) => {
                 let parked = this.scope.park();
-                let Some((after, sleep)) = &mut this.timeout else { return Poll::Pending };
+                let Some(Timeout { after, sleep }) = &mut this.timeout else { return Poll::Pending };
                 if parked {
-                    // Whoever is asked is not to hurry: the time begins anew when the node has work again.
-                    *sleep = this.scope.run.clock.sleep(*after);
+                    *sleep = None;
                     return Poll::Pending;
                 }
+                let sleep = sleep.get_or_insert_with(|| this.scope.run.clock.sleep(*after));
                 if sleep.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -72,7 +80,8 @@ impl<S: State> Future for Attempt<S> {
             }
             Err(panic) => {
                 let failure = Failure::new(FailureKind::Panic, format!("panicked: {}", panic_text(&*panic)));
-                AttemptEnd::Failed { failure, fatal: false, retry_after: None, unfinished: false }
+                let fatal = this.scope.lacks.load(Ordering::Relaxed);
+                AttemptEnd::Failed { failure, fatal, retry_after: None, unfinished: false }
             }
         };
         // A node's destructors are its own code as well.
@@ -90,8 +99,10 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
         (Some(AskError::Expired { .. }), _) | (_, Some(Declined::Expired { .. })) => FailureKind::Expired,
         _ => FailureKind::Node,
     };
+    let mut failure = Failure::of(kind, error.source());
+    failure.not_done = error.is_not_done();
     AttemptEnd::Failed {
-        failure: Failure::of(kind, error.source()),
+        failure,
         // What was answered is on record: asking again would bring the same.
         fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),

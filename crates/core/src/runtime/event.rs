@@ -68,6 +68,16 @@ pub enum Event {
         /// When the next attempt follows; `None` if it was the last.
         retry_in: Option<Duration>,
     },
+    /// An attempt of an `External` node ended without saying whether its work was done. It is not made again unasked: the run
+    /// asks what became of it, see [`Resolution`](crate::record::Resolution).
+    NodeInDoubt {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// How the attempt ended.
+        failure: Failure,
+    },
     /// Everything up to this record is on stable storage.
     Durable {
         /// The position of the record.

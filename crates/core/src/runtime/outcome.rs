@@ -4,7 +4,7 @@ use crate::ask::{OnDeadline, Question, QuestionKind};
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::engine::questions::{About, BEFORE};
-use crate::record::{Failure, RunStatus};
+use crate::record::{Failure, FailureKind, RunStatus};
 use crate::state::State;
 
 /// How a run stands when nothing moves it any more.
@@ -53,10 +53,7 @@ impl<S: State> Outcome<S> {
             RunStatus::Completed => Self::Completed(state.clone()),
             RunStatus::Failed => Self::Failed {
                 failure: machine.failure.clone().unwrap_or_else(|| {
-                    Failure::new(
-                        crate::record::FailureKind::Operator,
-                        "the log does not say why the run failed",
-                    )
+                    Failure::new(FailureKind::Operator, "the log does not say why the run failed")
                 }),
                 state: state.clone(),
             },
@@ -81,6 +78,27 @@ impl<S: State> Outcome<S> {
     }
 }
 
+/// Says what is asked about work that must not be repeated.
+fn doubt(why: Option<&Failure>) -> String {
+    let Some(why) = why else {
+        return "It was at work when its process ended; nobody knows whether it was done".to_owned();
+    };
+    let message = &why.message;
+    match why.kind {
+        FailureKind::Timeout => {
+            "It was at work when its time was up; nobody knows whether it was done".to_owned()
+        }
+        FailureKind::Panic => format!("It {message}; nobody knows whether it was done"),
+        FailureKind::Operator => {
+            format!("It is to be tried again, and somebody said that it failed: {message}")
+        }
+        FailureKind::Update | FailureKind::Route | FailureKind::Graph | FailureKind::ConcurrentWrite => {
+            format!("It was done, and what came of it could not be taken in: {message}")
+        }
+        _ => format!("It failed, and nobody knows whether it was done: {message}"),
+    }
+}
+
 /// Returns the questions that a run waits for: none once it has ended, for then an answer is refused. Those of a failed run are
 /// open again after a retry.
 pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
@@ -100,9 +118,14 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
             deadline: None,
             default: None,
             problem: None,
+            failure: None,
         };
         match posed.about {
-            About::Doubt => plain(QuestionKind::Doubt),
+            About::Doubt => {
+                let why = machine.in_flight.get(&posed.key).and_then(|activation| activation.why.as_deref());
+                let text = serde_json::Value::from(doubt(why)).to_string();
+                Question { text: Some(text), failure: why.cloned(), ..plain(QuestionKind::Doubt) }
+            }
             About::After => plain(QuestionKind::After),
             About::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
             About::Asked(asked) => Question {

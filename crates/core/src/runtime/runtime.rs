@@ -181,8 +181,8 @@ impl Runtime {
     /// process or another.
     ///
     /// The question is named by its id, or by the node (or `node@visit`) if only one of its questions is open. To one that a
-    /// node or a declared interrupt asks, the answer is an [`Answer`]; to what became of an `External` node that was at work
-    /// when its process ended, it is a [`Resolution`](crate::record::Resolution).
+    /// node or a declared interrupt asks, the answer is an [`Answer`]; to what became of an `External` node that is in doubt, it
+    /// is a [`Resolution`](crate::record::Resolution).
     ///
     /// # Errors
     ///
@@ -252,9 +252,10 @@ impl Runtime {
 
     /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
     ///
-    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it. Questions that were
-    /// rejected or expired are asked again, except one behind a node: the retry is the leave to go on there. What became of an
-    /// `External` activation is asked again if the answer failed the run.
+    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it. Questions of any
+    /// activation that were rejected or expired are asked again, except one behind a node: the retry is the leave to go on there.
+    /// What became of an `External` activation that failed the run is asked before it is begun again, unless it said that
+    /// [nothing was done](crate::node::NodeError::not_done).
     ///
     /// # Errors
     ///

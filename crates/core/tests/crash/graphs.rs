@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
-use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, Draft, Op, Reducer, Update};
 
 use super::ledger::Ledger;
@@ -29,7 +29,7 @@ pub(crate) struct Script {
 }
 
 pub(crate) fn all() -> Vec<Case> {
-    vec![chain(), diamond(), rounds(), replans(), fan_out(), flaky(), external()]
+    vec![chain(), diamond(), rounds(), replans(), fan_out(), flaky(), external(), hazards()]
 }
 
 /// What a node adds to the state: also what an operator supplies in its place.
@@ -253,4 +253,48 @@ pub(crate) fn external() -> Case {
         ("ship", Effect::External),
     ];
     Case { name: "external", graph: graph.unwrap(), effects, script: Script::default() }
+}
+
+/// Attempts that must not be repeated and end in each of the ways that are no end: only the first says that nothing was done.
+pub(crate) fn hazards() -> Case {
+    let thrice = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(1));
+    let graph = builder("hazards")
+        .node("order", work)
+        .effect(Effect::Pure)
+        .node("refused", async |cx, _s| {
+            tell(&cx).await;
+            if cx.attempt() < 3 {
+                cx.resource::<Arc<Ledger>>().undo(&cx);
+                return Err(NodeError::new("refused").not_done());
+            }
+            Ok(traced(&cx))
+        })
+        .effect(Effect::External)
+        .retry(thrice)
+        .node("lost", async |cx, _s: Draft<Context>| {
+            tell(&cx).await;
+            Err::<Update<Context>, _>("the line broke".into())
+        })
+        .effect(Effect::External)
+        .retry(thrice)
+        .node("late", async |cx, _s: Draft<Context>| {
+            tell(&cx).await;
+            std::future::pending::<NodeResult<Context>>().await
+        })
+        .effect(Effect::External)
+        .retry(thrice)
+        .timeout(Duration::from_secs(1))
+        .node("done", work)
+        .entry("order")
+        .edge("order", ["refused", "lost"])
+        .edge("lost", "late")
+        .edge(["refused", "late"], "done")
+        .build();
+    let effects = vec![
+        ("order", Effect::Pure),
+        ("refused", Effect::External),
+        ("lost", Effect::External),
+        ("late", Effect::External),
+    ];
+    Case { name: "hazards", graph: graph.unwrap(), effects, script: Script::default() }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Ledger {
     pub(crate) life: AtomicUsize,
     /// Whether every end is written by itself, so that a writing node may ask for its inputs.
     every_node: bool,
+    /// How often an attempt said that it had done nothing.
+    undone: Mutex<BTreeMap<Activation, usize>>,
     /// What was read of the log so far: reading all of it each time takes most of a test's time.
     stored: Mutex<Stored>,
     /// Promises that were seen broken while nodes ran.
@@ -49,6 +51,7 @@ impl Ledger {
             effects: effects.iter().map(|&(node, effect)| (node.to_owned(), effect)).collect(),
             life: AtomicUsize::new(0),
             every_node,
+            undone: Mutex::default(),
             stored: Mutex::default(),
             broken: Mutex::default(),
         }
@@ -131,6 +134,16 @@ impl Ledger {
 
     fn broken(&self, what: String) {
         self.broken.lock().unwrap().push(what);
+    }
+
+    /// Notes that a node did nothing, and says so.
+    pub(crate) fn undo(&self, cx: &NodeContext) {
+        let activation = (cx.node().to_string(), cx.visit().get());
+        *self.undone.lock().unwrap().entry(activation).or_default() += 1;
+    }
+
+    pub(crate) fn undone(&self, activation: &Activation) -> usize {
+        self.undone.lock().unwrap().get(activation).copied().unwrap_or_default()
     }
 
     pub(crate) fn ran(&self, activation: &Activation) -> bool {

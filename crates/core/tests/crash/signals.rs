@@ -55,7 +55,8 @@ async fn an_answer_that_comes_first_costs_no_work() {
 /// Whenever the cancellation comes, the run ends cancelled unless it had ended.
 #[tokio::test]
 async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
-    for case in graphs::all() {
+    // Hazards ask on their own account.
+    for case in graphs::all().into_iter().filter(|case| case.name != "hazards") {
         let calm = World::new(&case, CheckpointPolicy::default(), "calm");
         let wanted = calm.live(&[]).await;
         for at in 1..calm.operations() {
@@ -81,7 +82,7 @@ async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
 /// The owner learns at its next write that the run is another's, and the log has one line of history.
 #[tokio::test]
 async fn a_takeover_fences_the_owner_at_its_next_write() {
-    for case in graphs::all().into_iter().filter(|case| case.name != "external") {
+    for case in graphs::all().into_iter().filter(|case| !["external", "hazards"].contains(&case.name)) {
         let calm = World::new(&case, CheckpointPolicy::default(), "calm");
         let wanted = calm.live(&[]).await;
         for at in 1..calm.operations() {

@@ -326,7 +326,8 @@ impl World {
                 "{label}: {activation:?} ran twice in one life"
             );
             let times = entries.iter().filter(|other| other.activation == *activation).count();
-            assert!(effect != Effect::External || times == 1, "{label}: {activation:?} ran {times} times");
+            let most = 1 + self.ledger.undone(activation);
+            assert!(effect != Effect::External || times <= most, "{label}: {activation:?} ran {times} times");
         }
         for activation in stored.done.iter().filter(|done| !self.script.silent.contains(&&*done.0)) {
             assert!(self.ledger.ran(activation), "{label}: {activation:?} is recorded and never ran");

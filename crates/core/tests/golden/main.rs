@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 mod counted;
+mod doubts;
 mod waits;
 
 use std::path::Path;

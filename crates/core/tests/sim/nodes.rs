@@ -15,12 +15,15 @@ use super::rules::Rules;
 use crate::support::dice::Dice;
 use crate::support::log::Log;
 
+/// How long a hazard may take.
+pub(crate) const HAZARD: Duration = Duration::from_secs(2);
+
 /// What was done in the world, by run, life and activation.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// How often each activation began, and under which key.
     began: BTreeMap<Place, (u64, String)>,
-    /// How often each effect that must not be repeated was allowed to happen once more.
+    /// How often each effect that must not be repeated was allowed to happen once more: by an answer, or by itself, not done.
     pub(crate) retried: BTreeMap<Place, u64>,
 }
 
@@ -146,6 +149,28 @@ fn done(cx: &NodeContext) -> Update<Context> {
 pub(crate) async fn work(cx: NodeContext, effect: Effect) -> NodeResult<Context> {
     begin(&cx, effect).await;
     Ok(done(&cx))
+}
+
+/// Does what must not be repeated, and ends in one of the ways in which that can go wrong.
+pub(crate) async fn hazard(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::External).await;
+    match seat.dice.below(8) {
+        0 | 1 => {
+            let place = (cx.run().clone(), life(&cx), at(&cx));
+            *seat.ledger.lock().unwrap().retried.entry(place).or_default() += 1;
+            let error = NodeError::new("it was refused").not_done();
+            Err(if seat.dice.below(4) == 0 { error.fatal() } else { error })
+        }
+        2 => Err(NodeError::new("the line broke")),
+        3 => Err(NodeError::new("the line broke for good").fatal()),
+        // Without the hook, which would print.
+        4 => std::panic::resume_unwind(Box::new("a panic")),
+        5 => {
+            seat.clock.sleep(2 * HAZARD).await;
+            Ok(done(&cx))
+        }
+        _ => Ok(done(&cx)),
+    }
 }
 
 pub(crate) async fn steps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {

@@ -33,6 +33,7 @@ enum Kind {
     Read,
     Write,
     External,
+    Hazard,
     Steps,
     Asks,
     Hears,
@@ -41,7 +42,7 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Pure,
         Self::Pure,
         Self::Read,
@@ -49,6 +50,7 @@ impl Kind {
         Self::Write,
         Self::External,
         Self::External,
+        Self::Hazard,
         Self::Steps,
         Self::Asks,
         Self::Hears,
@@ -65,6 +67,10 @@ impl Kind {
             Self::Read => worker(graph, Effect::Read),
             Self::Write => worker(graph, Effect::Write),
             Self::External => worker(graph, Effect::External),
+            Self::Hazard => {
+                let policy = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(200));
+                graph.node(name, nodes::hazard).effect(Effect::External).retry(policy).timeout(nodes::HAZARD)
+            }
             Self::Steps => graph.node(name, nodes::steps),
             Self::Asks => graph.node(name, nodes::asks),
             Self::Hears => graph.node(name, nodes::hears),

@@ -100,7 +100,7 @@ impl Life {
                 visit: key.1,
                 failed,
                 failure,
-                retry_at,
+                retry_at: Some(retry_at),
             }));
         }
         if draw.one_in(12) {

@@ -18,12 +18,15 @@ impl<S: State> GraphBuilder<S> {
         self.modify("effect", |node| node.effect = effect)
     }
 
-    /// Sets how often the node is tried, and how long after each failure; once unless set.
+    /// Sets how often the node is tried, and how long after each failure; once unless set. An [`Effect::External`] node is tried
+    /// again only after a failure that is [not done](crate::node::NodeError::not_done).
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.modify("retry", |node| node.retry = policy)
     }
 
-    /// Sets how long one attempt may take, more than zero; no limit unless set. An attempt that takes longer has failed.
+    /// Sets how long one attempt may work at a stretch, more than zero; no limit unless set. An attempt that takes longer has
+    /// failed; that of an [`Effect::External`] node is asked about. While the node only waits for an answer, a message or a time, no
+    /// time counts. It is looked at where the node awaits: one that never yields is not stopped.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.modify("timeout", |node| node.timeout = Some(timeout))
     }

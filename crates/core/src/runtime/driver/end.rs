@@ -43,7 +43,10 @@ impl<S: State> Driver<S> {
         end: AttemptEnd<S>,
         took: Duration,
     ) -> Result<()> {
-        self.running.remove(&key);
+        let told = match self.running.remove(&key) {
+            Some(running) => running.scope.run.cancelled.get().is_some(),
+            None => self.cancelled.has_told(),
+        };
         self.waits.forget(key);
         let Some(activation) = self.machine.in_flight.get(&key) else {
             // Another writer came first, and the activation does not follow any more.
@@ -51,18 +54,19 @@ impl<S: State> Driver<S> {
         };
         let failed = activation.failed + 1;
         match end {
-            // It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again.
-            AttemptEnd::Failed { unfinished: true, .. } if self.cancelled.has_told() => return Ok(()),
             AttemptEnd::Done(update) => self.take_in_end(key, Ok(update), took)?,
+            AttemptEnd::Failed { failure, unfinished: true, .. } if told => self.broken_off(key, failure)?,
             AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
-                let what = if fatal || failed >= node.retry.attempts() {
+                let what = if activation.is_doubted(&failure) {
+                    What::Retry { failed, failure, at: None }
+                } else if fatal || failed >= node.retry.attempts() {
                     What::Ended { result: Err(failure), took }
                 } else {
                     let seed = u64::from(key.0) << 32 | u64::from(key.1.get());
                     let delay = retry_after.unwrap_or_else(|| node.retry.delay(failed, seed));
-                    What::Retry { failed, failure, at: self.shared.clock.now().plus(delay) }
+                    What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
                 };
                 self.take_in(Fact { key, what })?;
             }
@@ -78,13 +82,35 @@ impl<S: State> Driver<S> {
         Ok(())
     }
 
+    /// Takes in that an attempt broke off because its run was to stop.
+    ///
+    /// It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again, or asks
+    /// what became of it. A run that failed may be retried while it is still driven here, so there the doubt is recorded at once.
+    fn broken_off(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
+        let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
+        let failure = failure.with_node(&self.plan.node(NodeIx::new(key.0)).name);
+        let ends = self.machine.cancel.is_some() || self.grace.is_some();
+        let (failed, at) = match activation.intent {
+            // Without a record of that, it would be asked about.
+            true if failure.not_done => (activation.failed, Some(self.shared.clock.now())),
+            true if !ends => (activation.failed + 1, None),
+            _ => {
+                if !self.is_stopping() {
+                    self.ready.push_back(key);
+                }
+                return Ok(());
+            }
+        };
+        self.take_in(Fact { key, what: What::Retry { failed, failure, at } })
+    }
+
     /// Takes in a fact: absorbs it and writes it as the policy says. Also used to make records anew after a conflict.
     pub(super) fn take_in(&mut self, fact: Fact<S>) -> Result<()> {
         let Fact { key, what } = fact;
         match what {
             What::Retry { failed, failure, at } => {
                 let (node, visit) = (self.machine.name(key.0).clone(), key.1);
-                let delay = at.since(self.shared.clock.now());
+                let delay = at.map(|at| at.since(self.shared.clock.now()));
                 let event = AttemptFailed {
                     node: node.clone(),
                     visit,
@@ -93,12 +119,12 @@ impl<S: State> Driver<S> {
                     retry_at: at,
                 };
                 let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
-                self.timers.insert((at, key));
-                self.shared.emit(&self.log.run, || RunEventKind::NodeFailed {
-                    node,
-                    visit,
-                    failure: failure.clone(),
-                    retry_in: Some(delay),
+                self.timers.extend(at.map(|at| (at, key)));
+                self.shared.emit(&self.log.run, || match delay {
+                    Some(_) => {
+                        RunEventKind::NodeFailed { node, visit, failure: failure.clone(), retry_in: delay }
+                    }
+                    None => RunEventKind::NodeInDoubt { node, visit, failure: failure.clone() },
                 });
                 self.facts.push(Fact { key, what: What::Retry { failed, failure, at } });
                 self.facts.written(seq);

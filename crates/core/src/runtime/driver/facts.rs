@@ -20,8 +20,8 @@ pub(super) struct Fact<S: State> {
 pub(super) enum What<S: State> {
     /// It ended: with an update, or for good with a failure.
     Ended { result: Result<Update<S>, Failure>, took: Duration },
-    /// An attempt failed and another follows.
-    Retry { failed: u32, failure: Failure, at: Timestamp },
+    /// An attempt failed and another follows at this time; without one, somebody is asked what became of it.
+    Retry { failed: u32, failure: Failure, at: Option<Timestamp> },
     /// It noted something.
     Noted { name: String, what: Noted, first: bool },
     /// It asked something.

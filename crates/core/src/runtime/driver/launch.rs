@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ use crate::engine::frontier::{Activation, ActivationKey, Token};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::node::{Input, Inputs, NodeContext, NodeScope, Waits};
+use crate::latch::latch;
+use crate::node::{Input, Inputs, NodeContext, NodeScope, RunScope, Waits};
 use crate::record::body::Resolution;
 use crate::record::memo::Memo;
 use crate::record::{Failure, FailureKind};
@@ -57,6 +59,9 @@ impl<S: State> Driver<S> {
         if self.is_stopping() || !self.room() {
             return Ok(false);
         }
+        if self.cancelled.has_told() {
+            self.tell_anew();
+        }
         if let Some(key) = self.passed.pop_front() {
             if self.machine.in_flight.contains_key(&key) {
                 self.launch(key).await?;
@@ -86,6 +91,14 @@ impl<S: State> Driver<S> {
         Ok(true)
     }
 
+    /// Gives the attempts to come a scope in which nobody was told to stop: those of before were told that the run failed, and it
+    /// was retried since.
+    fn tell_anew(&mut self) {
+        let (teller, cancelled) = latch();
+        self.cancelled = teller;
+        self.scope = Arc::new(RunScope { cancelled, ..RunScope::clone(&self.scope) });
+    }
+
     /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
@@ -105,6 +118,7 @@ impl<S: State> Driver<S> {
             activation: key,
             memos: activation.memos.clone(),
             waits: Waits::default(),
+            lacks: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);
         self.shared.emit(&self.log.run, || RunEventKind::NodeStarted {

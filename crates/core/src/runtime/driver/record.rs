@@ -164,7 +164,7 @@ impl<S: State> Driver<S> {
         let before = self.machine.status;
         self.machine.absorb(event)?;
         let wake_at = match event {
-            Event::Attempt(attempt) if self.machine.in_flight.len() == 1 => Some(attempt.retry_at),
+            Event::Attempt(attempt) if self.machine.in_flight.len() == 1 => attempt.retry_at,
             // Should this process end, the run is taken up when the time has come, and not before.
             Event::Step(Stepped { what: Noted::Until(until), .. }) if self.machine.in_flight.len() == 1 => {
                 Some(*until)

@@ -9,6 +9,7 @@ use super::Driver;
 use crate::ask::{Answer, Asking, QuestionKind};
 use crate::engine::fold::{check_signal, full_id};
 use crate::error::{Error, ErrorKind, Result};
+use crate::record::RunStatus;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
 use crate::runtime::edit::misfit;
@@ -34,7 +35,7 @@ impl<S: State> Driver<S> {
     pub(super) async fn edit(&mut self, patch: Patch, by: Option<String>) -> Result<Result<()>> {
         let run = self.log.run.clone();
         let status = self.machine.status;
-        if status.is_finished() {
+        if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
             let message = format!("the run is {status}; its state is final");
             return Ok(Err(Error::new(ErrorKind::WrongStatus, message).with_run(&run)));
         }

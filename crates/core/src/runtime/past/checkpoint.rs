@@ -229,7 +229,7 @@ pub struct Diagnostic {
 pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Checkpoint> {
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let folded = walk::folded_at(store, run, at, None).await?;
-    let told = Told::read(store, run, folded.last.seq).await?;
+    let mut told = Told::read(store, run, folded.last.seq).await?;
     let Folded { machine, channels, last, .. } = folded;
     let name = |node: Local| machine.name(node).clone();
     let json = |text: &str| -> Result<Value> {
@@ -237,18 +237,15 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
             Error::new(ErrorKind::Corrupt, "a value in the log is no JSON").with_run(run).with_source(source)
         })
     };
-    let history: Vec<Past> = machine
-        .history
-        .iter()
-        .map(|ended| {
-            let plain = Past::of(
-                name(ended.node),
-                ended.visit,
-                ended.outcome == crate::engine::history::Outcome::Succeeded,
-            );
-            told.ended.get(&(plain.node.clone(), ended.visit)).cloned().unwrap_or(plain)
-        })
-        .collect();
+    // From the last on: a visit ends again after a retry, and the records that are gone are the oldest.
+    let backwards = machine.history.iter().rev().map(|ended| {
+        let ok = ended.outcome == crate::engine::history::Outcome::Succeeded;
+        let plain = Past::of(name(ended.node), ended.visit, ok);
+        let of_visit = told.ended.get_mut(&(plain.node.clone(), ended.visit));
+        of_visit.and_then(|told| told.pop_if(|told| told.ok == ok)).unwrap_or(plain)
+    });
+    let mut history: Vec<Past> = backwards.collect();
+    history.reverse();
     let mut results = BTreeMap::new();
     for (node, text) in &told.results {
         results.insert(node.clone(), json(text)?);
@@ -368,7 +365,8 @@ impl Past {
 pub(super) struct Told {
     pub(super) started: Option<Started>,
     input: Option<String>,
-    ended: BTreeMap<(NodeName, Visit), Past>,
+    /// The ends of each visit in order: one that failed ends again after a retry.
+    ended: BTreeMap<(NodeName, Visit), Vec<Past>>,
     results: BTreeMap<NodeName, std::sync::Arc<str>>,
     pub(super) failed: Vec<Diagnostic>,
 }
@@ -389,7 +387,7 @@ impl Told {
                         visit: attempt.visit,
                         attempt: attempt.failed,
                         failure: attempt.failure,
-                        retry_at: Some(attempt.retry_at),
+                        retry_at: attempt.retry_at,
                     }),
                     Event::Node(nodes) => {
                         nodes.done.into_iter().for_each(|done| told.end(header.seq, header.at, done));
@@ -429,6 +427,6 @@ impl Told {
             failure: done.failure.clone(),
             ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
         };
-        self.ended.insert((done.node, done.visit), past);
+        self.ended.entry((done.node, done.visit)).or_default().push(past);
     }
 }

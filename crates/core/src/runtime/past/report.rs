@@ -117,14 +117,14 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
     match event {
         Event::Start(started) => one(format!("started at `{}`", started.entry)),
         Event::Node(nodes) => nodes.done.iter().map(ended).collect(),
-        Event::Attempt(attempt) => one(format!(
-            "attempt {} of `{}@{}` failed, the next from {}: {}",
-            attempt.failed,
-            attempt.node,
-            attempt.visit,
-            attempt.retry_at,
-            chain(&attempt.failure)
-        )),
+        Event::Attempt(attempt) => {
+            let next = match attempt.retry_at {
+                Some(at) => format!("the next from {at}"),
+                None => "and nobody knows whether it was done".to_owned(),
+            };
+            let (failed, why) = (attempt.failed, chain(&attempt.failure));
+            one(format!("attempt {failed} of `{}@{}` failed, {next}: {why}", attempt.node, attempt.visit))
+        }
         Event::Intent(intent) => {
             one(format!("`{}@{}` is about to do what must not be done twice", intent.node, intent.visit))
         }

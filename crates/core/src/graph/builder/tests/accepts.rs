@@ -136,6 +136,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         activation: (0, Visit::new(1)),
         memos: Default::default(),
         waits: Waits::default(),
+        lacks: std::sync::atomic::AtomicBool::new(false),
     }));
     let mut state = Context::new();
     state.set("n", 1)?;

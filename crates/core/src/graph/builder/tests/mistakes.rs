@@ -320,7 +320,7 @@ fn channels_that_cannot_be() {
 
 #[test]
 fn a_name_that_is_the_librarys_own() {
-    let builder = Graph::<Context>::builder("ferrata:elsewhere").node("a", work).entry("a");
+    let builder = Graph::<Context>::builder("ferrata:elsewhere").node("a", async |_cx, s| Ok(s)).entry("a");
     check(builder, &["has a name that begins with `ferrata:`, which is the library's own; use another"]);
 }
 

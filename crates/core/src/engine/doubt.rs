@@ -1,0 +1,97 @@
+//! Attempts that must not be repeated: how one comes into doubt, and what an answer makes of it.
+//!
+//! One rule holds for all of them: an intent stands until the log says that nothing was done, or what became of it. Whatever ends
+//! the attempt otherwise leaves the intent, and an intent whose attempt is over is a question.
+
+use super::frontier::Activation;
+use super::machine::Machine;
+use super::questions::Answered;
+use super::snapshot::MOST;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::Failure;
+use crate::record::body::{AttemptFailed, Intent, Resolution, Signal};
+
+impl Machine {
+    /// Takes in that an attempt failed: another follows, unless it must not be repeated and may have been done.
+    pub(super) fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
+        let activation = self.in_flight_mut(&attempt.node, attempt.visit)?;
+        if attempt.failed > MOST {
+            let message = format!("the log counts {} failed attempts", attempt.failed);
+            return Err(Error::new(ErrorKind::Corrupt, message).with_node(&attempt.node));
+        }
+        activation.failed = attempt.failed;
+        activation.retry_at = attempt.retry_at;
+        if activation.is_doubted(&attempt.failure) {
+            activation.doubt(Some(&attempt.failure));
+        } else {
+            activation.intent = false;
+        }
+        Ok(())
+    }
+
+    pub(super) fn absorb_intent(&mut self, intent: &Intent) -> Result<()> {
+        let activation = self.in_flight_mut(&intent.node, intent.visit)?;
+        activation.intent = true;
+        // Logs of before there were doubts about failed attempts go on here without an answer.
+        (activation.in_doubt, activation.why) = (false, None);
+        Ok(())
+    }
+
+    /// Puts in doubt what was at work in the process that had the run.
+    pub(super) fn doubt_intents(&mut self) {
+        let begun = |a: &&mut Activation| a.intent && !a.in_doubt && a.resolution.is_none();
+        self.in_flight.values_mut().filter(begun).for_each(|activation| activation.doubt(None));
+    }
+
+    /// Takes in what somebody says became of an activation in doubt.
+    pub(super) fn absorb_resolution(
+        &mut self,
+        question: &str,
+        resolution: &Resolution,
+        signal: &Signal,
+    ) -> Result<()> {
+        let key = self.doubt(question).ok_or_else(|| {
+            let message = format!("an answer to a question that was not open: {question}");
+            Error::new(ErrorKind::Corrupt, message)
+        })?;
+        if let Some(activation) = self.in_flight.get_mut(&key) {
+            (activation.in_doubt, activation.intent, activation.why) = (false, false, None);
+            activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
+        }
+        let (id, by) = (question.to_owned(), signal.by.clone());
+        self.remember(Answered { id, by, at: signal.at, expired: false });
+        self.wake_up();
+        Ok(())
+    }
+}
+
+impl Activation {
+    /// Whether an attempt that ended so may have done what must not be done twice.
+    pub(crate) fn is_doubted(&self, failure: &Failure) -> bool {
+        self.intent && !failure.not_done
+    }
+
+    fn doubt(&mut self, why: Option<&Failure>) {
+        self.in_doubt = true;
+        self.why = why.map(|why| Box::new(why.clone()));
+    }
+
+    /// Makes of an activation that failed the run what a retry finds.
+    pub(super) fn stopped(mut self, failure: &Failure) -> Self {
+        if self.is_doubted(failure) || self.resolution.is_some() {
+            self.why = Some(Box::new(failure.clone()));
+        } else {
+            self.intent = false;
+        }
+        self
+    }
+
+    /// Makes of an activation that failed the run what is tried again: a question, if it was done or somebody said what became of
+    /// it. Only an answer may say that it is repeated.
+    pub(super) fn tried_again(mut self) -> Self {
+        let was_resolved = self.resolution.take().is_some();
+        self.in_doubt = was_resolved || self.intent;
+        self.failed = 0;
+        self
+    }
+}

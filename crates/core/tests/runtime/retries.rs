@@ -1,0 +1,263 @@
+//! What an operator's retry finds, and how often a run returns to a retry target by itself.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::RunKey;
+use ferrata_core::ask::{Answer, Ask, QuestionKind};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
+use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
+use ferrata_core::store::{At, MemoryStore};
+use tokio::sync::Notify;
+
+async fn runtime() -> Runtime {
+    Runtime::builder(MemoryStore::new()).build().await.unwrap()
+}
+
+fn key() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+async fn resumed(runtime: &Runtime, graph: &Graph<Context>) -> Outcome<Context> {
+    runtime.resume(graph, "r").await.unwrap().wait().await.unwrap()
+}
+
+fn ids(outcome: &Outcome<Context>) -> Vec<&str> {
+    let Outcome::Interrupted(questions) = outcome else { panic!("{outcome:?}") };
+    questions.iter().map(|question| &*question.id).collect()
+}
+
+/// Only the gate that failed the run was asked again: the other kept its rejection, failed the run at once after the retry, and again
+/// after the next.
+#[tokio::test]
+async fn a_retry_asks_every_rejected_question_again_and_no_accepted_one() {
+    let gate = |graph: ferrata_core::graph::GraphBuilder<Context>, name: &str| {
+        graph.gate(name, |_s: &Context| Ask::<bool>::new("Go on?"), |_s, _yes| ())
+    };
+    let graph = ["a", "b", "c"]
+        .into_iter()
+        .fold(Graph::<Context>::builder("gates").node("begin", async |_cx, s| Ok(s)), gate)
+        .node("asks", async |cx, s| {
+            let _: bool = cx.ask("kept", "Go on?").await?;
+            let _: bool = cx.ask("then", "Go on?").await?;
+            Ok(s)
+        })
+        .entry("begin")
+        .edge("begin", ["a", "b", "c", "asks"])
+        .build()
+        .unwrap();
+    let runtime = runtime().await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert_eq!(ids(&run.wait().await.unwrap()), ["a@1:gate", "b@1:gate", "c@1:gate", "asks@1:kept"]);
+    // While it rests: nobody drives it.
+    for (gate, answer) in [
+        ("a", Answer::reject("no")),
+        ("b", Answer::reject("nor that")),
+        ("asks", Answer::accept(true).unwrap()),
+    ] {
+        runtime.respond(&key(), gate, answer).await.unwrap();
+    }
+    assert!(matches!(resumed(&runtime, &graph).await, Outcome::Failed { .. }));
+    runtime.retry(&key()).await.unwrap();
+    let outcome = resumed(&runtime, &graph).await;
+    assert_eq!(ids(&outcome), ["a@1:gate", "b@1:gate", "c@1:gate", "asks@1:then"]);
+    for question in ["a", "b", "c", "asks"] {
+        runtime.respond(&key(), question, Answer::accept(true).unwrap()).await.unwrap();
+    }
+    assert!(matches!(resumed(&runtime, &graph).await, Outcome::Completed(_)));
+}
+
+/// A branch that fails the run once, beside an `External` node that works on until it is let, and then does as it is told.
+struct Beside {
+    graph: Graph<Context>,
+    let_go: Arc<Notify>,
+    /// Whether the branch was told to stop when it ran for the second time.
+    told: Arc<AtomicBool>,
+    pays: Arc<AtomicU32>,
+}
+
+impl Beside {
+    fn new(pay: fn(NodeError) -> Option<NodeError>) -> Self {
+        let (let_go, told) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+        let (pays, fails) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let (gate, tells, counted) = (Arc::clone(&let_go), Arc::clone(&told), Arc::clone(&pays));
+        let graph = Graph::<Context>::builder("beside")
+            .node("begin", async |_cx, s| Ok(s))
+            .node("fails", move |cx: NodeContext, s: Draft<Context>| {
+                let times = fails.fetch_add(1, Ordering::SeqCst);
+                tells.store(cx.is_cancelled(), Ordering::SeqCst);
+                async move { if times == 0 { Err("no".into()) } else { Ok(s) } }
+            })
+            .node("pay", move |_cx, s: Draft<Context>| {
+                let (gate, first) = (Arc::clone(&gate), counted.fetch_add(1, Ordering::SeqCst) == 0);
+                async move {
+                    if first {
+                        gate.notified().await;
+                        return pay(NodeError::new("told to stop").unfinished()).map_or(Ok(s), Err);
+                    }
+                    Ok(s)
+                }
+            })
+            .effect(Effect::External)
+            .entry("begin")
+            .edge("begin", ["pay", "fails"])
+            .build()
+            .unwrap();
+        Self { graph, let_go, told, pays }
+    }
+
+    /// Has the run fail, and retried while the payment is under way here.
+    async fn retried(&self, runtime: &Runtime) -> RunHandle<Context> {
+        let run = runtime.start(&self.graph, Context::new()).id("r").await.unwrap();
+        while runtime.head(&key()).await.unwrap().unwrap().status != RunStatus::Failed {
+            tokio::task::yield_now().await;
+        }
+        // The page says yes for a failed run; it was refused as long as a payment was under way.
+        let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
+        runtime.edit(&self.graph, &key(), patch).await.unwrap();
+        runtime.retry(&key()).await.unwrap();
+        self.let_go.notify_one();
+        run
+    }
+}
+
+/// Whoever was told that the run failed was told for ever: attempts after the retry found themselves cancelled, and a payment that
+/// obeyed left a run that nothing could move, `CORRUPT`.
+#[tokio::test]
+async fn a_retry_beside_a_payment_under_way_goes_on_here() {
+    let runtime_of = async |pay| {
+        let (beside, runtime) = (Beside::new(pay), runtime().await);
+        let run = beside.retried(&runtime).await;
+        let outcome = run.wait().await.unwrap();
+        assert!(!beside.told.load(Ordering::SeqCst), "the second attempt was told to stop");
+        (beside, runtime, outcome)
+    };
+    let (beside, _, outcome) = runtime_of(|_error| None).await;
+    let state = outcome.completed().unwrap();
+    assert_eq!(state.get::<bool>("edited").unwrap(), Some(true));
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 1);
+
+    let (beside, _, outcome) = runtime_of(|error| Some(error.not_done())).await;
+    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 2, "nothing was done, so it is begun again");
+
+    let (beside, runtime, outcome) = runtime_of(Some).await;
+    let Outcome::Interrupted(questions) = &outcome else { panic!("{outcome:?}") };
+    assert_eq!((questions[0].kind, &*questions[0].id), (QuestionKind::Doubt, "pay@1"));
+    assert_eq!(beside.pays.load(Ordering::SeqCst), 1);
+    runtime.respond(&key(), "pay", ferrata_core::record::Resolution::Skip).await.unwrap();
+    assert!(matches!(resumed(&runtime, &beside.graph).await, Outcome::Completed(_)));
+}
+
+/// A checkpoint told both ends of a visit with what the last one came to: the failure was gone from the history.
+#[tokio::test]
+async fn a_failure_and_the_success_after_the_retry_are_both_told() {
+    let fails = Arc::new(AtomicU32::new(0));
+    let graph = Graph::<Context>::builder("again")
+        .node("a", move |_cx, s: Draft<Context>| {
+            let times = fails.fetch_add(1, Ordering::SeqCst);
+            async move { if times < 3 { Err(format!("no {times}").into()) } else { Ok(s) } }
+        })
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(1)))
+        .node("b", async |_cx, s| Ok(s))
+        .entry("a")
+        .edge("a", "b")
+        .build()
+        .unwrap();
+    let runtime = runtime().await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+    runtime.retry(&key()).await.unwrap();
+    assert!(matches!(resumed(&runtime, &graph).await, Outcome::Completed(_)));
+    let now = runtime.checkpoint(&key(), At::Latest).await.unwrap();
+    let told: Vec<_> = now
+        .history
+        .iter()
+        .map(|past| {
+            let why = past.failure.as_ref().map(|failure| &*failure.message);
+            (past.node.as_str(), past.visit.get(), past.ok, past.attempts, why)
+        })
+        .collect();
+    let wanted = [
+        ("a", 1, false, Some(2), Some("no 1")),
+        ("a", 1, true, Some(2), None),
+        ("b", 1, true, Some(1), None),
+    ];
+    assert_eq!(told, wanted);
+    assert!(now.history[0].index < now.history[1].index);
+}
+
+/// Returns were counted for each node that failed: two with one target made twenty.
+#[tokio::test]
+async fn a_retry_target_is_returned_to_ten_times_whoever_failed() {
+    let begun = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&begun);
+    let fails = async |_cx, _s: Draft<Context>| Err::<(), _>(NodeError::new("no"));
+    let graph = Graph::<Context>::builder("two")
+        .node("top", move |_cx, s: Draft<Context>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move { Ok(s) }
+        })
+        .node("a", fails)
+        .retry_target("top")
+        .node("b", fails)
+        .entry("top")
+        .fallback("top")
+        .route("top", ["a", "b"], |_s, cx| if cx.visit().get() % 2 == 0 { "a" } else { "b" })
+        .build()
+        .unwrap();
+    let run = runtime().await.start(&graph, Context::new()).await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+    assert_eq!(begun.load(Ordering::SeqCst), 11);
+}
+
+/// The page lists the fallback behind the retry target; it was not looked at where there was a target, used up or not.
+#[tokio::test]
+async fn the_fallback_takes_what_a_used_up_retry_target_cannot() {
+    let graph = Graph::<Context>::builder("fallback")
+        .channel("path", Reducer::Append)
+        .node("once", async |_cx, _s| Ok(Context::update().append("path", ["once"])))
+        .max_visits(1)
+        .node("fails", async |_cx, _s: Draft<Context>| Err::<(), _>(NodeError::new("no")))
+        .retry_target("once")
+        .node("rescue", async |_cx, _s| Ok(Context::update().append("path", ["rescue"])))
+        .entry("once")
+        .edge("once", "fails")
+        .fallback("rescue")
+        .build()
+        .unwrap();
+    let run = runtime().await.start(&graph, Context::new()).await.unwrap();
+    let state = run.wait().await.unwrap().completed().unwrap();
+    assert_eq!(state.get::<Vec<String>>("path").unwrap().unwrap(), ["once", "rescue"]);
+}
+
+/// A goal that is not met leads somewhere, and the interrupt behind the node was not asked there.
+#[tokio::test]
+async fn the_interrupt_behind_a_node_is_asked_before_a_missed_goal_leads_back() {
+    let graph = Graph::<Context>::builder("goal")
+        .channel("path", Reducer::Append)
+        .node("draft", async |_cx, _s| Ok(Context::update().append("path", ["draft"])))
+        .node("review", async |_cx, _s| Ok(Context::update().append("path", ["review"])))
+        .goal_gate(|s| s.get::<Vec<String>>("path").unwrap().unwrap_or_default().len() >= 4)
+        .retry_target("draft")
+        .interrupt_after()
+        .entry("draft")
+        .edge("draft", "review")
+        .build()
+        .unwrap();
+    let runtime = runtime().await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert_eq!(ids(&run.wait().await.unwrap()), ["review@1:after"]);
+    runtime.respond(&key(), "review", Answer::accept(()).unwrap()).await.unwrap();
+    let state = resumed(&runtime, &graph).await.completed().unwrap();
+    assert_eq!(
+        state.get::<Vec<String>>("path").unwrap().unwrap().len(),
+        4,
+        "the second review leads nowhere"
+    );
+}
