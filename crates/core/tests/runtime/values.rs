@@ -7,11 +7,12 @@ use std::future::pending;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphBuilder, Route};
 use ferrata_core::record::{FailureKind, Resolution};
-use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Op, Patch, Reducer, Update};
 use ferrata_core::store::{CheckpointStore, Fault};
 use ferrata_core::{ErrorKind, RunKey};
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::world::World;
 
@@ -169,4 +170,68 @@ async fn a_loop_that_does_not_end_fails_by_its_steps() {
     assert_eq!(failure.kind, FailureKind::MaxSteps);
     assert!(failure.message.contains("allowed are 10000"), "{}", failure.message);
     assert!(failure.message.contains("raise `.max_steps(..)`"), "{}", failure.message);
+}
+
+/// Whatever text an operator or a sender brings is refused where it is given, or is there when the run is read.
+#[tokio::test]
+async fn what_is_given_as_text_is_refused_or_can_be_read() {
+    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    let values = [
+        "1e400".to_owned(),
+        "-0.0".to_owned(),
+        "9007199254740993".to_owned(),
+        u64::MAX.to_string(),
+        i64::MIN.to_string(),
+        r#"{"a":1,"a":2}"#.to_owned(),
+        r#""\u0000\u001b[2J""#.to_owned(),
+        r#""\ud800""#.to_owned(),
+        r#"{"":{"":null}}"#.to_owned(),
+        format!(r#"{{"{}":1}}"#, "k".repeat(10_000)),
+        deep(100),
+        deep(101),
+        deep(127),
+        deep(100_000),
+    ];
+    let world = World::new();
+    let runtime = world.process().await;
+    let (graph, _) = asks(&runtime).await;
+    let mut taken = 0;
+    for value in &values {
+        for name in ["", r"\u0000", "a.b"] {
+            for op in ["set", "append", "merge"] {
+                let Ok(patch) = Patch::from_json(&format!(r#"[{{"{op}":["{name}{op}",{value}]}}]"#)) else {
+                    continue;
+                };
+                let edited = runtime.edit(&graph, &key("r"), patch.clone()).await;
+                let untyped = runtime.edit_untyped(&key("r"), patch).await;
+                for result in [edited, untyped] {
+                    taken += u32::from(result.is_ok());
+                    assert!(result.is_taken_or(ErrorKind::Invalid), "{op} {name}");
+                }
+            }
+        }
+        if let Ok(raw) = RawValue::from_string(value.clone()) {
+            let sent = runtime.send(&key("r"), raw).await;
+            assert!(sent.is_taken_or(ErrorKind::Invalid));
+        }
+        runtime.state_at(&graph, &key("r"), Position::Latest).await.unwrap();
+    }
+    assert!(taken > 30, "{taken} edits were taken");
+    runtime.check_log(&key("r")).await.unwrap();
+    let text = runtime.export(&key("r")).await.unwrap();
+    runtime.import(&text, Some(key("copy"))).await.unwrap();
+    runtime.respond(&key("r"), "one", Answer::accept(true).unwrap()).await.unwrap();
+    let run = runtime.resume(&graph, "r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+}
+
+trait Refused {
+    /// Whether it is no error, or one of this kind.
+    fn is_taken_or(&self, kind: ErrorKind) -> bool;
+}
+
+impl<T> Refused for ferrata_core::Result<T> {
+    fn is_taken_or(&self, kind: ErrorKind) -> bool {
+        self.as_ref().err().is_none_or(|error| error.kind() == kind)
+    }
 }
