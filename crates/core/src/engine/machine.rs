@@ -78,6 +78,8 @@ pub(crate) struct Machine {
     pub(crate) messages: u64,
     /// Whether a message moves the run, which is at rest.
     pub(crate) receiving: bool,
+    /// Who waited for a message when the run last rested on several, by the names of their waits; whoever had waited longest first.
+    pub(crate) receivers: Vec<(ActivationKey, String)>,
     /// When time moves the run, which is at rest.
     pub(crate) wake: Option<Timestamp>,
     /// Activations that have ended, behind which somebody must agree to go on.
@@ -129,6 +131,7 @@ impl Machine {
             inbox: VecDeque::new(),
             messages: 0,
             receiving: false,
+            receivers: Vec::new(),
             wake: None,
             holds: BTreeSet::new(),
             fruitless: 0,
@@ -204,7 +207,7 @@ impl Machine {
                         None => drop(self.begun.insert(key)),
                     }
                 }
-                Ok(())
+                self.note_receivers(&released.receivers)
             }
             Event::Edit(_) | Event::Base => Ok(()),
         }
@@ -220,8 +223,9 @@ impl Machine {
             }
             StatusChange::Asked(asking) => return self.absorb_asked(asking),
             StatusChange::Expired(expired) => return self.absorb_expired(expired),
-            StatusChange::Rested(Rested { status, receiving, wake }) => {
+            StatusChange::Rested(Rested { status, receiving, wake, receivers }) => {
                 (self.status, self.receiving, self.wake) = (*status, *receiving, *wake);
+                self.note_receivers(receivers)?;
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::questions::Answered;
 use crate::ask::{Answer, OnDeadline};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{Asked, Memo, Memos, Reply, ended};
-use crate::record::pause::{Asking, Expired, Message, Noted, Stepped};
+use crate::record::pause::{Asking, Expired, Message, Noted, Receiver, Stepped};
 
 impl Machine {
     /// Takes in what an activation noted.
@@ -71,6 +71,16 @@ impl Machine {
         };
         self.remember(Answered { id: format!("{node}@{visit}:{name}"), by, at: *at, expired });
         self.wake_up();
+        Ok(())
+    }
+
+    /// Takes in who waits for a message, whoever has waited longest first.
+    pub(super) fn note_receivers(&mut self, receivers: &[Receiver]) -> Result<()> {
+        // Who rests a run on behalf of another does not know them.
+        if !receivers.is_empty() {
+            let local = |(node, visit, name): &Receiver| Ok(((self.known(node)?, *visit), name.clone()));
+            self.receivers = receivers.iter().map(local).collect::<Result<_>>()?;
+        }
         Ok(())
     }
 

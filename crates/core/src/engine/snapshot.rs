@@ -43,6 +43,8 @@ struct Stored<N = StoredNode> {
     messages: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     receiving: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    receivers: Vec<(Local, Visit, String)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wake: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -196,6 +198,11 @@ impl Machine {
             inbox: self.inbox.iter().cloned().collect(),
             messages: self.messages,
             receiving: self.receiving,
+            receivers: self
+                .receivers
+                .iter()
+                .map(|((node, visit), name)| (*node, *visit, name.clone()))
+                .collect(),
             wake: self.wake,
             holds: self.holds.iter().copied().collect(),
             fruitless: self.fruitless,
@@ -269,6 +276,9 @@ impl Machine {
         machine.answered = stored.answered;
         for (node, visit) in stored.begun {
             machine.begun.insert((find(node)?, visit));
+        }
+        for (node, visit, name) in stored.receivers {
+            machine.receivers.push(((find(node)?, visit), name));
         }
         for (node, visit) in stored.holds {
             machine.holds.insert((find(node)?, visit));

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 pub(crate) use super::done::NodeDone;
-use super::pause::{Asking, Edited, Expired, Rested, Stepped};
+use super::pause::{Asking, Edited, Expired, Receiver, Rested, Stepped};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::graph::Effect;
@@ -478,4 +478,7 @@ pub(crate) struct Released {
     /// Attempts that must not be repeated and had begun, though the store lost the records that said so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) begun: Vec<Intent>,
+    /// Who waits for a message, as of a rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) receivers: Vec<Receiver>,
 }

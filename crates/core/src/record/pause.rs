@@ -69,7 +69,13 @@ pub(crate) struct Rested {
     /// When time moves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) wake: Option<Timestamp>,
+    /// Who waits for a message, whoever has waited longest first, where there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) receivers: Vec<Receiver>,
 }
+
+/// Who waits for a message: node, visit, and the name of the wait.
+pub(crate) type Receiver = (NodeName, Visit, String);
 
 /// `Edit`: an operator changed the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

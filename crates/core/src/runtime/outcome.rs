@@ -31,7 +31,8 @@ pub enum Outcome<S> {
         /// What is asked meanwhile.
         questions: Vec<Question>,
     },
-    /// Only time can move it: it is to be resumed then, and uses no memory until then.
+    /// Some node sleeps for longer: the run is to be resumed when that is over, and uses no memory until then. Answers and messages
+    /// that nodes wait for beside it move it before.
     Sleeping {
         /// When it is to be resumed.
         until: Timestamp,

@@ -156,6 +156,7 @@ pub(crate) async fn release(
             wake: head.wake_at,
             receiving,
             begun: Vec::new(),
+            receivers: Vec::new(),
         });
         folded.machine.absorb(&event)?;
         let about = About { release: true, ..About::default() };
@@ -203,6 +204,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: b
                 status: RunStatus::Interrupted,
                 receiving: folded.machine.receiving,
                 wake: None,
+                receivers: Vec::new(),
             })),
             _ => None,
         };

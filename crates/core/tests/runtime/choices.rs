@@ -13,7 +13,7 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
-use ferrata_core::state::{Context, Reducer};
+use ferrata_core::state::{Context, Reducer, Update};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, RunAppend};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{RunKey, Seq, Timestamp};
@@ -127,6 +127,34 @@ async fn timers_beside_each_other_keep_their_times() {
         let outcome = runtime.resume(&graph, "r").await.unwrap().wait().await.unwrap();
         assert_eq!(saw(outcome), ["early", "so"]);
     }
+}
+
+/// `late` is declared first, and came to wait last. In memory `early` took the message; after a rest, whoever was declared first.
+#[tokio::test]
+async fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
+    async fn hear(cx: NodeContext) -> Result<Update<Context>, NodeError> {
+        let text: String = cx.receive().await?;
+        Ok(Context::update().append("saw", [format!("{} {text}", cx.node())]).into())
+    }
+    let graph = Graph::<Context>::builder("late")
+        .channel("saw", Reducer::Append)
+        .node("fork", async |_cx, _s| Ok(()))
+        .node("late", async |cx, _s| hear(cx).await)
+        .node("early", async |cx, _s| hear(cx).await)
+        .node("slow", async |cx, _s| Ok(cx.sleep(Duration::from_secs(1)).await?))
+        .entry("fork")
+        .edge("fork", ["early", "slow"])
+        .edge("slow", "late")
+        .build()
+        .unwrap();
+    let world = World::new();
+    let one = world.process().await;
+    let run = one.start(&graph, Context::new()).id("r").await.unwrap();
+    let Outcome::AwaitingInput = world.pass(run.wait()).await.unwrap() else { panic!() };
+    one.send(&key(), "first").await.unwrap();
+    one.send(&key(), "second").await.unwrap();
+    let outcome = world.process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+    assert_eq!(saw(outcome), ["early first", "late second"]);
 }
 
 /// What a node does: waits of every kind, beside and behind each other. The numbers are names.

@@ -362,7 +362,14 @@ impl<S: State> Driver<S> {
                     Ok(())
                 }
             },
-            command = self.commands.recv() => self.command(command),
+            command = self.commands.recv() => {
+                self.command(command)?;
+                // What others wish at the same time is weighed with it.
+                while let Some(command) = self.commands.try_recv() {
+                    self.command(command)?;
+                }
+                Ok(())
+            }
             control = self.driven.control.recv() => self.control(control).await,
             () = sleep => self.on_timer().await,
         }

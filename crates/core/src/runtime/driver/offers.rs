@@ -64,6 +64,13 @@ impl<S: State> Driver<S> {
         let mut crowded = Vec::new();
         let mut seen = None;
         loop {
+            // Whoever has waited longest for a message may be somebody else by now.
+            if !self.machine.inbox.is_empty()
+                && let Some((key, order)) = self.first_receiver()
+                && seen.replace(order) != Some(order)
+            {
+                self.waits.stir(key);
+            }
             let stirred = self.waits.take_stirred();
             let now = self.shared.clock.now();
             let mut offers: Vec<Offer> =
@@ -78,15 +85,25 @@ impl<S: State> Driver<S> {
                     false => crowded.push(offer.key),
                 }
             }
-            // Whoever has waited longest for a message may be somebody else now.
-            if let Some((key, order)) = self.waits.first_receiver().filter(|_| !self.machine.inbox.is_empty())
-                && seen.replace(order) != Some(order)
-            {
-                self.waits.stir(key);
-            }
         }
         crowded.into_iter().for_each(|key| self.waits.stir(key));
         Ok(())
+    }
+
+    /// Finds who takes the next message: whoever has waited longest, before the last rest or since. Nobody, as long as one who waited
+    /// before is about to come to that again.
+    fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
+        let before = &self.machine.receivers;
+        let first = self.waits.first_receiver(before)?;
+        let is_first = |(key, name): &&(ActivationKey, String)| {
+            self.waits.order_of(*key, name).is_none_or(|order| order != first.1)
+        };
+        let comes = |(key, name): &(ActivationKey, String)| {
+            let Some(activation) = self.machine.in_flight.get(key) else { return false };
+            let waits = matches!(activation.memos.get(name), None | Some(Memo::Until(_)));
+            waits && self.running.get(key).is_none_or(|running| !running.scope.waits.is_quiet())
+        };
+        (!before.iter().take_while(is_first).any(comes)).then_some(first)
     }
 
     /// Whether the activation may go on as far as `concurrency` goes, and nobody is in line whose time came before.
@@ -110,7 +127,7 @@ impl<S: State> Driver<S> {
         let memos = &self.machine.in_flight.get(&key)?.memos;
         let stopping = self.is_stopping();
         let inbox = self.machine.inbox.front().map(|message| message.at);
-        let first = inbox.and_then(|_| self.waits.first_receiver()).map(|(_, order)| order);
+        let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<Offer> = None;
         for waiter in self.waits.of(key) {
             let again = running.ended.get(&waiter.name).copied();

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::{Driver, Stopped};
 use crate::clock::Timestamp;
+use crate::engine::frontier::ActivationKey;
 use crate::error::{ErrorKind, Result};
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, StatusChange};
-use crate::record::pause::Rested;
+use crate::record::pause::{Receiver, Rested};
 use crate::state::State;
 
 impl<S: State> Driver<S> {
@@ -56,7 +57,8 @@ impl<S: State> Driver<S> {
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
             } else if self.machine.paused.is_some() {
                 let status = RunStatus::Interrupted;
-                self.rest(Rested { status, receiving: self.waits.is_receiving(), wake: None })?;
+                let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
+                self.rest(Rested { status, receiving, wake: None, receivers })?;
             } else if self.grace.is_some() {
                 self.flush(false)?;
                 if self.log.head.is_some() {
@@ -97,8 +99,19 @@ impl<S: State> Driver<S> {
             return Err(self.stuck());
         }
         let status = if asked { RunStatus::Interrupted } else { RunStatus::AwaitingInput };
-        self.rest(Rested { status, receiving, wake })?;
+        self.rest(Rested { status, receiving, wake, receivers: self.receivers() })?;
         Ok(true)
+    }
+
+    /// Lists who waits for a message, whoever has waited longest first. Nothing of one alone: it takes the next.
+    fn receivers(&self) -> Vec<Receiver> {
+        let waiting = self.waits.receivers();
+        if waiting.len() < 2 {
+            return Vec::new();
+        }
+        let named =
+            |((node, visit), name): (ActivationKey, String)| (self.machine.name(node).clone(), visit, name);
+        waiting.into_iter().map(named).collect()
     }
 
     /// Returns when time moves the run, if nothing else does before.
@@ -117,8 +130,8 @@ impl<S: State> Driver<S> {
     }
 
     fn release(&mut self, reason: &str, wake: Option<Timestamp>) -> Result<()> {
-        let receiving = self.waits.is_receiving();
-        let released = Released { reason: reason.into(), wake, receiving, begun: Vec::new() };
+        let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
+        let released = Released { reason: reason.into(), wake, receiving, receivers, begun: Vec::new() };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

@@ -137,10 +137,29 @@ impl Waiting {
         all.iter_mut().find(|waiter| waiter.name == name && waiter.is_open())
     }
 
-    /// Finds who has waited longest for a message.
-    pub(super) fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
+    /// Finds who has waited longest for a message. Those who waited `before`, in their order, have waited longer than all who came since.
+    pub(super) fn first_receiver(&self, before: &[(ActivationKey, String)]) -> Option<(ActivationKey, u64)> {
         let receiving = self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message);
-        receiving.map(|(key, waiter)| (key, waiter.order)).min_by_key(|(_, order)| *order)
+        let place = |key: ActivationKey, waiter: &Waiter| {
+            let before = before.iter().position(|(of, name)| (*of, name) == (key, &waiter.name));
+            (before.unwrap_or(usize::MAX), waiter.order)
+        };
+        let first = receiving.min_by_key(|&(key, waiter)| place(key, waiter));
+        first.map(|(key, waiter)| (key, waiter.order))
+    }
+
+    /// Lists who waits for a message, whoever has waited longest first.
+    pub(super) fn receivers(&self) -> Vec<(ActivationKey, String)> {
+        let mut receiving: Vec<_> =
+            self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message).collect();
+        receiving.sort_by_key(|(_, waiter)| waiter.order);
+        receiving.into_iter().map(|(key, waiter)| (key, waiter.name.clone())).collect()
+    }
+
+    /// Returns since when somebody waits, among all.
+    pub(super) fn order_of(&self, key: ActivationKey, name: &str) -> Option<u64> {
+        let all = self.by_activation.get(&key)?;
+        all.iter().find(|waiter| waiter.name == name && waiter.is_open()).map(|waiter| waiter.order)
     }
 
     /// Has an activation looked at.
