@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use ferrata_core::Clock;
-use ferrata_core::ask::{Answer, Callback};
+use ferrata_core::ask::{Answer, Answerer, Asking};
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::FailureKind;
@@ -67,6 +68,22 @@ async fn a_resource_that_nobody_lends_fails_at_once_and_names_the_line_and_the_t
     }
 }
 
+/// Says yes, and takes its time.
+#[derive(Debug)]
+struct Slow(Arc<ManualClock>);
+
+#[async_trait]
+impl Answerer for Slow {
+    async fn answer(&self, _asking: &Asking) -> Option<Answer> {
+        self.0.sleep(ms(600)).await;
+        Answer::accept(true).ok()
+    }
+
+    fn name(&self) -> String {
+        "slow".into()
+    }
+}
+
 /// A node that waits and works, waits and works.
 fn waits_and_works(clock: &Arc<ManualClock>, work: Duration, ask: bool) -> Graph<Context> {
     let (clock, aside) = (Arc::clone(clock), Arc::clone(clock));
@@ -108,14 +125,7 @@ async fn a_timeout_counts_work_and_not_waits() {
         [(50, false, true), (150, false, true), (600, false, false), (50, true, true), (600, true, false)]
     {
         let world = World::new();
-        let clock = Arc::clone(&world.clock);
-        let answers = Callback::new(move |_asking| {
-            let clock = Arc::clone(&clock);
-            async move {
-                clock.sleep(ms(600)).await;
-                Answer::accept(true).ok()
-            }
-        });
+        let answers = Slow(Arc::clone(&world.clock));
         let runtime = Runtime::builder(world.store.clone())
             .clock(Arc::clone(&world.clock) as _)
             .answerer(answers)
