@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Question, QuestionKind};
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
-use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{Record, Resolution, RunFacts, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
@@ -314,9 +314,9 @@ async fn act(deed: Deed, log: &'static str, cx: NodeContext, _s: Draft<Context>)
     let of = |what: &str| format!("{what} {node}");
     let update = match deed {
         Deed::Nothing => update.set(of("at"), visit.get()),
-        Deed::Stumbles if cx.attempt() < 2 => return Err("not yet".into()),
+        Deed::Stumbles if cx.attempt() < 2 => return Err(NodeError::new("not yet").not_done()),
         Deed::Stumbles => update,
-        Deed::Fails => return Err("by no means".into()),
+        Deed::Fails => return Err(NodeError::new("by no means").not_done()),
         Deed::Asks => {
             let answer: u32 = cx.ask("q", "How much?").await?;
             update.set(of("answer"), answer)

@@ -291,7 +291,7 @@ async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
         assert!(bases.iter().filter(|header| header.base).count() > 2, "{label}");
         let mut chance = Chance::new(seed ^ 13);
         let (wait, cuts) =
-            (chance.below(4), [110 - chance.below(20), 80 - chance.below(20), 50 - chance.below(20), 10]);
+            (chance.below(2), [110 - chance.below(20), 80 - chance.below(20), 50 - chance.below(20), 10]);
         let (text, verified, told, ()) = tokio::join!(
             two.export(&run),
             two.verify(&graph, &run),
