@@ -22,7 +22,7 @@ pub enum ErrorKind {
     /// Another executor has claimed the run since, or may do so because this process could not say that it is alive. Nothing was
     /// written: stop; the run goes on there, or where it is taken up.
     Fenced,
-    /// The store cannot be reached or is too busy. Nothing was written: retry with a growing delay.
+    /// The store cannot be reached, or it or the run is too busy. Nothing was written: retry with a growing delay.
     Unavailable,
     /// The reply was lost. Retry the same call with the same records: their ids make it safe.
     Indeterminate,

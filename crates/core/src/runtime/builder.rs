@@ -25,6 +25,9 @@ const MAX_BODY: usize = 8 * 1024 * 1024;
 /// How many records of a run may be on their way: what overlaps with work, and what a crash repeats of pure work.
 const MAX_PENDING: usize = 1_024;
 
+/// How many messages may wait in a run unless set otherwise.
+const MAX_WAITING_MESSAGES: usize = 1_000;
+
 /// How many events a slow subscriber may lag behind before it misses some.
 const EVENTS: usize = 4_096;
 
@@ -76,6 +79,7 @@ impl RuntimeBuilder {
                 recovered_at_once: 128,
                 recovered_bytes: 64 * 1024 * 1024,
                 max_claims: 10,
+                max_waiting_messages: MAX_WAITING_MESSAGES,
             },
             answerer: None,
             retention: None,
@@ -111,6 +115,17 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.limits.max_body = bytes;
+        self
+    }
+
+    /// Sets how many messages may wait in a run that no node has taken; 1,000 unless set, and one at least. Beyond that
+    /// [`Runtime::send`] is refused, until a node takes one. More: larger bases, and slower sends to a run at rest, for each message
+    /// that waits is read with the run. Fewer: senders that are faster than the nodes hear of it earlier.
+    ///
+    /// The setting of the runtime that sends counts, and it says nothing of messages that wait already.
+    #[must_use]
+    pub fn max_waiting_messages(mut self, messages: usize) -> Self {
+        self.limits.max_waiting_messages = messages.max(1);
         self
     }
 

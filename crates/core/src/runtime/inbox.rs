@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::record::body::SignalKind;
 
 /// A message that was sent to a run and that no node has taken yet: see [`Runtime::inbox`](super::Runtime::inbox).
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +45,19 @@ impl std::fmt::Debug for Message {
             .field("at", &self.at)
             .finish()
     }
+}
+
+/// Refuses a message where as many wait as may: each of them is read whenever the run is.
+pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> Result<()> {
+    let waiting = machine.inbox.len();
+    if !matches!(what, SignalKind::Message { .. }) || waiting < most {
+        return Ok(());
+    }
+    let message = format!(
+        "{waiting} messages wait in the run, allowed are {most}: send again when a node has taken some, or raise \
+         `max_waiting_messages`"
+    );
+    Err(Error::new(ErrorKind::Unavailable, message))
 }
 
 /// Returns the messages that wait, the oldest first.

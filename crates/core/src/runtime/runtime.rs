@@ -206,8 +206,16 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended),
-    /// [`ErrorKind::Invalid`] (not JSON), [`ErrorKind::TooLarge`]. The run is untouched then.
+    /// The run is untouched in each of these cases.
+    ///
+    /// - [`ErrorKind::NotFound`]: no such run.
+    /// - [`ErrorKind::WrongStatus`]: the run has ended.
+    /// - [`ErrorKind::Invalid`]: the message is not JSON.
+    /// - [`ErrorKind::TooLarge`]: the message has more bytes than
+    ///   [`RuntimeBuilder::max_body`](super::RuntimeBuilder::max_body).
+    /// - [`ErrorKind::Unavailable`]: as many messages wait in the run as
+    ///   [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) allows. Send it again when a node has
+    ///   taken some. As with everything that is said to a run, the store can be the reason, too.
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SignalRequest {
         let most = self.shared.limits.max_body;
         let body = strict::to_raw_value(&message).and_then(|text| match text.get().len() {

@@ -48,6 +48,8 @@ pub(crate) struct Limits {
     pub(crate) recovered_bytes: u64,
     /// How often a run may be taken up without any progress before it is parked.
     pub(crate) max_claims: u32,
+    /// How many messages may wait in a run for one more to be sent.
+    pub(crate) max_waiting_messages: usize,
     /// How far away the time must be that alone moves a run for its memory to be let go of.
     pub(crate) release_after: Duration,
 }

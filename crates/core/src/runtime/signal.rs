@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::inbox::check_room;
 use super::life::Tenure;
 use super::load::missing;
 use super::log::{About, LogWriter};
@@ -181,6 +182,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: b
     let mut folded = fold(run, &records, None)?;
     let mut signal = signal.clone();
     check_signal(&folded.machine, &signal.what, shared.clock.now())
+        .and_then(|()| check_room(&folded.machine, &signal.what, shared.limits.max_waiting_messages))
         .and_then(|()| full_id(&folded.machine, &mut signal.what))
         .map_err(|error| error.with_run(run))?;
     let owner = folded.last.owner;

@@ -246,6 +246,9 @@ fn runtimes() -> Vec<Story> {
         };
         all.extend([
             Story::runtime(format!("max_body({size})"), move |builder| builder.max_body(size)),
+            Story::runtime(format!("max_waiting_messages({size})"), move |builder| {
+                builder.max_waiting_messages(size)
+            }),
             Story::runtime(format!("max_recovered({size})"), move |builder| builder.max_recovered(size)),
             caps(Caps::with_runs),
             caps(Caps::with_runs_per_tenant),

@@ -5,6 +5,7 @@
 mod answerers;
 mod awake;
 mod choices;
+mod crowds;
 mod endings;
 mod extremes;
 mod gathering;

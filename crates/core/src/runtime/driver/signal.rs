@@ -13,6 +13,7 @@ use crate::record::RunStatus;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
 use crate::runtime::edit::misfit;
+use crate::runtime::inbox::check_room;
 use crate::runtime::outcome::questions;
 use crate::state::{Patch, State};
 
@@ -22,7 +23,9 @@ const RACES: u32 = 8;
 impl<S: State> Driver<S> {
     /// Takes in what somebody in this process says to the run. The inner result is for whoever said it.
     pub(super) async fn signal(&mut self, mut signal: Signal) -> Result<Result<()>> {
+        let most = self.shared.limits.max_waiting_messages;
         let checked = check_signal(&self.machine, &signal.what, self.shared.clock.now())
+            .and_then(|()| check_room(&self.machine, &signal.what, most))
             .and_then(|()| full_id(&self.machine, &mut signal.what));
         if let Err(error) = checked {
             return Ok(Err(error.with_run(&self.log.run)));
