@@ -67,6 +67,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
                 None => Role::Work,
             },
         };
+        let effect = effect(node, handler.effect())?;
         let stage = StageNode {
             handler: Arc::clone(handler),
             node: Arc::new(node.clone()),
@@ -74,6 +75,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             pipeline: Arc::clone(&shared),
             ways: Arc::clone(&ways),
             attempts: policy.attempts(),
+            external: effect == Effect::External,
             timeout: if handler.times_itself() {
                 None
             } else {
@@ -90,7 +92,6 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             }),
             clock: Arc::<SystemClock>::clone(&clock),
         };
-        let effect = effect(node, handler.effect())?;
         if region.is_some() {
             check_region(pipeline, at, &outgoing[at], effect == Effect::External)?;
         }

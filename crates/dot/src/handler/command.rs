@@ -115,7 +115,7 @@ impl Backend for CommandBackend {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
         let stage = request.stage;
         let files = self.prepare(stage, request.prompt).map_err(|error| {
-            HandlerError::transient(format!("the directory of the stage cannot be made: {error}"))
+            HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
         })?;
         let mut environment = environment(stage);
         for (name, setting) in [
@@ -144,9 +144,8 @@ impl Backend for CommandBackend {
             keep: self.keep,
             pulse: stage.pulse.clone(),
         };
-        let finished = run(shell, &*self.clock, stage.cx.cancelled())
-            .await
-            .map_err(|error| HandlerError::transient(format!("the backend cannot be started: {error}")))?;
+        let finished = run(shell, &*self.clock, stage.cx.cancelled()).await;
+        let finished = finished.map_err(|lost| lost.of("the backend"))?;
         if let Some(outcome) = files.as_deref().map(status_in).transpose()?.flatten() {
             return Ok(Answer::Outcome(outcome));
         }
@@ -161,7 +160,7 @@ impl Backend for CommandBackend {
                 Err(HandlerError::no_status("the backend left neither an answer nor a status"))
             }
             Some(0) => Ok(Answer::Text(output)),
-            Some(TEMPORARY) => Err(HandlerError::transient(why())),
+            Some(TEMPORARY) => Err(HandlerError::transient(why()).not_done()),
             _ => Ok(Answer::Outcome(StageOutcome::fail(why()))),
         }
     }

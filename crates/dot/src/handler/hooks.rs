@@ -38,7 +38,7 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     /// Asks whether the tool may be called. `Err` in it is why not.
     pub(super) async fn before(&self) -> Result<Result<(), String>, HandlerError> {
-        self.run("pre", json!({})).await
+        self.run("pre", json!({})).await.map_err(HandlerError::not_done)
     }
 
     /// Tells what came of the call. `Err` in it is what went wrong with the hook.
@@ -66,9 +66,10 @@ impl Call<'_> {
             keep: KEEP,
             pulse: self.stage.pulse.clone(),
         };
-        let finished = run(shell, self.clock, self.stage.cx.cancelled()).await.map_err(|error| {
-            HandlerError::transient(format!("the hook `tool_hooks.{when}` cannot be started: {error}"))
-        })?;
+        let finished = run(shell, self.clock, self.stage.cx.cancelled()).await;
+        let what = format!("the hook `tool_hooks.{when}`");
+        // Whether the tool was called does not depend on whether its hook was.
+        let finished = finished.map_err(|lost| HandlerError::transient(lost.said(&what)))?;
         if finished.status.success() {
             return Ok(Ok(()));
         }

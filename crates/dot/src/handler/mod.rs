@@ -69,6 +69,8 @@ pub struct Stage {
 pub struct HandlerError {
     kind: Kind,
     message: String,
+    /// Whether nothing was done.
+    not_done: bool,
     /// What the runtime said.
     runtime: Option<NodeError>,
 }
@@ -83,7 +85,7 @@ enum Kind {
 
 impl HandlerError {
     fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), runtime: None }
+        Self { kind, message: message.into(), not_done: false, runtime: None }
     }
 
     /// What the runtime said to a question or a wait: passed back to it as it is, and no outcome of the work.
@@ -108,6 +110,19 @@ impl HandlerError {
     /// What stays as it is: a wrong request, a missing right, a wrong configuration.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(Kind::Permanent, message)
+    }
+
+    /// Says that nothing was done, so that beginning again is safe: only then is a node with `effect=external` tried again without
+    /// a question.
+    #[must_use]
+    pub fn not_done(mut self) -> Self {
+        self.not_done = true;
+        self
+    }
+
+    /// Tells whether nothing was done.
+    pub fn is_not_done(&self) -> bool {
+        self.not_done
     }
 
     /// The work ended and nobody said how: a success if the node has `auto_status`, otherwise a failure.

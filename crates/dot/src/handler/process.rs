@@ -11,7 +11,7 @@ use ferrata_core::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-use super::Pulse;
+use super::{HandlerError, Pulse};
 
 /// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
 /// left the group can hold the pipe.
@@ -53,6 +53,31 @@ impl Finished {
             return format!("was ended by signal {signal}");
         }
         "ended without a status".to_owned()
+    }
+}
+
+/// Why nobody can say how it ended.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// It was never started.
+    Unstarted(std::io::Error),
+    /// It was, and the system does not tell what became of it.
+    Unheard(std::io::Error),
+}
+
+impl Lost {
+    /// Says so, for people.
+    pub(super) fn said(&self, what: &str) -> String {
+        match self {
+            Self::Unstarted(error) => format!("{what} cannot be started: {error}"),
+            Self::Unheard(error) => format!("it is not known how {what} ended: {error}"),
+        }
+    }
+
+    /// Makes an error of it. Only what was never started is certainly not done.
+    pub(super) fn of(&self, what: &str) -> HandlerError {
+        let error = HandlerError::transient(self.said(what));
+        if let Self::Unstarted(_) = self { error.not_done() } else { error }
     }
 }
 
@@ -159,7 +184,7 @@ pub(super) async fn run(
     shell: Shell,
     clock: &dyn Clock,
     cancelled: impl Future<Output = ()>,
-) -> std::io::Result<Finished> {
+) -> Result<Finished, Lost> {
     let mut command = Command::new("sh");
     command.arg("-c").arg(&shell.line).env_remove(STORE).envs(shell.environment);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -168,7 +193,7 @@ pub(super) async fn run(
     if let Some(directory) = &shell.directory {
         command.current_dir(directory);
     }
-    let mut child = command.spawn()?;
+    let mut child = command.spawn().map_err(Lost::Unstarted)?;
     let mut group = Group::of(child.id());
     let (mut output, mut errors) = (Captured::new(shell.keep), Captured::new(shell.keep));
     let stdin = child.stdin.take();
@@ -187,7 +212,7 @@ pub(super) async fn run(
         let (mut drained, mut asked) = (false, false);
         let status = loop {
             tokio::select! {
-                status = child.wait() => break status?,
+                status = child.wait() => break status.map_err(Lost::Unheard)?,
                 _ = &mut pipes, if !drained => drained = true,
                 () = &mut cancelled, if !asked => {
                     asked = true;
@@ -221,6 +246,15 @@ async fn read(from: Option<impl AsyncRead + Unpin>, into: &mut Captured, pulse: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_was_never_started_is_certainly_not_done() {
+        let why = || std::io::Error::other("no");
+        for (lost, not_done) in [(Lost::Unstarted(why()), true), (Lost::Unheard(why()), false)] {
+            let error = lost.of("the command");
+            assert_eq!((error.is_not_done(), error.is_transient()), (not_done, true), "{error}");
+        }
+    }
 
     fn captured(keep: usize, parts: &[&str]) -> String {
         let mut captured = Captured::new(keep);

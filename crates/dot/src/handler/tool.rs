@@ -90,9 +90,8 @@ impl Handler for Tool {
             keep: self.keep,
             pulse: stage.pulse.clone(),
         };
-        let finished = run(shell, &*self.clock, stage.cx.cancelled())
-            .await
-            .map_err(|error| HandlerError::transient(format!("the command cannot be started: {error}")))?;
+        let finished = run(shell, &*self.clock, stage.cx.cancelled()).await;
+        let finished = finished.map_err(|lost| lost.of("the command"))?;
         let (how, code) = (finished.how(), finished.status.code());
         let (output, errors) = (finished.output.text(), finished.errors.text());
         let status = match code {

@@ -142,13 +142,15 @@ impl Fold {
             }
             RecordKind::Attempt => {
                 let why = body.failure.as_ref().map_or("", |why| &why.message);
-                let retry_at = body.retry_at.map(at);
-                event(
-                    "node.retrying",
-                    json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
-                           "retry_at": retry_at}),
-                );
-                let mut outcome = StageOutcome::new(Status::Retry);
+                let told = json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
+                                  "retry_at": body.retry_at.map(at)});
+                // Without a time, it must not be repeated, and nobody knows whether it was done.
+                let (kind, status) = match body.retry_at {
+                    Some(_) => ("node.retrying", Status::Retry),
+                    None => ("node.in_doubt", Status::Fail),
+                };
+                event(kind, told);
+                let mut outcome = StageOutcome::new(status);
                 outcome.failure_reason = why.to_owned();
                 news.attempts.push(Attempt {
                     node: node.clone().unwrap_or_default(),

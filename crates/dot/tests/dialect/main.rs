@@ -9,6 +9,7 @@ mod support;
 mod commands;
 mod conditions;
 mod entry;
+mod external;
 mod fidelity;
 mod grammar;
 mod leaving;

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::support::{Ran, Scripted, compile, path_of, pipeline, registry, run, run_with, source};
-use ferrata_core::record::{RecordKind, Resolution, RunStatus};
+use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page};
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::{ErrorKind, RunKey};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Noop, Stage};
@@ -434,30 +434,6 @@ async fn a_failed_run_is_retried_where_it_failed() {
     let again = runtime.resume(&graph, run.run()).await.unwrap();
     assert!(again.wait().await.unwrap().completed().is_some());
     assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b b exit");
-}
-
-#[tokio::test]
-async fn a_node_that_must_not_be_repeated_asks_what_became_of_it_and_goes_on() {
-    let text = source("a [does=hang, effect=external] b start -> a -> b -> exit");
-    let store = MemoryStore::new();
-    let graph = compile(&text, registry());
-    let first = Runtime::builder(store.clone()).build().await.unwrap();
-    let run = first.start(&graph, Context::new()).id("r").await.unwrap();
-    let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while path_of(&store, run.run()).await.is_empty()
-        || store.history(run.run(), Page::first(1)).await.unwrap().items[0].kind != RecordKind::Intent
-    {
-        assert!(std::time::Instant::now() < deadline, "the intent is not written");
-        tokio::task::yield_now().await;
-    }
-    drop((first, run));
-    let second = Runtime::builder(store.clone()).build().await.unwrap();
-    let run = second.resume(&graph, "r").take_over().await.unwrap();
-    let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!("no question") };
-    second.respond(run.run(), &questions[0].id, Resolution::Skip).await.unwrap();
-    let run = second.resume(&graph, "r").await.unwrap();
-    assert!(run.wait().await.unwrap().completed().is_some());
-    assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b exit");
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ impl Handler for Scripted {
             "fail" => StageOutcome::fail(format!("{} failed", stage.node.id())),
             "skipped" => StageOutcome::new(Status::Skipped),
             "transient" => return Err(HandlerError::transient("the network is away")),
+            "refused" => return Err(HandlerError::permanent("the card is not known").not_done()),
             "permanent" => return Err(HandlerError::permanent("the key is wrong")),
             "no_status" => return Err(HandlerError::no_status("nobody said")),
             "panic" => panic!("oh no"),

@@ -11,13 +11,27 @@ use super::StageNode;
 use crate::handler::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 
+/// What the work came to.
+pub(super) struct Came {
+    pub(super) outcome: StageOutcome,
+    /// Whether nothing was done.
+    pub(super) not_done: bool,
+}
+
+impl From<StageOutcome> for Came {
+    fn from(outcome: StageOutcome) -> Self {
+        Self { outcome, not_done: false }
+    }
+}
+
 impl StageNode {
     /// Does the work once, and decides whether it is to be done again.
     ///
     /// # Errors
     ///
-    /// Only to ask the runtime for another attempt; it counts them durably and waits between them.
-    pub(super) async fn attempt(&self, stage: &Stage) -> Result<StageOutcome, NodeError> {
+    /// To ask the runtime for another attempt, which it counts durably and waits for, or what became of work that must not be
+    /// repeated.
+    pub(super) async fn attempt(&self, stage: &Stage) -> Result<Came, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
         match self.guarded(stage).await {
             Ok(outcome) if outcome.status == Status::Retry && !last => {
@@ -25,7 +39,8 @@ impl StageNode {
                     "" => "the node asks to be tried again".to_owned(),
                     reason => reason.to_owned(),
                 };
-                Err(NodeError::new(reason))
+                // Whoever asks to be tried again says that it is safe.
+                Err(NodeError::new(reason).not_done())
             }
             Ok(mut outcome) if outcome.status == Status::Retry => {
                 if self.says("allow_partial") {
@@ -39,16 +54,23 @@ impl StageNode {
                         reason => format!("max retries exceeded: {reason}"),
                     };
                 }
-                Ok(outcome)
+                Ok(Came { outcome, not_done: true })
             }
-            Ok(outcome) => Ok(outcome),
+            Ok(outcome) => Ok(outcome.into()),
             Err(error) if error.is_no_status() && self.says("auto_status") => {
-                Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status"))
+                Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status").into())
             }
-            Err(error) if error.is_transient() && !last => Err(NodeError::new(error.to_string())),
+            Err(error) if error.is_transient() && !last => {
+                let asks = NodeError::new(error.to_string());
+                Err(if error.is_not_done() { asks.not_done() } else { asks })
+            }
             Err(error) => match error.into_runtime() {
                 Ok(error) => Err(error),
-                Err(error) => Ok(StageOutcome::fail(error.to_string())),
+                // What may have been done is no outcome that an edge could take: the run asks.
+                Err(error) if self.external && !error.is_not_done() => Err(NodeError::new(error.to_string())),
+                Err(error) => {
+                    Ok(Came { outcome: StageOutcome::fail(error.to_string()), not_done: error.is_not_done() })
+                }
             },
         }
     }

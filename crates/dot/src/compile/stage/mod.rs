@@ -15,6 +15,7 @@ use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
+use self::attempt::Came;
 use super::branch::{self, Limits, Results};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
@@ -50,6 +51,8 @@ pub(super) struct StageNode {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) ways: Arc<Ways>,
     pub(super) attempts: u32,
+    /// Whether it must not be repeated.
+    pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) stall: Option<Duration>,
     pub(super) role: Role,
@@ -98,11 +101,11 @@ impl CoreNode<Context> for StageNode {
             told: told.clone(),
             pulse: Pulse::default(),
         };
-        let (mut outcome, left) = match self.left(&cx, &state, branch.as_deref()) {
-            None => (left_alone(), true),
+        let (Came { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref()) {
+            None => (left_alone().into(), true),
             Some(joins) => tokio::select! {
                 biased;
-                () = settled(joins) => (left_alone(), true),
+                () = settled(joins) => (left_alone().into(), true),
                 outcome = self.work(&stage, branch.as_deref()) => (finished(&cx, outcome)?, false),
             },
         };
@@ -138,7 +141,8 @@ impl CoreNode<Context> for StageNode {
                     "" => "the node failed and said nothing about it",
                     reason => reason,
                 };
-                Err(NodeError::new(reason.to_owned()).fatal())
+                let failure = NodeError::new(reason.to_owned()).fatal();
+                Err(if not_done { failure.not_done() } else { failure })
             }
             Next::Unmet { gate } => {
                 let message = format!(
@@ -166,7 +170,7 @@ impl CoreNode<Context> for StageNode {
 
 impl StageNode {
     /// Does the work once there is room beside the other branches.
-    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<StageOutcome, NodeError> {
+    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<Came, NodeError> {
         let _room = match (&self.limit, branch) {
             // A semaphore that is never closed gives way in the end.
             (Some(limit), Some(branch)) => {
@@ -255,13 +259,13 @@ fn life(cx: &NodeContext) -> String {
 
 /// Tells apart what work came to and what it broke off with because the run is cancelled, or left to whoever goes on with it: a
 /// command that was ended for that has not failed, and is not to be taken for it.
-fn finished(cx: &NodeContext, outcome: Result<StageOutcome, NodeError>) -> Result<StageOutcome, NodeError> {
-    let done = matches!(&outcome, Ok(outcome) if outcome.status.is_success());
+fn finished(cx: &NodeContext, came: Result<Came, NodeError>) -> Result<Came, NodeError> {
+    let done = matches!(&came, Ok(came) if came.outcome.status.is_success());
     if done || !cx.is_cancelled() {
-        return outcome;
+        return came;
     }
-    Err(match outcome {
-        Ok(outcome) => NodeError::new(format!("broken off: {}", outcome.failure_reason)).unfinished(),
+    Err(match came {
+        Ok(came) => NodeError::new(format!("broken off: {}", came.outcome.failure_reason)).unfinished(),
         Err(error) => error.unfinished(),
     })
 }

@@ -1,0 +1,76 @@
+//! Nodes that must not be repeated.
+#![expect(clippy::disallowed_methods, reason = "a deadline in real time")]
+
+use std::time::Duration;
+
+use crate::support::{compile, path_of, registry, source};
+use ferrata_core::record::{RecordKind, Resolution};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page};
+
+/// Runs a pipeline of one node; how it ended and how often the node was begun.
+async fn ended(node: &str) -> (Outcome<Context>, usize) {
+    let store = MemoryStore::new();
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let graph = compile(&source(&format!("{node} start -> a -> exit")), registry());
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let outcome = run.wait().await.unwrap();
+    let records = store.history(run.run(), Page::first(100)).await.unwrap().items;
+    (outcome, records.iter().filter(|record| record.kind == RecordKind::Intent).count())
+}
+
+#[tokio::test]
+async fn a_node_that_must_not_be_repeated_asks_what_became_of_it_and_goes_on() {
+    let text = source("a [does=hang, effect=external] b start -> a -> b -> exit");
+    let store = MemoryStore::new();
+    let graph = compile(&text, registry());
+    let first = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while path_of(&store, run.run()).await.is_empty()
+        || store.history(run.run(), Page::first(1)).await.unwrap().items[0].kind != RecordKind::Intent
+    {
+        assert!(std::time::Instant::now() < deadline, "the intent is not written");
+        tokio::task::yield_now().await;
+    }
+    drop((first, run));
+    let second = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = second.resume(&graph, "r").take_over().await.unwrap();
+    let Outcome::Interrupted(questions) = run.wait().await.unwrap() else { panic!("no question") };
+    second.respond(run.run(), &questions[0].id, Resolution::Skip).await.unwrap();
+    let run = second.resume(&graph, "r").await.unwrap();
+    assert!(run.wait().await.unwrap().completed().is_some());
+    assert_eq!(path_of(&store, run.run()).await.join(" "), "start a b exit");
+}
+
+/// A node that must not be repeated was: by its retries, when it had timed out, panicked, or met a transient error.
+#[tokio::test]
+async fn a_node_that_must_not_be_repeated_is_tried_again_only_if_nothing_was_done() {
+    for (does, begun, why) in [
+        ("hang", 1, "longer than its timeout"),
+        ("panic", 1, "oh no"),
+        ("transient", 1, "the network is away"),
+        ("permanent", 1, "the key is wrong"),
+        ("no_status", 1, "nobody said"),
+        ("fail", 1, "a failed"),
+        // Whoever asks to be tried again says that nothing was done.
+        ("retry,transient", 2, "the network is away"),
+    ] {
+        let node = format!("a [does=\"{does}\", effect=external, max_retries=3, timeout=\"20ms\"]");
+        let (outcome, intents) = ended(&node).await;
+        let Outcome::Interrupted(questions) = outcome else { panic!("{does}: {outcome:?}") };
+        assert!(questions[0].text.as_ref().unwrap().contains(why), "{does}: {questions:?}");
+        assert_eq!(intents, begun, "{does}");
+    }
+}
+
+/// Nothing was done at any attempt: it has failed, and there is nothing to ask.
+#[tokio::test]
+async fn a_node_that_says_to_the_last_that_nothing_was_done_fails_without_a_question() {
+    for (does, begun) in [("retry", 2), ("refused", 1)] {
+        let (outcome, intents) = ended(&format!("a [does={does}, effect=external, max_retries=1]")).await;
+        assert!(matches!(outcome, Outcome::Failed { .. }), "{does}: {outcome:?}");
+        assert_eq!(intents, begun, "{does}");
+    }
+}
