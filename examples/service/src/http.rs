@@ -3,20 +3,25 @@
 use std::sync::Arc;
 
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{Path, State};
+use axum::extract::{DefaultBodyLimit, Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use ferrata::ask::Question;
+use ferrata::runtime::Stalled;
 use ferrata::{Answer, Error, ErrorKind, Graph, Position, RunId, RunKey, RunStatus, Runtime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::auth::{Caller, Keys, authenticate};
 use crate::orders::Order;
 
 /// What an order asks, by its id, so that a second answer is told from one to nothing: the gate's first visit.
 const QUESTION: &str = "approve@1:gate";
+
+/// The largest body that is read, in bytes: an order is small, and whoever sends more has no order.
+const MOST: usize = 16 * 1024;
 
 /// What the routes share.
 #[derive(Debug)]
@@ -29,12 +34,15 @@ pub(crate) struct App {
     pub(crate) name: String,
 }
 
-/// Makes the routes.
-pub(crate) fn router(app: Arc<App>) -> Router {
+/// Makes the routes, all but `/health` behind the keys.
+pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
     Router::new()
         .route("/orders", post(place))
         .route("/orders/{id}", get(read))
         .route("/orders/{id}/approve", post(approve))
+        .route("/stalled", get(stalled))
+        .layer(DefaultBodyLimit::max(MOST))
+        .layer(middleware::from_fn_with_state(keys, authenticate))
         .route("/health", get(health))
         .with_state(app)
 }
@@ -48,7 +56,6 @@ struct Placed {
 
 #[derive(Debug, Deserialize)]
 struct Decision {
-    by: String,
     approved: bool,
 }
 
@@ -66,11 +73,16 @@ type Reply<T> = Result<(StatusCode, Json<T>), Refusal>;
 /// Starts the order's run. Placing the same order again, here or at another replica, is the same order.
 ///
 /// The answer comes when the start is durable: from then on the order is finished whatever happens to this replica. A client
-/// that hears nothing places it again.
-async fn place(State(app): State<Arc<App>>, body: Result<Json<Placed>, JsonRejection>) -> Reply<View> {
+/// that hears nothing places it again. If it hangs up, this future is dropped where it stands; the runtime carries the start out all the same,
+/// so no task needs to be spawned here.
+async fn place(
+    State(app): State<Arc<App>>,
+    Extension(Caller(caller)): Extension<Caller>,
+    body: Result<Json<Placed>, JsonRejection>,
+) -> Reply<View> {
     let Json(Placed { id, item, eur }) = body?;
     let order = Order { item, eur, ..Order::default() };
-    let run = app.runtime.start(&app.graph, order).id(&id).await?;
+    let run = app.runtime.start(&app.graph, order).id(&id).user(caller).await?;
     Ok((StatusCode::ACCEPTED, Json(view(&app, run.run()).await?)))
 }
 
@@ -81,26 +93,29 @@ async fn read(State(app): State<Arc<App>>, Path(id): Path<String>) -> Reply<View
 /// Answers the order's question, whichever replica asked it. One that is free goes on with the order.
 async fn approve(
     State(app): State<Arc<App>>,
+    Extension(Caller(caller)): Extension<Caller>,
     Path(id): Path<String>,
     body: Result<Json<Decision>, JsonRejection>,
 ) -> Reply<View> {
-    let Json(Decision { by, approved }) = body?;
+    let Json(Decision { approved }) = body?;
     let run = key(&id)?;
-    app.runtime.respond(&run, QUESTION, Answer::accept(approved)?).by(&by).await?;
+    app.runtime.respond(&run, QUESTION, Answer::accept(approved)?).by(caller).await?;
     Ok((StatusCode::ACCEPTED, Json(view(&app, &run).await?)))
 }
 
-/// Tells whether the store answers; a load balancer takes the replica out if not.
+/// Tells whether the store answers; a load balancer takes the replica out if not. It has no key, so it learns nothing else.
 async fn health(State(app): State<Arc<App>>) -> Reply<Value> {
     // There is no such order: only that there is an answer matters.
-    app.runtime.head(&key("health")?).await?;
-    let stalled: Vec<String> = app
-        .runtime
-        .stalled()
-        .iter()
-        .map(|stalled| format!("{}: {}", stalled.run.run, stalled.error))
-        .collect();
-    Ok((StatusCode::OK, Json(json!({ "replica": app.name, "stalled": stalled }))))
+    match app.runtime.head(&key("health")?).await {
+        Ok(_) => Ok((StatusCode::OK, Json(json!({ "replica": app.name })))),
+        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", "the store does not answer")),
+    }
+}
+
+/// Lists the orders that this replica could not take up.
+async fn stalled(State(app): State<Arc<App>>) -> Reply<Vec<String>> {
+    let line = |stalled: &Stalled| format!("{}: {}", stalled.run.run, stalled.error);
+    Ok((StatusCode::OK, Json(app.runtime.stalled().iter().map(line).collect())))
 }
 
 async fn view(app: &App, run: &RunKey) -> Result<View, Error> {
@@ -117,10 +132,16 @@ fn key(id: &str) -> Result<RunKey, Error> {
 }
 
 /// Why a request was refused.
-struct Refusal {
+pub(crate) struct Refusal {
     status: StatusCode,
     code: String,
     message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, code: &str, message: &str) -> Self {
+        Self { status, code: code.to_owned(), message: message.to_owned() }
+    }
 }
 
 impl From<Error> for Refusal {

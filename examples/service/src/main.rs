@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "whoever starts it must know where it listens")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
+mod auth;
 mod http;
 mod orders;
 
@@ -21,6 +22,7 @@ use ferrata::{CheckpointStore, ErrorKind};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::auth::Keys;
 use crate::http::App;
 use crate::orders::Replica;
 
@@ -29,6 +31,7 @@ usage: orders [OPTION VALUE]...
 
   --name NAME        what the replica is called (default: replica)
   --listen ADDRESS   where it listens (default: 127.0.0.1:0, any free port)
+  --keys FILE        who may ask, a `NAME KEY` a line; without it, it listens only where this machine alone can reach it
   --store URL        where orders are kept, for all replicas (default: file:.ferrata-orders)
   --payments FOLDER  where payments are kept, for all replicas (default: .ferrata-payments)
   --heartbeat MS     for how long a replica that was killed counts as alive (default: 5000)
@@ -38,6 +41,7 @@ usage: orders [OPTION VALUE]...
 struct Args {
     name: String,
     listen: String,
+    keys: Option<String>,
     store: String,
     payments: String,
     heartbeat: Duration,
@@ -50,6 +54,7 @@ impl Args {
         let mut parsed = Self {
             name: "replica".into(),
             listen: "127.0.0.1:0".into(),
+            keys: None,
             store: "file:.ferrata-orders".into(),
             payments: ".ferrata-payments".into(),
             heartbeat: Duration::from_secs(5),
@@ -68,6 +73,7 @@ impl Args {
                 "--grace" => parsed.grace = ms()?,
                 "--name" => parsed.name = value,
                 "--listen" => parsed.listen = value,
+                "--keys" => parsed.keys = Some(value),
                 "--store" => parsed.store = value,
                 "--payments" => parsed.payments = value,
                 _ => return Err(format!("there is no option `{option}`")),
@@ -96,7 +102,16 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
-    let Args { name, listen, store, payments, heartbeat, pace, grace } = args;
+    let Args { name, listen, keys, store, payments, heartbeat, pace, grace } = args;
+    let keys = Arc::new(match keys {
+        Some(file) => Keys::read(file.as_ref())?,
+        None => Keys::Open,
+    });
+    let listener = TcpListener::bind(&listen).await?;
+    let address = listener.local_addr()?;
+    if matches!(*keys, Keys::Open) && !address.ip().is_loopback() {
+        return Err(format!("others reach {address}: say with `--keys FILE` who may ask").into());
+    }
     let graph = orders::graph()?;
     let runtime = Runtime::builder_with(open(&store)?)
         .heartbeat_ttl(heartbeat)
@@ -107,10 +122,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     runtime.serve(&graph)?;
     let app = Arc::new(App { runtime, graph, name });
     let told_to_end = told_to_end()?;
-    let listener = TcpListener::bind(&listen).await?;
-    println!("{} listens on http://{}", app.name, listener.local_addr()?);
+    println!("{} listens on http://{address}", app.name);
     // No new connection is taken then, and the requests under way are answered.
-    axum::serve(listener, http::router(Arc::clone(&app))).with_graceful_shutdown(told_to_end).await?;
+    axum::serve(listener, http::router(Arc::clone(&app), keys)).with_graceful_shutdown(told_to_end).await?;
     // And the orders are let go, so that another replica takes them at once.
     app.runtime.shutdown(grace).await?;
     println!("{} has let go of its orders", app.name);

@@ -24,35 +24,48 @@ struct Replica {
     child: Child,
     address: String,
     said: BufReader<ChildStdout>,
+    /// What requests are sent with.
+    key: Option<&'static str>,
 }
 
 impl Replica {
     fn start(space: &Space, name: &str, heartbeat: &str) -> Self {
+        Self::start_with(space, name, heartbeat, &[])
+    }
+
+    fn start_with(space: &Space, name: &str, heartbeat: &str, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orders"));
         command.args(["--name", name, "--store", space.url(), "--heartbeat", heartbeat]);
         // Nodes are not waited for at the end: what they do is done again by the other replica.
-        command.args(["--pace", "400", "--grace", "0"]);
+        command.args(["--pace", "400", "--grace", "0"]).args(more);
         command.arg("--payments").arg(space.folder().join("payments"));
         let mut child = command.envs(space.environment()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         said.read_line(&mut line).unwrap();
         let address = line.trim().split("http://").nth(1).unwrap_or_else(|| panic!("{name} says {line:?}"));
-        Self { child, address: address.to_owned(), said }
+        Self { child, address: address.to_owned(), said, key: None }
     }
 
-    /// Sends a request and returns the status and what came back.
-    fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    /// Sends a request.
+    fn send(&self, method: &str, path: &str, body: &Value) -> TcpStream {
         let body = if body.is_null() { String::new() } else { body.to_string() };
+        let key = self.key.map(|key| format!("authorization: Bearer {key}\r\n")).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-             content-length: {}\r\n\r\n{body}",
+             {key}content-length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         )
         .unwrap();
+        stream
+    }
+
+    /// Sends a request and returns the status and what came back.
+    fn call(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let mut stream = self.send(method, path, body);
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         let (head, body) = reply.split_once("\r\n\r\n").unwrap();
@@ -71,7 +84,7 @@ impl Replica {
     }
 
     fn decide(&self, id: &str, approved: bool) -> (u16, Value) {
-        self.call("POST", &format!("/orders/{id}/approve"), &json!({ "by": "zoe", "approved": approved }))
+        self.call("POST", &format!("/orders/{id}/approve"), &json!({ "approved": approved }))
     }
 
     fn kill(&mut self) {
@@ -233,12 +246,66 @@ async fn a_replica_that_is_told_to_end_lets_its_orders_go_at_once_on_postgres() 
     one_is_told_to_end(Some(Service::Postgres)).await;
 }
 
+/// A client that hung up while its order was recorded left an order that its replica owned and nobody went on with.
+#[tokio::test]
+async fn an_order_whose_client_hung_up_is_finished_or_was_never_placed() {
+    Space::within(None, async |space| {
+        let ann = Replica::start(space, "ann", LONG);
+        let orders = ids("order", 12);
+        for (id, wait) in orders.iter().zip([0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 8, 10]) {
+            let sent = ann.send("POST", "/orders", &json!({ "id": id, "item": "rope", "eur": 20 }));
+            SystemClock::new().sleep(Duration::from_millis(wait)).await;
+            drop(sent);
+        }
+        until("an end of each order that was placed", || {
+            let status = |id: &String| ann.call("GET", &format!("/orders/{id}"), &Value::Null);
+            orders.iter().map(status).all(|(status, order)| status == 404 || order["status"] == "completed")
+        })
+        .await;
+        assert!(payments(space).values().all(|paid| paid.len() == 1), "{:?}", payments(space));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_who_has_a_key_is_answered_and_no_body_is_too_large() {
+    Space::within(None, async |space| {
+        let file = space.folder().join("keys");
+        std::fs::write(&file, "zoe a-key-that-is-long-enough\nbob another-key-of-this-kind\n").unwrap();
+        let mut ann = Replica::start_with(space, "ann", LONG, &["--keys", file.to_str().unwrap()]);
+        for key in [None, Some("a-key-that-is-long"), Some(""), Some("zoe a-key-that-is-long-enough")] {
+            ann.key = key;
+            let (status, refused) = ann.place("o-1", 500);
+            assert_eq!((status, &refused["code"]), (401, &json!("UNAUTHORIZED")), "{key:?}");
+            assert_eq!(ann.call("GET", "/orders/o-1", &Value::Null).0, 401);
+            assert_eq!(ann.call("GET", "/stalled", &Value::Null).0, 401);
+            // Whoever balances the load has none.
+            assert_eq!(ann.call("GET", "/health", &Value::Null), (200, json!({ "replica": "ann" })));
+        }
+        ann.key = Some("a-key-that-is-long-enough");
+        let (status, _) = ann.call("GET", "/orders/o-1", &Value::Null);
+        assert_eq!(status, 404, "nobody without a key placed it");
+        assert_eq!(ann.place("o-1", 500).0, 202);
+        let long = json!({ "id": "o-2", "item": "x".repeat(20_000), "eur": 20 });
+        assert_eq!(ann.call("POST", "/orders", &long).0, 413);
+        until("a question", || ann.read("o-1")["status"] == "interrupted").await;
+        ann.key = Some("another-key-of-this-kind");
+        assert_eq!(ann.decide("o-1", true).0, 202);
+        // Who answered is who had the key, whatever a body says.
+        ann.key = Some("a-key-that-is-long-enough");
+        let (status, late) = ann.decide("o-1", true);
+        assert!(status == 409 && late["message"].as_str().unwrap().contains("bob"), "{late}");
+    })
+    .await;
+}
+
 #[test]
 fn wrong_usage_and_a_wrong_store_are_told_without_secrets() {
     for (args, code, says) in [
         (&["--nmae", "x"][..], 2, "there is no option `--nmae`"),
         (&["--name"], 2, "`--name` needs a value"),
         (&["--store", "pigeon://me:secret@loft"], 1, "there is no store for `pigeon:` URLs"),
+        (&["--listen", "0.0.0.0:0"], 1, "say with `--keys FILE` who may ask"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_orders")).args(args).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
