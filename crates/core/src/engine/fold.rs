@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::machine::Machine;
 use super::questions::About;
+use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
@@ -129,7 +130,15 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Answer { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; nothing is asked any more"))
         }
-        SignalKind::Answer { question, answer } => machine.check_answer(question, answer, now),
+        SignalKind::Answer { question, answer } => {
+            machine.check_answer(question, answer, now)?;
+            match answer {
+                Answer::Cancel(_) if machine.cancel.is_some() => {
+                    refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
+                }
+                _ => Ok(()),
+            }
+        }
         SignalKind::Message { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; nobody receives messages any more"))
         }

@@ -142,12 +142,14 @@ impl Log {
                     if let Some(value) = answer.get("accept") {
                         self.answers.insert(id.clone(), value.to_string());
                     }
-                    self.is_cancelled |= answer.get("cancel").is_some();
+                    if answer.get("cancel").is_some() {
+                        self.cancel();
+                    }
                     self.question(&id, true);
                 } else if let Some(message) = what.get("message") {
                     self.messages.push(message["body"].clone());
                 } else if what.get("cancel").is_some() {
-                    self.is_cancelled = true;
+                    self.cancel();
                 }
             }
             RecordKind::Edit => {
@@ -212,6 +214,12 @@ impl Log {
     fn hand(&mut self, by: &Value) {
         if let Some(by) = by.as_str() {
             *self.hands.entry(by.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn cancel(&mut self) {
+        if std::mem::replace(&mut self.is_cancelled, true) {
+            self.broken.push("it was cancelled twice".to_owned());
         }
     }
 

@@ -121,6 +121,9 @@ impl Oracle {
                 return Err(ErrorKind::Invalid.into());
             }
         }
+        if matches!(answer, Answering::Cancel(_)) && run.cancel.is_some() {
+            return Err(ErrorKind::WrongStatus.into());
+        }
         run.closed.insert(full.clone(), Closed::By(by.map(str::to_owned)));
         run.take(&found, answer);
         if let Answering::Cancel(reason) = answer {
