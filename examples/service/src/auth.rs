@@ -64,7 +64,9 @@ impl Keys {
             Self::Of(keys) => {
                 let sent = sent?.strip_prefix("Bearer ")?;
                 // All are looked at, so that the time taken tells nothing of where one is.
-                let found = keys.iter().fold(None, |found, (name, key)| if is_same(key, sent) { Some(name) } else { found });
+                let found = keys
+                    .iter()
+                    .fold(None, |found, (name, key)| if is_same(key, sent) { Some(name) } else { found });
                 found.cloned().map(Caller)
             }
         }

@@ -108,7 +108,9 @@ async fn health(State(app): State<Arc<App>>) -> Reply<Value> {
     // There is no such order: only that there is an answer matters.
     match app.runtime.head(&key("health")?).await {
         Ok(_) => Ok((StatusCode::OK, Json(json!({ "replica": app.name })))),
-        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", "the store does not answer")),
+        Err(_) => {
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "UNAVAILABLE", "the store does not answer"))
+        }
     }
 }
 

@@ -92,8 +92,8 @@ struct Kind {
 
 type Taken = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Goes on with a run that has room now.
-pub(crate) type Go = Box<dyn FnOnce(Arc<Shared>, Permit) -> Taken + Send>;
+/// Goes on with a run that has room now. It holds the runtime, which goes on as long as anybody stands in line.
+pub(crate) type Go = Box<dyn FnOnce(Permit) -> Taken + Send>;
 
 /// Lets runs in as long as there is room.
 pub(crate) struct Admission {
@@ -203,6 +203,19 @@ impl Admission {
         self.lock().waiting.contains(run)
     }
 
+    /// Takes a run out of the line that needs no room here any more.
+    pub(crate) fn leave(&self, run: &RunKey, facts: &RunFacts) {
+        if !self.is_capped() {
+            return;
+        }
+        let kind = self.kind(run, facts);
+        let mut state = self.lock();
+        let gone = state.waiting.remove(run).then(|| state.take(&kind, &(facts.created, run.clone())));
+        drop(state);
+        // What is dropped tells its handle, which may look at the line.
+        drop(gone);
+    }
+
     /// Returns how many stand in line here.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.len()
@@ -230,15 +243,7 @@ impl Admission {
         let mut state = self.lock();
         let (kind, place) = state.next(&self.caps)?;
         state.last = Some(kind.key.clone());
-        let lines = state.line.get_mut(&kind.key)?;
-        let line = lines.get_mut(&kind.workflow)?;
-        let go = line.remove(&place)?;
-        if line.is_empty() {
-            lines.remove(&kind.workflow);
-        }
-        if lines.is_empty() {
-            state.line.remove(&kind.key);
-        }
+        let go = state.take(&kind, &place)?;
         state.waiting.remove(&place.1);
         state.count(&kind, |count| *count += 1);
         drop(state);
@@ -247,6 +252,20 @@ impl Admission {
 }
 
 impl State {
+    /// Takes what stands at a place out of the line.
+    fn take(&mut self, kind: &Kind, place: &(Timestamp, RunKey)) -> Option<Go> {
+        let lines = self.line.get_mut(&kind.key)?;
+        let line = lines.get_mut(&kind.workflow)?;
+        let go = line.remove(place)?;
+        if line.is_empty() {
+            lines.remove(&kind.workflow);
+        }
+        if lines.is_empty() {
+            self.line.remove(&kind.key);
+        }
+        Some(go)
+    }
+
     fn count(&mut self, kind: &Kind, change: impl Fn(&mut usize)) {
         change(&mut self.runs);
         let tenant = kind.key.0.clone();
@@ -306,7 +325,7 @@ impl State {
 /// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of.
 pub(crate) async fn room(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<Permit> {
     let (sender, permit) = tokio::sync::oneshot::channel();
-    let go: Go = Box::new(move |_, permit| {
+    let go: Go = Box::new(move |permit| {
         // Who does not wait any more gives the room back.
         drop(sender.send(permit));
         Box::pin(std::future::ready(()))

@@ -257,7 +257,7 @@ impl RuntimeBuilder {
         spawn(life::beat(Arc::downgrade(&shared)));
         spawn(life::pass_notices(Arc::downgrade(&shared)));
         if shared.admission.is_capped() {
-            spawn(life::admit(Arc::downgrade(&shared)));
+            spawn(life::admit(&shared));
         }
         Ok(Runtime::new(shared))
     }

@@ -44,6 +44,13 @@ pub(crate) struct RetryBudget {
     pub(crate) first_delay: Duration,
 }
 
+impl RetryBudget {
+    /// How long to wait after so many tries that failed before.
+    fn delay(self, failed: u32) -> Duration {
+        self.first_delay.saturating_mul(2u32.saturating_pow(failed.min(10)))
+    }
+}
+
 struct Submission {
     append: RunAppend,
     bytes: usize,
@@ -111,6 +118,26 @@ impl Committer {
         answer
     }
 
+    /// Reads from the store, again as often as a failed append is made.
+    ///
+    /// # Errors
+    ///
+    /// As what reads, after all tries.
+    pub(crate) async fn read<T, F: Future<Output = Result<T>>>(&self, read: impl Fn() -> F) -> Result<T> {
+        let mut failed = 0;
+        loop {
+            match read().await {
+                Err(error) if error.is_retryable() && failed + 1 < self.budget.attempts => {
+                    let delay = self.budget.delay(failed);
+                    tracing::debug!(%error, ?delay, "the store could not be read, trying again");
+                    failed += 1;
+                    self.clock.sleep(delay).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
     fn enqueue(&self, submission: Submission) {
         let part = self.store.part(&submission.append.run);
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,8 +150,7 @@ impl Committer {
     fn answer(&self, mut submission: Submission, result: Result<HeadRef>) {
         match result {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.budget.attempts => {
-                let delay =
-                    self.budget.first_delay.saturating_mul(2u32.saturating_pow(submission.failed.min(10)));
+                let delay = self.budget.delay(submission.failed);
                 tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
                 submission.failed += 1;
                 submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;

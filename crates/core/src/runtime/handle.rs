@@ -24,6 +24,9 @@ use crate::store::RunHead;
 /// How often a run that goes on elsewhere is looked at.
 const WATCH: Duration = Duration::from_millis(200);
 
+/// How often one is looked at that waits here for room, at the least: there may be thousands, and the line tells first.
+const LINE_WATCH: Duration = Duration::from_secs(2);
+
 /// A run that was started or resumed. Dropping the handle changes nothing: the run goes on.
 pub struct RunHandle<S: State> {
     shared: Arc<Shared>,
@@ -69,8 +72,16 @@ impl<S: State> RunHandle<S> {
     }
 
     /// Tells whether the run is recorded and waits here for room: see [`Caps`](super::Caps).
+    ///
+    /// One that another process finished meanwhile waits here no more once this process hears of it: from a store that sends notices, from
+    /// a [`wait`](Self::wait), or when its turn comes.
     pub fn is_queued(&self) -> bool {
-        matches!(&self.link, Link::Queued(taken) if taken.borrow().is_none())
+        match &self.link {
+            Link::Here(_) => false,
+            // Without a sender it was taken out of the line.
+            Link::Queued(taken) => taken.borrow().is_none() && taken.has_changed().is_ok(),
+            Link::Elsewhere => self.shared.admission.is_waiting(&self.run),
+        }
     }
 
     /// Waits until nothing moves the run any more. What is returned rests on durable records, unless checkpoints are disabled.
@@ -90,7 +101,8 @@ impl<S: State> RunHandle<S> {
     ///   alive, and let go of it.
     /// - [`ErrorKind::Closed`]: nobody goes on with it; serve its workflow, or resume it.
     /// - [`ErrorKind::GraphChanged`]: its workflow is served here with a graph that does not fit it, and nobody else has taken it up.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store could not be written to, after all retries.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store could not be written to, or read, after all
+    ///   [retries](super::RuntimeBuilder::store_retries).
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
     ///
     /// # Cancel safety
@@ -101,12 +113,22 @@ impl<S: State> RunHandle<S> {
             Link::Here(ended) => ended,
             Link::Elsewhere => return self.watch().await,
             Link::Queued(taken) => {
-                let taken =
-                    taken.clone().wait_for(Option::is_some).await.ok().and_then(|taken| taken.clone());
+                let mut taken = taken.clone();
+                let taken = tokio::select! {
+                    biased;
+                    taken = taken.wait_for(Option::is_some) => taken.ok().and_then(|taken| taken.clone()),
+                    // Others may have room for it first, or cancel it.
+                    outcome = self.watch() => return outcome,
+                };
                 return match taken {
                     Some(Ok(handle)) => Box::pin(handle.wait()).await,
                     Some(Err(error)) => Err(error),
-                    None if self.shared.is_closing() => Ok(Outcome::Released),
+                    None if self.shared.is_closing() => {
+                        let head = self.shared.store.head(&self.run).await;
+                        // As far as it got elsewhere before it was left to others.
+                        let outcome = self.outcome(head.ok().flatten().as_ref()).await;
+                        Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
+                    }
                     None => self.watch().await,
                 };
             }
@@ -151,24 +173,17 @@ impl<S: State> RunHandle<S> {
         let clock = &self.shared.clock;
         // Since when nobody has gone on with it, and as of which record.
         let mut left = None;
+        let mut pause = WATCH;
         loop {
-            let head = self.shared.store.head(&self.run).await?;
+            let head = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
             let head = head.ok_or_else(|| load::missing(&self.run))?;
-            let asleep = head.owner.is_none() && head.wake_at.is_some();
-            if head.status != RunStatus::InProgress || asleep {
-                let loaded = load::load(&*self.shared.store, &self.graph, &self.run).await?;
-                let machine = &loaded.folded.machine;
-                if self.life.is_some_and(|life| life != machine.life) {
-                    let message = "the run was purged, and another was started under its name";
-                    return Err(Error::new(ErrorKind::NotFound, message).with_run(&self.run));
-                }
-                if machine.status != RunStatus::InProgress || machine.wake.is_some() {
-                    return Ok(Outcome::of(machine, &loaded.state));
-                }
+            if let Some(outcome) = self.outcome(Some(&head)).await? {
+                self.shared.admission.leave(&self.run, &head.facts);
+                return Ok(outcome);
             }
             // Whoever stands in line here has room in time; of other lines nothing is known.
-            let is_ours =
-                self.shared.driver(&self.run).is_some() || self.shared.admission.is_waiting(&self.run);
+            let is_in_line = self.shared.admission.is_waiting(&self.run);
+            let is_ours = is_in_line || self.shared.driver(&self.run).is_some();
             let is_left = !(head.owner_alive || is_ours);
             left = match left {
                 _ if !is_left => None,
@@ -186,8 +201,29 @@ impl<S: State> RunHandle<S> {
                     return Err(self.nobody(&head));
                 }
             }
-            clock.sleep(WATCH).await;
+            pause = if is_in_line { (pause * 2).min(LINE_WATCH) } else { WATCH };
+            clock.sleep(pause).await;
         }
+    }
+
+    /// Returns what the run came to, if it has ended or rests by its head.
+    async fn outcome(&self, head: Option<&RunHead>) -> Result<Option<Outcome<S>>> {
+        let rests = |head: &&RunHead| {
+            head.status != RunStatus::InProgress || head.owner.is_none() && head.wake_at.is_some()
+        };
+        if head.filter(rests).is_none() {
+            return Ok(None);
+        }
+        let loaded =
+            self.shared.committer.read(|| load::load(&*self.shared.store, &self.graph, &self.run)).await?;
+        let machine = &loaded.folded.machine;
+        if self.life.is_some_and(|life| life != machine.life) {
+            let message = "the run was purged, and another was started under its name";
+            return Err(Error::new(ErrorKind::NotFound, message).with_run(&self.run));
+        }
+        // It may have gone on since.
+        let rests = machine.status != RunStatus::InProgress || machine.wake.is_some();
+        Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 
     fn nobody(&self, head: &RunHead) -> Error {

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::admission::Admission;
 use super::pulse::Tried;
 use super::shared::{Control, Phase, Shared};
 use super::signal;
 use super::tasks::spawn;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, RunKey};
+use crate::record::RunStatus;
 use crate::store::RunAppend;
 
 /// How long to wait before a run that could not be let go of is let go of again, at first and at most.
@@ -36,7 +38,10 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         clock.sleep(pause).await;
         let Some(shared) = shared.upgrade() else { return };
         if shared.is_closing() && shared.driven() == 0 {
-            // It was said that this process has ended.
+            // Whoever ended it may not have waited for the end.
+            if let Err(error) = shared.pulse.end(&*shared.store, &shared.executor).await {
+                tracing::debug!(%error, "cannot say that this process has ended; its heartbeat expires");
+            }
             return;
         }
         let before = last;
@@ -60,33 +65,54 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
     hear(true);
     while let Ok(run) = notices.next().await {
         let Some(shared) = shared.upgrade() else { return };
-        if let Some(driver) = run.and_then(|run| shared.driver(&run)) {
+        let Some(run) = run else { continue };
+        if let Some(driver) = shared.driver(&run) {
             // A driver that has ended needs no notice.
             let _ = driver.send(Control::Look);
+        } else if shared.admission.is_waiting(&run) {
+            spawn(look_in_line(shared, run));
         }
     }
     hear(false);
 }
 
+/// Takes a run out of the line that has ended elsewhere, or came to rest there.
+async fn look_in_line(shared: Arc<Shared>, run: RunKey) {
+    // Otherwise its turn tells, or whoever waits for it.
+    if let Ok(Some(head)) = shared.store.head(&run).await
+        && head.status != RunStatus::InProgress
+    {
+        shared.admission.leave(&run, &head.facts);
+    }
+}
+
 /// Goes on with runs that waited for room, as soon as there is any.
-pub(crate) async fn admit(shared: Weak<Shared>) {
-    loop {
-        let Some(strong) = shared.upgrade() else { return };
-        let mut stop = strong.stop.subscribe();
-        while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
-            spawn(go(Arc::clone(&strong), permit));
-        }
-        let admission = Arc::clone(&strong.admission);
-        drop(strong);
-        tokio::select! {
-            // In this order, so that a simulation takes the same course each time.
-            biased;
-            () = admission.rung() => {}
-            _ = stop.wait_for(|stop| stop.phase != Phase::Open) => {
-                admission.close();
-                return;
+pub(crate) fn admit(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
+    let (line, shared) = (Line(Arc::clone(&shared.admission)), Arc::downgrade(shared));
+    async move {
+        loop {
+            let Some(strong) = shared.upgrade() else { return };
+            let mut stop = strong.stop.subscribe();
+            while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
+                spawn(go(permit));
+            }
+            drop(strong);
+            tokio::select! {
+                // In this order, so that a simulation takes the same course each time.
+                biased;
+                () = line.0.rung() => {}
+                _ = stop.wait_for(|stop| stop.phase != Phase::Open) => return,
             }
         }
+    }
+}
+
+/// The line, as long as somebody lets runs in: whoever stands there holds the runtime, and would do so for ever.
+struct Line(Arc<Admission>);
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -176,5 +202,5 @@ pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
     let mut drivers = shared.drivers.subscribe();
     // The sender lives as long as `shared`.
     let _ = drivers.wait_for(|count| *count == 0).await;
-    shared.store.heartbeat(&shared.executor, Duration::ZERO).await
+    shared.pulse.end(&*shared.store, &shared.executor).await
 }

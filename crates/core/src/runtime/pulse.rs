@@ -46,6 +46,8 @@ pub(crate) struct Pulse {
     beat: Mutex<Beat>,
     /// Tells those who wait, in the order in which they began to.
     changed: Notify,
+    /// Held while a heartbeat is under way; whether it was said that this process has ended.
+    sending: tokio::sync::Mutex<bool>,
 }
 
 /// What one try came to.
@@ -65,7 +67,7 @@ impl Pulse {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
         let beat = Beat { sent, term: 0, gaps: 0, failed: None, lost: None };
-        Self { clock, ttl, beat: Mutex::new(beat), changed: Notify::new() }
+        Self { clock, ttl, beat: Mutex::new(beat), changed: Notify::new(), sending: Default::default() }
     }
 
     fn beat(&self) -> MutexGuard<'_, Beat> {
@@ -105,6 +107,10 @@ impl Pulse {
 
     /// Sends one heartbeat and notes what it came to.
     pub(crate) async fn try_once(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Tried {
+        let is_ended = self.sending.lock().await;
+        if *is_ended {
+            return Tried::Alive;
+        }
         let sent = self.clock.monotonic();
         let (deadline, was_lost, failed) = {
             let beat = self.beat();
@@ -148,6 +154,20 @@ impl Pulse {
             }
             Err(error) => self.lose(executor, error),
         }
+    }
+
+    /// Says that this process has ended, once no heartbeat is under way, which could arrive later and have it count as alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::heartbeat`].
+    pub(crate) async fn end(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Result<()> {
+        let mut is_said = self.sending.lock().await;
+        if !*is_said {
+            store.heartbeat(executor, Duration::ZERO).await?;
+            *is_said = true;
+        }
+        Ok(())
     }
 
     fn lose(&self, executor: &ExecutorId, error: Error) -> Tried {

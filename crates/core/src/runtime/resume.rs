@@ -239,6 +239,7 @@ async fn claim<S: State>(
             return Err(not_taken(error).with_run(run));
         }
     };
+    shared.admission.leave(run, &head.facts);
     let (epoch, recorded) = (log.epoch, machine.tick);
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), driven.term);

@@ -369,13 +369,14 @@ fn line_up<S: State>(
     shared.admission.line_up(
         run,
         facts,
-        go(graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
+        go(Arc::clone(shared), graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
     );
     RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Queued(waiting))
 }
 
 /// What is done when a run that waited has room.
 fn go<S: State>(
+    shared: Arc<Shared>,
     graph: Graph<S>,
     run: RunKey,
     facts: RunFacts,
@@ -384,7 +385,7 @@ fn go<S: State>(
     taken: watch::Sender<Option<Result<RunHandle<S>>>>,
 ) -> Go {
     use ErrorKind::{Conflict, WrongStatus};
-    Box::new(move |shared, permit| {
+    Box::new(move |permit| {
         Box::pin(async move {
             let terms = super::resume::Terms::default();
             let resuming = resume(&shared, &graph, &run, policy, &terms, None, Some(permit));
@@ -394,7 +395,8 @@ fn go<S: State>(
                     tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
                     shared.clock.sleep(pause).await;
                     let pause = (pause * 2).min(LONGEST_PAUSE);
-                    let next = go(graph, run.clone(), facts.clone(), policy, pause, taken);
+                    let next =
+                        go(Arc::clone(&shared), graph, run.clone(), facts.clone(), policy, pause, taken);
                     shared.admission.line_up(&run, &facts, next);
                 }
                 // Somebody else took it, or it has ended, or is left to others: it is followed from where it is.

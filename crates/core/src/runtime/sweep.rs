@@ -356,7 +356,9 @@ fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, r
         return;
     }
     let (run, facts) = (head.run.clone(), head.facts.clone());
-    let next: super::admission::Go = Box::new(move |shared, permit| {
+    let line = Arc::clone(&shared.admission);
+    let shared = Arc::clone(shared);
+    let next: super::admission::Go = Box::new(move |permit| {
         Box::pin(async move {
             // It may have waited for long: how it stands now decides.
             match shared.store.head(&head.run).await {
@@ -366,5 +368,5 @@ fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, r
             }
         })
     });
-    shared.admission.line_up(&run, &facts, next);
+    line.line_up(&run, &facts, next);
 }

@@ -256,3 +256,39 @@ async fn a_run_in_line_that_cannot_be_taken_up_ends_the_wait_with_the_reason() {
     world.pass(busy.completed()).await.unwrap();
     assert_eq!(world.pass(queued.wait()).await.unwrap_err().kind(), ErrorKind::Corrupt);
 }
+
+/// A heartbeat that was under way as the process ended arrived after its end, and had it count as alive for another while.
+#[tokio::test]
+async fn no_heartbeat_arrives_after_the_end() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    line.set_heart(Heart::IsLate);
+    line.take_calls();
+    while !line.take_calls().contains_key("heartbeat") {
+        world.pass_for(Duration::from_millis(50)).await;
+    }
+    world.pass(runtime.shutdown(Duration::ZERO)).await.unwrap();
+    world.pass_for(Duration::from_secs(60)).await;
+    let beats = line.beats.lock().unwrap().clone();
+    assert_eq!(beats.iter().map(Duration::is_zero).collect::<Vec<_>>(), [false, true], "{beats:?}");
+}
+
+/// Whoever called it went away: the process has ended all the same, and others need not wait for its heartbeat to expire.
+#[tokio::test]
+async fn a_drain_whose_caller_went_away_ends_the_heartbeat() {
+    let world = World::new();
+    let (line, runtime) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let run = runtime.start(&gate.graph("g", Effect::Write), Context::new()).id("r").await.unwrap();
+    gate.until_began(1).await;
+    tokio::select! {
+        biased;
+        _ = runtime.drain() => panic!("a run goes on"),
+        () = tokio::task::yield_now() => {}
+    }
+    line.set_heart(Heart::IsLate);
+    gate.word.notify_one();
+    world.pass(run.wait()).await.unwrap();
+    world.pass_for(Duration::from_secs(30)).await;
+    assert_eq!(line.beats.lock().unwrap().last(), Some(&Duration::ZERO));
+}

@@ -7,5 +7,6 @@ mod fencing;
 mod idle;
 mod orphans;
 mod panics;
+mod queued;
 mod silence;
 mod world;

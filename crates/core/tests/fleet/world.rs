@@ -36,6 +36,8 @@ pub(crate) enum Heart {
     Hangs,
     /// They are answered three seconds after they were counted.
     IsSlow,
+    /// They are counted half a second after they were sent.
+    IsLate,
 }
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -51,6 +53,8 @@ pub(crate) struct Line {
     is_down: Mutex<bool>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     clock: Arc<ManualClock>,
+    /// The late heartbeats that were counted, each with its life.
+    pub(crate) beats: Mutex<Vec<Duration>>,
     /// How many slow heartbeats were answered.
     pub(crate) heard: AtomicU32,
     /// How many runs were appended to.
@@ -156,6 +160,11 @@ impl CheckpointStore for Line {
                 Err(Error::new(ErrorKind::Indeterminate, "the reply of a heartbeat was lost by the test"))
             }
             Heart::Hangs => std::future::pending().await,
+            Heart::IsLate => {
+                self.clock.sleep(Duration::from_millis(500)).await;
+                self.beats.lock().unwrap().push(ttl);
+                self.inner.heartbeat(executor, ttl).await
+            }
             Heart::IsSlow => {
                 self.inner.heartbeat(executor, ttl).await?;
                 self.clock.sleep(Duration::from_secs(3)).await;

@@ -4,6 +4,7 @@
 
 mod answerers;
 mod awake;
+mod cancelling;
 mod choices;
 mod crowds;
 mod endings;

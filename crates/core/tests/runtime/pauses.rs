@@ -126,44 +126,6 @@ async fn an_answer_may_cancel_the_run() {
     assert_eq!(head.status, RunStatus::Cancelled);
 }
 
-/// An answer that cancels was taken beside a cancellation that was under way, and put its reason in the place of the first.
-#[tokio::test]
-async fn of_two_cancellations_one_is_recorded_however_they_are_made() {
-    let cancel = async |runtime: &Runtime, by_answer: bool, reason: &str| match by_answer {
-        true => runtime.respond(&key(), "first", Answer::cancel(reason)).await,
-        false => runtime.cancel(&key(), reason).await,
-    };
-    for (first, second) in [(false, true), (true, false), (false, false)] {
-        let world = World::new();
-        let runtime = world.process().await;
-        // What is at work has a grace, in which the question stays open.
-        let graph = Graph::<Context>::builder("ask")
-            .node("split", async |_cx, _s| Ok(()))
-            .node("first", async |cx, mut s| {
-                s.set("amount", cx.ask::<_, u32>("amount", "How much?").await?)?;
-                Ok(s)
-            })
-            .node("works", async |_cx, _s| {
-                std::future::pending::<()>().await;
-                Ok(())
-            })
-            .entry("split")
-            .edge("split", "first")
-            .edge("split", "works")
-            .build()
-            .unwrap();
-        let run = start(&runtime, &graph).await;
-        while runtime.questions(&key()).await.unwrap().is_empty() {
-            tokio::task::yield_now().await;
-        }
-        cancel(&runtime, first, "the first").await.unwrap();
-        let error = cancel(&runtime, second, "the second").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WrongStatus, "{error}");
-        let Outcome::Cancelled { reason, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
-        assert!(reason.ends_with("the first"), "{reason}");
-    }
-}
-
 #[tokio::test]
 async fn a_deadline_tells_the_node_or_gives_the_default() {
     for default in [None, Some(3)] {

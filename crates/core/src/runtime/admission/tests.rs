@@ -20,7 +20,7 @@ fn facts(workflow: &str, created: i64, labels: &[(&str, &str)]) -> RunFacts {
 }
 
 fn nothing() -> Go {
-    Box::new(|_, _| Box::pin(std::future::ready(())))
+    Box::new(|_| Box::pin(std::future::ready(())))
 }
 
 /// Lets everybody in that can be, one after the other, each leaving before the next, and returns their ids.
@@ -110,7 +110,7 @@ fn a_run_stands_in_line_once_and_a_closed_line_is_empty() {
     }
     for _ in 0..2 {
         let count = Count(Arc::clone(&dropped));
-        let go: Go = Box::new(move |_, _| {
+        let go: Go = Box::new(move |_| {
             drop(count);
             Box::pin(std::future::ready(()))
         });

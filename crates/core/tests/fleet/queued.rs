@@ -1,0 +1,126 @@
+//! Whoever holds a run that waits for room hears what becomes of it, wherever that is; and a line outlives what was let go of.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::time::Duration;
+
+use ferrata_core::Clock as _;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Caps, Outcome, RunHandle, Runtime};
+use ferrata_core::state::Context;
+use ferrata_core::store::CheckpointStore;
+
+use super::world::{Gate, World, key};
+
+/// A process that is full, and a run that waits in its line.
+struct Full {
+    world: World,
+    full: Runtime,
+    other: Runtime,
+    /// What keeps the process full, and what the waiting run is to do.
+    busy: Gate,
+    gate: Gate,
+    graph: Graph<Context>,
+    first: RunHandle<Context>,
+    waiting: RunHandle<Context>,
+}
+
+impl Full {
+    async fn new() -> Self {
+        let world = World::new();
+        let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+        let (_, other) = world.process(|b| b).await;
+        let (busy, gate) = (Gate::default(), Gate::default());
+        let graph = gate.graph("g", Effect::Write);
+        let first = full.start(&busy.graph("busy", Effect::Write), Context::new()).id("busy").await.unwrap();
+        let waiting = full.start(&graph, Context::new()).id("q").await.unwrap();
+        assert!(waiting.is_queued());
+        gate.word.notify_one();
+        Self { world, full, other, busy, gate, graph, first, waiting }
+    }
+
+    /// Waits for the run in line for a few seconds at the most.
+    async fn heard(&self) -> Outcome<Context> {
+        let begun = self.world.clock.monotonic();
+        let outcome = self.world.pass(self.waiting.wait()).await.unwrap();
+        let took = self.world.clock.monotonic() - begun;
+        assert!(took < Duration::from_secs(5), "heard after {took:?}");
+        assert!(!self.waiting.is_queued(), "{outcome:?}");
+        outcome
+    }
+}
+
+/// The handle waited for its place in the line alone: a run that others had finished long ago was waiting for room, as far as it said.
+#[tokio::test]
+async fn what_others_make_of_a_run_in_line_is_heard() {
+    let at = Full::new().await;
+    at.other.resume(&at.graph, "q").await.unwrap();
+    assert!(matches!(at.heard().await, Outcome::Completed(_)));
+
+    let at = Full::new().await;
+    at.other.cancel(&key("q"), "not wanted any more").await.unwrap();
+    assert!(matches!(at.heard().await, Outcome::Cancelled { .. }));
+
+    // Past the cap, in the same process.
+    let at = Full::new().await;
+    let resumed = at.full.resume(&at.graph, "q").await.unwrap();
+    assert!(resumed.is_driven_here() && !at.waiting.is_queued());
+    assert!(matches!(at.heard().await, Outcome::Completed(_)));
+}
+
+#[tokio::test]
+async fn a_run_in_line_that_ended_elsewhere_leaves_it_without_anybody_waiting() {
+    let at = Full::new().await;
+    let run = at.other.resume(&at.graph, "q").await.unwrap();
+    at.world.pass(run.completed()).await.unwrap();
+    at.world.pass_for(Duration::from_secs(1)).await;
+    assert!(!at.waiting.is_queued());
+    // As it ended, though this process ends before anybody asked.
+    at.full.shutdown(Duration::ZERO).await.unwrap();
+    assert!(matches!(at.waiting.wait().await.unwrap(), Outcome::Completed(_)));
+}
+
+#[tokio::test]
+async fn every_handle_of_a_run_in_line_says_so() {
+    let at = Full::new().await;
+    let again = at.full.start(&at.graph, Context::new()).id("q").await.unwrap();
+    assert!(again.is_queued() && !again.is_driven_here());
+    at.full.shutdown(Duration::ZERO).await.unwrap();
+    assert!(matches!(at.waiting.wait().await.unwrap(), Outcome::Released));
+    assert!(!again.is_queued() && !at.waiting.is_queued());
+    let head = at.world.store.head(&key("q")).await.unwrap().unwrap();
+    assert_eq!((head.status, head.owner), (RunStatus::InProgress, None), "it is left to others");
+}
+
+/// The line held only a weak reference to the runtime, so with the last handle the run was gone from it.
+#[tokio::test]
+async fn a_run_in_line_goes_on_though_everything_else_was_dropped() {
+    let Full { world, full, busy, gate, first, waiting, .. } = Full::new().await;
+    drop((full, first, waiting));
+    busy.word.notify_one();
+    world.pass(gate.until_began(1)).await;
+    world.pass_for(Duration::from_secs(1)).await;
+    let status = async |id| world.store.head(&key(id)).await.unwrap().unwrap().status;
+    assert_eq!((status("busy").await, status("q").await), (RunStatus::Completed, RunStatus::Completed));
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_for_a_moment_ends_no_wait() {
+    let world = World::new();
+    let (line, watcher) = world.process(|b| b).await;
+    let (_, driver) = world.process(|b| b).await;
+    let gate = Gate::default();
+    let graph = gate.graph("g", Effect::Write);
+    driver.start(&graph, Context::new()).id("r").await.unwrap();
+    let run = watcher.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(!run.is_driven_here());
+    let fails = async {
+        line.set_down(true);
+        world.clock.sleep(Duration::from_secs(2)).await;
+        line.set_down(false);
+        gate.word.notify_one();
+    };
+    let (outcome, ()) = world.pass(async { tokio::join!(run.wait(), fails) }).await;
+    assert!(matches!(outcome.unwrap(), Outcome::Completed(_)));
+}
