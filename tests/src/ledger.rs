@@ -17,6 +17,9 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer};
 use ferrata_core::{Clock, ErrorKind, RunKey, SystemClock};
 
+/// How long a store may be too slow to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Where effects are written: one line each, in one write, on the disk before the node returns.
 struct Ledger(PathBuf);
 
@@ -96,9 +99,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     let graph = graph()?;
     let ledger = Ledger(ledger.into());
-    let key = RunKey::try_from(run.as_str())?;
+    let (key, clock) = (RunKey::try_from(run.as_str())?, SystemClock::new());
     loop {
-        let handle = runtime.start(&graph, Context::new()).id(run).await?;
+        let handle = match runtime.start(&graph, Context::new()).id(run).await {
+            // On a busy machine the store may not answer a heartbeat in time, and no run is taken until it does.
+            Err(error) if error.is_retryable() && clock.monotonic() < PATIENCE => {
+                clock.sleep(Duration::from_millis(20)).await;
+                continue;
+            }
+            handle => handle?,
+        };
         if !handle.is_driven_here() && runtime.head(&key).await?.is_some_and(|head| head.owner_alive) {
             return say("held");
         }

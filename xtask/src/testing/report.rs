@@ -70,7 +70,8 @@ impl Report {
         if !row.status.success() || (show && tests > 0) {
             println!("\n---- {}\n{}", row.name, row.output.trim_end());
         }
-        let end = if row.status.success() { "ok" } else { "FAILED" };
+        // With the signal, where one killed it: what it printed does not say so.
+        let end = if row.status.success() { "ok".to_owned() } else { format!("FAILED ({})", row.status) };
         let (took, processor) = (row.took.as_secs_f64(), row.processor.as_secs_f64());
         let number = self.rows.len() + 1;
         let others = if self.running.is_empty() {
