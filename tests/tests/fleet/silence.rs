@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::crew::Dice;
 
 /// How long everything may take: a few answers that do not come.
-const MOST: Duration = Duration::from_secs(30);
+const MOST: Duration = Duration::from_secs(120);
 
 /// How many requests are swallowed at once, each on a way and in a run of its own.
 const AT_ONCE: u64 = 40;
@@ -73,7 +73,9 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
 async fn goes_on(store: Arc<dyn ferrata_core::store::CheckpointStore>, run: &str) {
     let (count, clock) = (Arc::new(AtomicU32::new(0)), SystemClock::new());
     let runtime = loop {
-        let builder = Runtime::builder_with(Arc::clone(&store)).resource(Arc::clone(&count));
+        // What is slow here is the machine: heartbeats are not what is tried.
+        let builder = Runtime::builder_with(Arc::clone(&store)).heartbeat_ttl(10 * MOST);
+        let builder = builder.resource(Arc::clone(&count));
         match builder.build().await {
             Ok(runtime) => break runtime,
             Err(error) => assert!(error.is_retryable(), "{run}: {error:?}"),

@@ -106,7 +106,7 @@ fn began_elsewhere<S: State>(graph: &Graph<S>, header: &RecordHeader, event: &Ev
     let plan = graph.plan();
     let today = &plan.node(plan.entry).name;
     let what = format!("it started at {}, and would start at {today}", started.entry);
-    (started.entry != *today).then(|| Divergence { seq: header.seq, node: None, visit: None, what })
+    (started.entry != *today).then_some(Divergence { seq: header.seq, node: None, visit: None, what })
 }
 
 impl<'a, S: State> Replay<'a, S> {

@@ -117,12 +117,12 @@ pub fn diff<T: PartialEq, R: Reduce<T>>(
 
 /// How the derive compares a channel of an edited state: by `==` if that is an equality, else by what is stored of it as well.
 #[derive(Debug)]
-pub struct Comparison<T, R, E>(PhantomData<fn() -> (T, R, E)>);
+pub struct Comparison<T, R, E>(PhantomData<fn() -> T>, PhantomData<fn() -> R>, PhantomData<fn() -> E>);
 
 impl<T, R, E> Comparison<T, R, E> {
     /// Makes a comparison of one channel.
     pub const fn new() -> Self {
-        Self(PhantomData)
+        Self(PhantomData, PhantomData, PhantomData)
     }
 }
 
