@@ -5,6 +5,7 @@ mod changes;
 mod commands;
 mod context;
 mod directory;
+mod doubt;
 mod draw;
 mod exit;
 mod failure;

@@ -46,7 +46,8 @@ pub(crate) struct AnswerArgs {
     /// Cancel the run instead, for this reason.
     #[arg(long, value_name = "REASON", conflicts_with = "resolve")]
     pub(crate) cancel: Option<String>,
-    /// Say what became of work that must not be done twice: `retry`, `skip`, `fail:REASON`, or `@FILE` with the patch it made.
+    /// Say what became of work that must not be done twice: `supply:PATCH` or `@FILE` with the change of the state that it made,
+    /// `skip`, `fail:REASON`, or `retry`. `ferrata show` explains them.
     #[arg(long, value_name = "HOW")]
     pub(crate) resolve: Option<String>,
     /// Who answers; it is recorded.

@@ -40,7 +40,11 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
             return Err(Failure::new(Exit::NotFound, message, format!("ferrata show {name}")));
         }
         (None, several) => {
-            let next = format!("ferrata answer {name} {} VALUE", several[0].id);
+            let plain = several.iter().find(|question| question.kind != QuestionKind::Doubt);
+            let next = plain.map_or_else(
+                || format!("ferrata show {name}"),
+                |question| format!("ferrata answer {name} {} VALUE", question.id),
+            );
             let ids = several.iter().map(|question| question.id.clone());
             let message = format!("run {name} has {} open questions; name one", several.len());
             return Err(Failure::usage(message, next).with_details(ids));
@@ -78,20 +82,23 @@ fn resolution(how: &str, run: &str) -> Result<Resolution, Failure> {
     match how {
         "retry" => Ok(Resolution::Retry),
         "skip" => Ok(Resolution::Skip),
-        _ if how.starts_with('@') || how == "-" => {
-            Ok(Resolution::Supply(Patch::from_json(&input::value(how)?).map_err(Failure::from)?))
-        }
-        _ => match how.strip_prefix("fail:") {
-            Some(reason) => Ok(Resolution::Fail(reason.trim().to_owned())),
-            None => {
+        _ if how.starts_with('@') || how == "-" => supplied(&input::value(how)?),
+        _ => match how.split_once(':') {
+            Some(("fail", reason)) => Ok(Resolution::Fail(reason.trim().to_owned())),
+            Some(("supply", patch)) => supplied(patch),
+            _ => {
                 let message = format!(
-                    "`{}` is no way to resolve; use retry, skip, fail:REASON or @FILE",
+                    "`{}` is no way to resolve; use supply:PATCH, @FILE with a patch, skip, fail:REASON or retry",
                     how.escape_debug()
                 );
-                Err(Failure::usage(message, format!("ferrata answer {run} --resolve retry")))
+                Err(Failure::usage(message, format!("ferrata show {run}")))
             }
         },
     }
+}
+
+fn supplied(patch: &str) -> Result<Resolution, Failure> {
+    Ok(Resolution::Supply(Patch::from_json(patch).map_err(Failure::from)?))
 }
 
 /// Makes the answer that accepts, of what was typed.
@@ -105,7 +112,7 @@ fn accepted(
     let next = format!("ferrata answer {run} {id} VALUE");
     if question.is_some_and(|question| question.kind == QuestionKind::Doubt) {
         let message = format!("{id} asks what became of work that must not be done twice; use --resolve");
-        return Err(Failure::usage(message, format!("ferrata answer {run} {id} --resolve retry")));
+        return Err(Failure::usage(message, format!("ferrata show {run}")));
     }
     // Whether to go on before or behind a node needs no more than a yes.
     let plain = question.is_some_and(|q| matches!(q.kind, QuestionKind::Before | QuestionKind::After));
@@ -180,6 +187,8 @@ mod tests {
             ("retry", Some(Resolution::Retry)),
             ("skip", Some(Resolution::Skip)),
             ("fail: lost", Some(Resolution::Fail("lost".into()))),
+            ("supply:[]", Some(Resolution::Supply(Patch::from_json("[]").unwrap()))),
+            ("supply:nothing", None),
             ("perhaps", None),
         ] {
             assert_eq!(resolution(how, "r").ok(), expected, "{how}");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
 use ferrata::RunStatus;
-use ferrata::ask::Question;
+use ferrata::ask::{Question, QuestionKind};
 use ferrata::runtime::{Ancestor, Checkpoint};
 use ferrata::store::RunHead;
 use serde::Serialize;
@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use crate::args::ShowArgs;
 use crate::context::Context;
+use crate::doubt;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
-use crate::output::completed;
+use crate::output::{completed, quoted};
 use crate::table::{Cell, Table, clean, clean_lines, of_status, paint, word};
 
 /// What `show` prints as JSON.
@@ -89,6 +90,13 @@ fn people(context: &Context, all: &Shown) -> String {
         let _ = writeln!(text, "\n? {}  {asked}", question.id);
         if let Some(expects) = &question.expects {
             let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
+        }
+        if question.kind == QuestionKind::Doubt {
+            let name = quoted(&shown(&head.run));
+            let command = |more: &str| completed(&format!("ferrata answer {name} {more}"), &context.global);
+            for line in doubt::lines(&question.id, command) {
+                let _ = writeln!(text, "  {line}");
+            }
         }
     }
     if let Some(next) = next(head, now) {
@@ -209,7 +217,8 @@ fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
         RunStatus::Failed => Some(format!("ferrata retry {name}")),
         RunStatus::Interrupted if now.paused.is_some() => Some(format!("ferrata unpause {name}")),
         RunStatus::Interrupted => {
-            let question = now.questions.first()?;
+            // What to say about work in doubt stands beside it: none of it is what anybody would do without looking.
+            let question = now.questions.iter().find(|question| question.kind != QuestionKind::Doubt)?;
             Some(format!("ferrata answer {name} {} VALUE", question.id))
         }
         RunStatus::AwaitingInput => Some(format!("ferrata send {name} VALUE")),

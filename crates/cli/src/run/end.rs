@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::answers::{choices, first_choice};
 use super::drive::Job;
 use crate::context::Context;
+use crate::doubt;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::quoted;
@@ -94,14 +95,23 @@ pub(super) async fn tell(
             let details: Vec<String> = questions
                 .iter()
                 .flat_map(|question| {
+                    if question.kind == QuestionKind::Doubt {
+                        let command = |more: &str| job.place.command("answer", &job.run, more);
+                        let text = question.read::<String>().unwrap_or_default();
+                        let asked = format!("{}: {}", question.id, clean(&text));
+                        return std::iter::once(asked).chain(doubt::lines(&question.id, command)).collect();
+                    }
                     let choices: Vec<String> = choices(question).iter().map(|choice| clean(choice)).collect();
                     let more = format!("{} VALUE", quoted(&question.id));
                     let answer = job.place.command("answer", &job.run, &more);
-                    [format!("{}: {}", question.id, choices.join(" | ")), format!("  {answer}")]
+                    vec![format!("{}: {}", question.id, choices.join(" | ")), format!("  {answer}")]
                 })
                 .collect();
-            let first = questions.first().map_or("", |question| &question.id);
-            let value = questions.first().and_then(first_choice);
+            let Some(plain) = questions.iter().find(|question| question.kind != QuestionKind::Doubt) else {
+                return Err(Failure::new(Exit::Waiting, message, resume()).with_details(details));
+            };
+            let first = &plain.id;
+            let value = first_choice(plain);
             let value = value.map_or_else(|| "VALUE".to_owned(), |choice| quoted(&choice));
             let more = format!("{} {value}", quoted(first));
             let next = format!("{} && {}", job.place.command("answer", &job.run, &more), resume());

@@ -143,6 +143,11 @@ impl Voice {
                     None => self.line("failed", &name, &failure.message),
                 }
             }
+            Some(Event::NodeInDoubt { node, visit, failure }) => {
+                let name = called(node.as_str(), visit.get());
+                self.working.remove(&name);
+                self.line("doubt", &name, &failure.message);
+            }
             Some(Event::Asked { node, visit, name }) => {
                 let asked = called(node.as_str(), visit.get());
                 self.line("wait", &asked, &format!("asks {node}@{visit}:{name}"));

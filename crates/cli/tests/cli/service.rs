@@ -60,6 +60,17 @@ pub(crate) fn chat() -> Graph<Context> {
         .unwrap()
 }
 
+/// Does what must not be done twice, and does not hear what became of it the first time.
+pub(crate) fn charge() -> Graph<Context> {
+    Graph::<Context>::builder("charge")
+        .node("card", async |cx, s| if cx.attempt() > 1 { Ok(s) } else { Err("the bank hung up".into()) })
+        .effect(Effect::External)
+        .retry(RetryPolicy::standard())
+        .entry("card")
+        .build()
+        .unwrap()
+}
+
 /// Works until it is told to stop.
 pub(crate) fn busy() -> Graph<Context> {
     Graph::<Context>::builder("busy")
@@ -82,7 +93,7 @@ impl Service {
             .build()
             .await
             .unwrap();
-        for graph in [pay(), chat(), busy()] {
+        for graph in [pay(), chat(), busy(), charge()] {
             runtime.serve(&graph).unwrap();
         }
         Self { runtime }

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use ferrata::record::RunStatus;
 use ferrata::{Context, RunKey};
 
-use crate::service::{Service, busy, chat, pay, some_runs};
+use crate::service::{Service, busy, charge, chat, pay, some_runs};
 use crate::support::Place;
 
 fn key(id: &str) -> RunKey {
@@ -151,4 +151,36 @@ async fn followed_logs_end_with_the_run() {
     assert_eq!(follow.wait().unwrap().code(), Some(0));
     let all = place.json(&["history", "pay-1", "--all"]).as_array().unwrap().len() as u64;
     assert_eq!(seqs, (0..all).collect::<Vec<_>>(), "each record once, in order");
+}
+
+/// The questions of people at night: what is it about, what can I say, and what do I type. `retry` used to be the one thing that was
+/// suggested, which pays twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_of_work_in_doubt_is_said_by_one_of_the_four_commands_that_show_prints() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let ends = [
+        ("supply", RunStatus::Completed),
+        ("skip", RunStatus::Completed),
+        ("fail", RunStatus::Failed),
+        ("retry", RunStatus::Completed),
+    ];
+    for (at, (how, status)) in ends.into_iter().enumerate() {
+        let name = format!("charge-{how}");
+        let run = service.run(&charge(), &name, Context::new()).await;
+        service.until(&run, RunStatus::Interrupted).await;
+        let shown = place.ok(&["show", &name]);
+        let why = "? card@1  It failed, and nobody knows whether it was done: the bank hung up";
+        assert!(shown.contains(why), "{shown}");
+        assert!(!shown.contains("next:"), "nothing is what anybody would do without looking: {shown}");
+        let commands: Vec<&str> =
+            shown.lines().map(str::trim).filter(|line| line.starts_with("ferrata answer")).collect();
+        assert_eq!(commands.len(), 4, "{shown}");
+        assert!(commands[at].contains(how), "{shown}");
+        let value = place.call(&["answer", &name, "yes"]);
+        assert!(value.err.contains(&format!("next: ferrata show {name}")), "{value:?}");
+        let typed = place.shell(commands[at]);
+        assert_eq!(typed.code, 0, "{typed:?}");
+        service.until(&run, status).await;
+    }
 }

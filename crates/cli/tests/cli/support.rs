@@ -58,6 +58,28 @@ impl Place {
         self.call_with(line, "", &[("FERRATA_STORE", &self.url())])
     }
 
+    /// Types a line into a shell that finds the command.
+    pub(crate) fn shell(&self, line: &str) -> Said {
+        let binary = Path::new(env!("CARGO_BIN_EXE_ferrata")).parent().unwrap().to_path_buf();
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let path =
+            std::env::join_paths(std::iter::once(binary).chain(std::env::split_paths(&paths))).unwrap();
+        let elsewhere = self.elsewhere.iter().flat_map(|(_, environment)| environment.clone());
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", line])
+            .current_dir(self.folder.path())
+            .env("PATH", path)
+            .env("FERRATA_STORE", self.url());
+        shell.envs(elsewhere).stdin(Stdio::null());
+        let output = shell.output().unwrap();
+        Said {
+            code: output.status.code().expect("the command ends by itself"),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
     pub(crate) fn call_with(&self, line: &[&str], input: &str, env: &[(&str, &str)]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrata"));
         for name in ["FERRATA_STORE", "FERRATA_TENANT", "FERRATA_BY", "NO_COLOR"] {

@@ -152,3 +152,32 @@ fn views_that_are_lost_are_made_again_by_a_resume() {
     place.call(&["resume", "d", "--file", "V.dot"]).ends(5);
     assert_eq!(names.map(|name| place.read(&format!("d/{name}"))), before);
 }
+
+/// `retry` used to be offered first, with the text of the question left out: who took it paid twice.
+#[test]
+fn a_run_that_rests_on_work_in_doubt_prints_four_commands_that_say_what_became_of_it() {
+    for (at, how, log) in [
+        (0, "supply:", "pay\nafter\n"),
+        (1, "skip", "pay\nafter\n"),
+        (2, "fail:", "pay\n"),
+        (3, "retry", "pay\npay\nafter\n"),
+    ] {
+        let place = Place::new();
+        place.pipeline(
+            "K",
+            r#"pay [tool_command="echo pay >> log; [ -e go ]", effect=external, max_retries=2]
+            after [tool_command="echo after >> log"] start -> pay -> after -> exit"#,
+        );
+        let said = place.call(&["run", "K.dot", "--run-dir", "d"]).ends(5);
+        assert!(said.err.contains("It failed, and nobody knows whether it was done"), "{}", said.err);
+        assert_eq!(said.next(), ["resume", "d"]);
+        let commands: Vec<&str> =
+            said.err.lines().map(str::trim).filter(|line| line.starts_with("ferrata answer ")).collect();
+        assert_eq!(commands.len(), 4, "{}", said.err);
+        assert!(commands[at].contains(how), "{}", said.err);
+        place.write("go", "");
+        place.shell(commands[at]).ends(0);
+        place.call(&["resume", "d"]).ends(if how == "fail:" { 1 } else { 0 });
+        assert_eq!(place.read("log"), log, "{how}");
+    }
+}

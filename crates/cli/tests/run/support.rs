@@ -93,6 +93,18 @@ impl Place {
         self.spawn(line).end()
     }
 
+    /// Types a line into a shell that finds the command.
+    pub(crate) fn shell(&self, line: &str) -> Said {
+        let binary = Path::new(env!("CARGO_BIN_EXE_ferrata")).parent().unwrap().to_path_buf();
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(binary).chain(std::env::split_paths(&paths));
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(self.folder.path());
+        command.env("PATH", std::env::join_paths(paths).unwrap());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::of(command).end()
+    }
+
     /// Returns the numbers in a file that commands wrote with `echo $$ >> file`, once there are so many.
     pub(crate) fn pids(&self, name: &str, count: usize) -> Vec<Pid> {
         let numbers = || self.read(name).lines().filter_map(|line| line.parse().ok()).collect::<Vec<i32>>();

@@ -1,0 +1,24 @@
+//! Work that must not be done twice and may have been done: how somebody says what became of it, as commands to type.
+
+use crate::output::quoted;
+
+/// Returns what may have become of it, each with the words that follow `ferrata answer RUN`. Doing it again comes last: whoever
+/// takes the first that is offered must not pay twice.
+pub(crate) fn ways(question: &str) -> [(&'static str, String); 4] {
+    let how = |resolution: &str| format!("{} --resolve {}", quoted(question), quoted(resolution));
+    [
+        ("it was done, and changed the state by this patch:", how("supply:[]")),
+        ("it was done, or does not matter any more; the state stays as it is:", how("skip")),
+        ("the run is to go on as if it had failed, for this reason:", how("fail:it was not done in time")),
+        ("it was not done, and is to be done now:", how("retry")),
+    ]
+}
+
+/// Writes all of them as lines.
+pub(crate) fn lines(question: &str, command: impl Fn(&str) -> String) -> Vec<String> {
+    let begin = "look whether it was done, and then say so by one of these:".to_owned();
+    let each = ways(question)
+        .into_iter()
+        .flat_map(|(what, more)| [what.to_owned(), format!("  {}", command(&more))]);
+    std::iter::once(begin).chain(each).collect()
+}
