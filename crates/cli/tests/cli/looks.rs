@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::service::some_runs;
+use crate::service::{Service, pay, some_runs};
 use crate::support::{Place, expect, timeless};
 
 /// Holds what a line prints as JSON against a file.
@@ -93,4 +93,18 @@ async fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_by_the_user_whom_they_are_for() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    for (run, user) in [("of-ann", "ann"), ("of-ben", "ben")] {
+        service.runtime.start(&pay(), ferrata::Context::new()).id(run).user(user).await.unwrap();
+    }
+    service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+    let listed = place.json(&["ls", "--user", "ann"]);
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed[0]["run"]["run"], "of-ann");
+    assert_eq!(place.json(&["ls", "--user", "an"]), serde_json::json!([]));
 }
