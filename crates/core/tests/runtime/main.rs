@@ -13,6 +13,7 @@ mod gathering;
 mod losses;
 mod once;
 mod operator;
+mod overdue;
 mod past;
 mod pauses;
 mod recovery;

@@ -46,7 +46,7 @@ impl<S: State> Driver<S> {
         }
         match self.log.head {
             Some(head) if !self.outbox.is_durable(head.seq) => {
-                self.waiting.insert((head.seq, key), ());
+                self.waiting.push_back((head.seq, key));
                 Ok(Barrier::Waits)
             }
             _ => Ok(Barrier::Open),
@@ -91,8 +91,8 @@ impl<S: State> Driver<S> {
     /// Lets those start whose records have become durable.
     pub(super) fn pass_barriers(&mut self) {
         let Some(durable) = self.outbox.durable() else { return };
-        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= durable.seq) {
-            let ((_, key), ()) = first.remove_entry();
+        while let Some(&(_, key)) = self.waiting.front().filter(|(seq, _)| *seq <= durable.seq) {
+            self.waiting.pop_front();
             self.passed.push_back(key);
         }
     }

@@ -46,8 +46,9 @@ impl<S: State> Driver<S> {
         self.given.retain(|key, _| self.running.contains_key(key));
         let mut idle: Vec<_> =
             self.machine.in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
-        // Timers that came due while nobody drove the run go on in the order of their times.
-        idle.sort_by_key(|&key| self.machine.in_flight.get(&key).and_then(last_timer));
+        // What came due while nobody drove the run begins again in the order of the times.
+        let now = self.shared.clock.now();
+        idle.sort_by_key(|&key| self.machine.in_flight.get(&key).and_then(|activation| due(activation, now)));
         for key in idle {
             self.given.insert(key, Arc::clone(&self.state));
             self.ready.push_back(key);
@@ -263,11 +264,14 @@ impl<S: State> Driver<S> {
     }
 }
 
-/// Returns when the last timer that an activation set rings or rang.
-fn last_timer(activation: &Activation) -> Option<Timestamp> {
+/// Returns when an activation that time moves could go on: the last of its times that has come, because those before it have moved it
+/// already; or, if none has come, the last.
+fn due(activation: &Activation, now: Timestamp) -> Option<Timestamp> {
     let until = |memo: &Memo| match memo {
         Memo::Until(until) => Some(*until),
+        Memo::Asked(asked) => asked.ask.deadline.filter(|_| asked.reply.is_open()),
         _ => None,
     };
-    activation.memos.values().filter_map(until).max()
+    let times = || activation.memos.values().filter_map(until).chain(activation.retry_at);
+    times().filter(|at| *at <= now).max().or_else(|| times().max())
 }

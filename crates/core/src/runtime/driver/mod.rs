@@ -106,7 +106,7 @@ pub(crate) struct Driver<S: State> {
     /// The state that each of them starts from.
     given: FewMap<ActivationKey, Arc<S>>,
     /// Activations that start once a record is durable.
-    waiting: BTreeMap<(Seq, ActivationKey), ()>,
+    waiting: VecDeque<(Seq, ActivationKey)>,
     /// Activations whose barrier was passed.
     passed: VecDeque<ActivationKey>,
     /// Activations that wait for their next attempt.
@@ -215,7 +215,7 @@ impl<S: State> Driver<S> {
             facts: Facts::default(),
             ready: VecDeque::new(),
             given: FewMap::default(),
-            waiting: BTreeMap::new(),
+            waiting: VecDeque::new(),
             passed: VecDeque::new(),
             timers: BTreeSet::new(),
             running: FewMap::default(),

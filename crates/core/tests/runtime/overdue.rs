@@ -1,0 +1,126 @@
+//! What begins first when a run is taken up and several of its times have come.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::RunKey;
+use ferrata_core::ask::Ask;
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::NodeError;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::Context;
+
+use super::world::World;
+
+fn hours(hours: u64) -> Duration {
+    Duration::from_secs(hours * 3_600)
+}
+
+/// Branches that wait for a time, each in its own way, named by the hour.
+fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context> {
+    let begin = |name: &'static str| {
+        let begun = Arc::clone(begun);
+        move || begun.lock().unwrap().push(name)
+    };
+    let (never, six, two, five, seven, four, three) = (
+        begin("later"),
+        begin("6: slept"),
+        begin("2: tried"),
+        begin("5: slept"),
+        begin("7: asked"),
+        begin("4: heard"),
+        begin("3: slept"),
+    );
+    Graph::<Context>::builder("overdue")
+        .concurrency(at_once)
+        .node("split", async |_cx, _s| Ok(()))
+        .node("never", move |cx, _s| {
+            never();
+            async move { Ok(cx.sleep(hours(100)).await?) }
+        })
+        .node("six", move |cx, _s| {
+            six();
+            async move { Ok(cx.sleep(hours(6)).await?) }
+        })
+        .node("two", move |cx, _s| {
+            two();
+            async move {
+                match cx.attempt() {
+                    1 => Err(NodeError::new("once").retry_after(hours(2))),
+                    _ => Ok(()),
+                }
+            }
+        })
+        .retry(RetryPolicy::standard())
+        .node("five", move |cx, _s| {
+            five();
+            async move {
+                // The first of the two moves it no more, once both have come; one that has not come never did.
+                cx.sleep(hours(1)).await?;
+                tokio::select! {
+                    slept = cx.sleep(hours(4)) => slept?,
+                    slept = cx.sleep(hours(200)) => slept?,
+                }
+                Ok(())
+            }
+        })
+        .node("seven", move |cx, _s| {
+            seven();
+            async move {
+                cx.ask_with("more", Ask::<bool>::new("more?").deadline(hours(7)).or_default(true)).await?;
+                Ok(())
+            }
+        })
+        .node("four", move |cx, _s| {
+            four();
+            async move {
+                let _: Option<u8> = cx.receive_within(hours(4)).await?;
+                Ok(())
+            }
+        })
+        .node("three", move |cx, _s| {
+            three();
+            async move { Ok(cx.sleep(hours(3)).await?) }
+        })
+        .entry("split")
+        .edge("split", "never")
+        .edge("split", "six")
+        .edge("split", "two")
+        .edge("split", "five")
+        .edge("split", "seven")
+        .edge("split", "four")
+        .edge("split", "three")
+        .build()
+        .unwrap()
+}
+
+/// Delays before a retry and deadlines of questions had no time in this, and began before all timers, whenever they were due. A timer
+/// that had not come, and that its node may have given up, counted more than one that had.
+#[tokio::test]
+async fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
+    for at_once in [1, 2, 100] {
+        let (world, begun) = (World::new(), Arc::default());
+        let graph = waiting(&begun, at_once);
+        let first = world.process().await;
+        let run = first.start(&graph, Context::new()).id("r").await.unwrap();
+        let key = RunKey::try_from("r").unwrap();
+        let outcome = run.wait().await.unwrap();
+        assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
+        // `five` goes on by itself once, so that its second timer is set.
+        world.clock.advance(hours(1));
+        let other = world.process().await;
+        let outcome = other.resume(&graph, "r").await.unwrap().wait().await.unwrap();
+        assert!(matches!(outcome, Outcome::Interrupted(_) | Outcome::Sleeping { .. }), "{outcome:?}");
+        assert_eq!(other.head(&key).await.unwrap().unwrap().owner, None);
+        begun.lock().unwrap().clear();
+        world.clock.advance(hours(24));
+        let last = world.process().await;
+        let Outcome::Sleeping { .. } = last.resume(&graph, "r").await.unwrap().wait().await.unwrap() else {
+            panic!("it does not sleep")
+        };
+        let expected = ["2: tried", "3: slept", "4: heard", "5: slept", "6: slept", "7: asked", "later"];
+        assert_eq!(*begun.lock().unwrap(), expected, "{at_once} at once");
+    }
+}
