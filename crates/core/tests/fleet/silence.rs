@@ -116,7 +116,7 @@ fn graph() -> Graph<Context> {
     let builder =
         Graph::<Context>::builder("three").node("one", work).node("two", work).effect(Effect::External);
     let builder = builder.node("three", work).effect(Effect::Write).entry("one");
-    builder.edge("one", "two").edge("two", "three").build().unwrap()
+    builder.edge("one", "two").edge("two", "three").build().expect("a graph")
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! A run that was written down and read again is the run, also after a prune; only its records are numbered anew then.
 
+use ferrata_core::Clock as _;
 use ferrata_core::graph::Graph;
 use ferrata_core::record::{Record, RecordHeader, RunStatus};
 use ferrata_core::runtime::{Position, RetentionPolicy, Runtime};
@@ -162,7 +163,7 @@ async fn a_copy_of_a_living_run_is_taken_up() {
             if !open {
                 std::future::pending::<()>().await;
             }
-            s.set("by", cx.idempotency_key().to_string())?;
+            s.set("by", cx.idempotency_key())?;
             Ok(s)
         })
         .entry("wait")
@@ -181,11 +182,12 @@ async fn a_copy_of_a_living_run_is_taken_up() {
         runtime.edit(&ask, &key(id), open).await.unwrap();
     }
     two.serve(&ask).unwrap();
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let clock = ferrata_core::SystemClock::new();
+    let deadline = clock.monotonic() + std::time::Duration::from_secs(20);
     for id in ["a", "b"] {
         while !store.head(&key(id)).await.unwrap().unwrap().status.is_finished() {
-            assert!(tokio::time::Instant::now() < deadline, "nobody takes the copy {id} up");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            assert!(clock.monotonic() < deadline, "nobody takes the copy {id} up");
+            clock.sleep(std::time::Duration::from_millis(5)).await;
         }
     }
     assert_eq!(store.head(&key("r")).await.unwrap().unwrap().status, RunStatus::InProgress);

@@ -238,7 +238,7 @@ async fn lineage_names_no_stranger() {
         runtime.purge(&key(&p)).await.unwrap();
         assert_eq!(line().await, [(p.clone(), None), (f.clone(), done)]);
         // Later than the fork.
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        ferrata_core::SystemClock::new().sleep(Duration::from_millis(2)).await;
         completed(&runtime, &graph, &p).await;
         if cut {
             runtime.apply_retention(&key(&p), &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();

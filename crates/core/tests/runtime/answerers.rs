@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Answerer, Ask, Asking, Automatic};
 use ferrata_core::graph::{Graph, Route};
 use ferrata_core::node::Conversation;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Reducer};
 use ferrata_core::store::MemoryStore;
+use ferrata_core::{RunKey, SystemClock, within};
 
 fn key() -> RunKey {
     RunKey::try_from("r").unwrap()
@@ -70,7 +70,7 @@ async fn an_answerer_is_dropped_when_somebody_else_answers_first() {
         tokio::task::yield_now().await;
     }
     runtime.respond(&key(), "a", Answer::accept(40).unwrap()).by("ann").await.unwrap();
-    let rests = tokio::time::timeout(Duration::from_secs(20), run.wait()).await;
+    let rests = within(&SystemClock::new(), Duration::from_secs(20), run.wait()).await;
     assert!(matches!(rests.unwrap().unwrap(), Outcome::AwaitingInput));
     assert_eq!(desk.dropped.load(Ordering::SeqCst), 1);
 }
@@ -84,7 +84,7 @@ impl TryFrom<u32> for Even {
     type Error = &'static str;
 
     fn try_from(number: u32) -> Result<Self, Self::Error> {
-        if number % 2 == 0 { Ok(Self(number)) } else { Err("odd") }
+        if number.is_multiple_of(2) { Ok(Self(number)) } else { Err("odd") }
     }
 }
 

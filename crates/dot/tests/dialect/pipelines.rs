@@ -1,6 +1,5 @@
 //! Pipelines from start to end: which path they take, what the context holds then, and how they end.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
-#![expect(clippy::disallowed_methods, reason = "a deadline in real time")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 //! Any type of serde's data model as data: a shape that is read by, and a value that is written by.
 //!
 //! So a property can ask of *all* types what no list of derived ones would: what is accepted reads back equal.
+#![expect(clippy::cast_possible_truncation, reason = "each number was made for the width that it is cast to")]
 
 use std::fmt;
 
@@ -361,7 +362,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
         let boxed = inner.clone().prop_map(Box::new);
         let variant = prop_oneof![
             Just(Variant::Unit),
-            inner.clone().prop_map(Variant::Newtype),
+            inner.prop_map(Variant::Newtype),
             many.clone()
                 .prop_filter("a tuple of one is a newtype", |many| many.len() != 1)
                 .prop_map(Variant::Tuple),
