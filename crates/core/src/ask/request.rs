@@ -97,7 +97,7 @@ impl<A: DeserializeOwned> Ask<A> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if question or default cannot be expressed in JSON.
+    /// [`ErrorKind::Invalid`] if question or default cannot be expressed in JSON.
     pub(crate) fn into_request(self, now: Timestamp) -> Result<Request> {
         let default = self.default?;
         let deadline = self.deadline.map(|after| now.plus(after));
