@@ -52,8 +52,9 @@ impl PostgresStore {
     /// Makes a store in the database of a URL: `postgres://user:password@host:port/database`. Connects when it is first used.
     ///
     /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`,
-    /// `prepared`, `notices`; they count more than `options`. The rest is the driver's, `sslmode` and `sslrootcert` among it.
-    /// What the URL does not say is taken from the environment as other clients do (`PGPASSWORD`, `.pgpass`).
+    /// `response_timeout_ms`, `prepared`, `notices`, `listen_url`; they count more than `options`. The driver has options of its own,
+    /// `sslmode` and `sslrootcert` among them; any other option is refused. What the URL does not say is taken from the environment as
+    /// other clients do (`PGPASSWORD`, `.pgpass`).
     ///
     /// # Errors
     ///
