@@ -8,6 +8,8 @@ mod log;
 mod others;
 mod pausing;
 mod signals;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};

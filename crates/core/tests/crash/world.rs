@@ -19,9 +19,13 @@ use super::graphs::{Case, Script, trace};
 use super::ledger::{Entry, Ledger};
 use super::log::Stored;
 use super::pausing::DAY;
+use crate::support::bounds;
 
 /// How often others have a turn before time passes: enough for whatever is ready to be done.
 const PATIENCE: u32 = 32;
+
+/// How many half seconds anything may take: longer than all that a life waits for in memory.
+const MOMENTS: u32 = 7_200;
 
 /// How often a run may come to rest before it is taken for one that never ends.
 const ROUNDS: u32 = 64;
@@ -186,7 +190,7 @@ impl World {
     /// Lets time pass until something is done.
     async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
         let time = async {
-            loop {
+            for _ in 0..MOMENTS {
                 for _ in 0..PATIENCE {
                     tokio::task::yield_now().await;
                 }
@@ -196,7 +200,7 @@ impl World {
         tokio::select! {
             biased;
             done = done => done,
-            () = time => unreachable!("time never ends"),
+            () = time => panic!("{}: nothing came of it in an hour of the test's clock", self.label),
         }
     }
 
@@ -278,6 +282,7 @@ impl World {
     pub(crate) async fn close(&self, state: Context) -> serde_json::Value {
         *self.stored.lock().unwrap() = Stored::load(&self.store, &Self::key()).await;
         self.check_chain().await;
+        bounds::hold(&self.store, self.clock.now(), &self.label).await;
         // Whatever happened, the same graph would have gone the same way.
         let reader = Runtime::builder(self.store.clone()).build().await.unwrap();
         let verified = reader.verify(&self.graph, &Self::key()).await.unwrap();

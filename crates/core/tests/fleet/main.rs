@@ -9,4 +9,6 @@ mod orphans;
 mod panics;
 mod queued;
 mod silence;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;

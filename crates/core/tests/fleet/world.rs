@@ -23,6 +23,8 @@ use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
 use tokio::sync::Notify;
 
+use crate::support::bounds::Watch;
+
 /// How heartbeats fare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Heart {
@@ -46,6 +48,7 @@ type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Default)]
 pub(crate) struct Line {
     inner: MemoryStore,
+    watch: Arc<Watch>,
     heart: Mutex<Heart>,
     /// Runs once after an append of a record of this kind, before its reply.
     after: Mutex<Option<(RecordKind, Hook)>>,
@@ -108,7 +111,9 @@ impl CheckpointStore for Line {
         }
         self.appends.fetch_add(u32::try_from(batch.len()).unwrap(), Ordering::SeqCst);
         let kinds: Vec<_> = batch.iter().flat_map(|run| run.records.iter().map(|r| r.header.kind)).collect();
+        let asked = batch.clone();
         let results = self.inner.append(batch).await;
+        asked.iter().zip(&results).for_each(|(append, result)| self.watch.appended(append, result));
         let hook = {
             let mut after = self.after.lock().unwrap();
             after.take_if(|(kind, _)| kinds.contains(kind))
@@ -182,12 +187,14 @@ impl CheckpointStore for Line {
 pub(crate) struct World {
     pub(crate) store: MemoryStore,
     pub(crate) clock: Arc<ManualClock>,
+    /// How much is written for how much work.
+    watch: Arc<Watch>,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
-        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock }
+        Self { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock, watch: Arc::default() }
     }
 
     /// Makes a process with a line of its own to the store.
@@ -195,8 +202,8 @@ impl World {
         &self,
         set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> (Arc<Line>, Runtime) {
-        let line =
-            Arc::new(Line { inner: self.store.clone(), clock: Arc::clone(&self.clock), ..Line::default() });
+        let (inner, watch, clock) = (self.store.clone(), Arc::clone(&self.watch), Arc::clone(&self.clock));
+        let line = Arc::new(Line { inner, watch, clock, ..Line::default() });
         let builder = Runtime::builder_with(Arc::clone(&line) as _).clock(Arc::clone(&self.clock) as _);
         (line, set(builder).build().await.unwrap())
     }
@@ -207,7 +214,10 @@ impl World {
         for turn in 0..400_000 {
             tokio::select! {
                 biased;
-                result = &mut done => return result,
+                result = &mut done => {
+                    self.watch.hold(&self.store, self.clock.now()).await;
+                    return result;
+                }
                 () = tokio::task::yield_now() => {
                     if turn % 20 == 0 {
                         self.clock.advance(Duration::from_millis(50));

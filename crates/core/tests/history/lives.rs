@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Question, QuestionKind};
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
@@ -12,8 +11,10 @@ use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, Order, Page, RunAppend};
 use ferrata_core::testing::SeqIds;
+use ferrata_core::{Clock as _, RunKey, SystemClock};
 
 use super::chance::Chance;
+use crate::support::bounds;
 
 /// What a node does beside noting that it was here. What it does depends on nothing but node, visit and state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,11 +273,20 @@ impl Life {
                 Outcome::AwaitingInput => runtime.send(&key, "hello").by("ann").await.unwrap(),
                 Outcome::Paused { .. } => runtime.unpause(&key).await.unwrap(),
                 Outcome::Sleeping { .. } | Outcome::Released => {}
-                outcome => return outcome,
+                outcome => {
+                    self.hold_bounds(runtime).await;
+                    return outcome;
+                }
             }
             run = runtime.resume(graph, key.run.as_str()).checkpoints(self.policy).await.unwrap();
         }
         unreachable!()
+    }
+
+    /// Holds the bounds of all runs of the store, which are at rest or have ended.
+    async fn hold_bounds(&self, runtime: &Runtime) {
+        let label = format!("seed {}", self.seed);
+        bounds::hold(&**runtime.store(), SystemClock::new().now(), &label).await;
     }
 
     async fn meddle(&self, runtime: &Runtime, graph: &Graph<Context>, key: &RunKey, chance: &mut Chance) {

@@ -17,6 +17,8 @@ mod pages;
 mod prunes;
 mod races;
 mod sentences;
+#[path = "../support/mod.rs"]
+mod support;
 mod verified;
 
 use std::ops::Range;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrata_core::record::{Record, RecordKind, RunStatus};
-use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunAppend, RunFilter, RunHead, RunQuery};
+use ferrata_core::record::{Record, RecordKind};
+use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
 
 use super::net::now;
 use super::workload::Workload;
+use crate::support::bounds::Lists;
 use crate::support::log::Log;
 
 pub(crate) struct Rules {
@@ -110,7 +111,7 @@ impl Rules {
                     claims += u64::from(record.header.kind == RecordKind::Claim);
                     broken.extend(misplaced(log, &record, by));
                     if let (true, Some(deadline)) = (log.records.is_empty() && self.are_steady, deadline) {
-                        log.deadline = Some(record.header.at.plus(deadline).unix_ms());
+                        log.bounds.deadline = Some(record.header.at.plus(deadline).unix_ms());
                     }
                     log.add(record);
                 }
@@ -125,32 +126,16 @@ impl Rules {
     /// Checks what must hold of every run at every moment.
     pub(crate) fn check(&self) {
         let mut broken = Vec::new();
-        let listed = |filter| {
-            let mut query = RunQuery::default();
-            query.filter = filter;
-            now(self.store.runs(&query, Page::first(Page::MAX))).unwrap().items
-        };
+        let lists = now(Lists::of(&self.store));
         let seen = self.seen();
-        let is_in = |all: &[RunHead], run: &RunKey| all.iter().any(|head| head.run == *run);
         for (run, log) in &seen.logs {
             let head = now(self.store.head(run)).unwrap().unwrap();
             let last = &log.records.last().unwrap().header;
             if (head.seq, head.id) != (last.seq, last.id) {
                 broken.push(format!("{run}: the head is {}, acknowledged was {}", head.seq, last.seq));
             }
-            let unread = log.messages.iter().filter(|message| !log.taken.contains(message)).count();
-            let woken = match head.status {
-                RunStatus::InProgress if head.owner_alive => true,
-                RunStatus::InProgress => match head.wake_at {
-                    None => is_in(&listed(RunFilter::Orphaned), run),
-                    Some(at) => at > self.clock.now() || is_in(&listed(RunFilter::Due), run),
-                },
-                RunStatus::AwaitingInput => unread == 0,
-                _ => true,
-            };
-            if !woken {
-                broken.push(format!("{run}: {} and nothing will wake it; {unread} unread", head.status));
-            }
+            let stuck = lists.stuck(&head, self.clock.now(), log.unread());
+            broken.extend(stuck.map(|why| format!("{run}: {why}")));
         }
         drop(seen);
         self.seen().broken.extend(broken);

@@ -311,7 +311,7 @@ impl World {
             for run in self.runs.clone() {
                 let head = now(self.store.head(&run)).unwrap();
                 let status = head.as_ref().map(|head| head.status);
-                let is_overdue = || self.rules.seen().logs.get(&run).is_some_and(|log| log.is_overdue);
+                let is_overdue = || self.rules.seen().logs.get(&run).is_some_and(|log| log.bounds.is_overdue);
                 match status {
                     Some(RunStatus::Completed | RunStatus::Cancelled) => continue,
                     // A retry would fail at once.

@@ -3,19 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_core::record::{Record, RecordKind, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, MemoryStore};
+use ferrata_core::store::{At, CheckpointStore};
 use ferrata_core::{ExecutorId, RunKey, Seq};
 use serde_json::Value;
 
-/// How many records there may be for nothing: those of the claims, retries and questions that one piece of work can need, when processes are
-/// killed over it again and again.
-const IDLE: u32 = 60;
-
-/// How often a run may be claimed to come to rest as it was: once because a clock stepped between.
-const FRUITLESS: u32 = 2;
-
-/// How many records a driver may still make of work after the deadline: those that were on their way.
-const LATE: u32 = 3;
+use super::bounds::Bounds;
 
 /// A log, read as plain JSON.
 #[derive(Default)]
@@ -35,20 +27,15 @@ pub(crate) struct Log {
     pub(crate) messages: Vec<Value>,
     /// The messages that were taken, in order.
     pub(crate) taken: Vec<Value>,
+    /// Their numbers.
+    numbers: BTreeSet<u64>,
+    /// Whether it begins with the start of the run.
+    pub(crate) is_whole: bool,
     pub(crate) is_cancelled: bool,
-    pub(crate) is_paused: bool,
-    /// Whether the run failed last because its time was over.
-    pub(crate) is_overdue: bool,
     /// What tells this life of the run from others of its name.
     pub(crate) life: String,
-    /// When the run must have ended, by any writer's clock, if the graph says so and the clocks do not step.
-    pub(crate) deadline: Option<i64>,
-    /// How many records of work came after that in one go.
-    late: u32,
-    /// How many records there are since anything was done or said.
-    idle: u32,
-    /// How often the run was claimed since then to come to rest again.
-    fruitless: u32,
+    /// How much was written for how much work.
+    pub(crate) bounds: Bounds,
     /// Who took the run last.
     pub(crate) holder: Option<ExecutorId>,
     /// What is recorded more often than it can have happened, or where it cannot have.
@@ -57,12 +44,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) async fn read(store: &MemoryStore, run: &RunKey) -> Self {
+    /// Reads what there is of a log: all of it, if nothing of it was pruned.
+    pub(crate) async fn read(store: &dyn CheckpointStore, run: &RunKey) -> Self {
         let mut log = Self::default();
         let mut records = store.load(run, At::Latest).await.unwrap().unwrap_or_default();
         while let Some(first) = records.first().map(|first| first.header.seq.get()).filter(|&first| first > 0)
         {
-            let mut before = store.load(run, At::Seq(Seq::new(first - 1))).await.unwrap().unwrap();
+            let Ok(Some(mut before)) = store.load(run, At::Seq(Seq::new(first - 1))).await else { break };
             before.append(&mut records);
             records = before;
         }
@@ -88,9 +76,11 @@ impl Log {
             self.holder = record.header.owner;
         }
         if record.header.kind == RecordKind::Start {
+            self.is_whole = true;
             self.life = body["life"].as_str().unwrap_or_default().to_owned();
         }
-        self.count(&record, &body);
+        self.check_status(&record, &body);
+        self.broken.extend(self.bounds.add(&record.header, &body));
         self.take(record.header.kind, &body);
         self.records.push(record);
     }
@@ -115,11 +105,12 @@ impl Log {
             RecordKind::Step => {
                 let note = format!("{}:{}", activation(body), body["name"].as_str().unwrap());
                 if let Some(number) = body["what"]["took"].as_u64() {
-                    let message = self.messages[usize::try_from(number).unwrap()].clone();
-                    if self.taken.contains(&message) {
+                    if !self.numbers.insert(number) {
                         self.broken.push(format!("message {number} was taken twice"));
                     }
-                    self.taken.push(message);
+                    // Of a log that was pruned, and of a fork's, not every message is there.
+                    let message = self.messages.get(usize::try_from(number).unwrap());
+                    self.taken.extend(message.filter(|_| self.is_whole).cloned());
                 } else if body["what"].get("result").is_some()
                     // The place of a question that is asked anew is free for another.
                     && !note.contains(":#ended")
@@ -132,6 +123,13 @@ impl Log {
             RecordKind::Status if body["change"]["asked"].is_object() => {
                 let asked = &body["change"]["asked"];
                 self.question(&format!("{}:{}", activation(asked), asked["name"].as_str().unwrap()), false);
+            }
+            RecordKind::Status if body["change"]["expired"].is_object() => {
+                let expired = &body["change"]["expired"];
+                self.question(
+                    &format!("{}:{}", activation(expired), expired["name"].as_str().unwrap()),
+                    true,
+                );
             }
             RecordKind::Signal => {
                 let (what, by) = (&body["change"]["what"], &body["change"]["by"]);
@@ -160,55 +158,22 @@ impl Log {
         }
     }
 
-    /// Holds what the record says against what was said before, and counts what comes of nothing.
-    fn count(&mut self, record: &Record, body: &Value) {
-        let (header, change) = (&record.header, &body["change"]);
-        let (at, status) = (header.seq, header.status);
-        let is_failure = status == RunStatus::Failed;
-        if self.is_cancelled && (status == RunStatus::Completed || is_failure) {
+    /// How many messages nobody has taken. None of a log whose beginning is not there: nobody can tell.
+    pub(crate) fn unread(&self) -> usize {
+        let is_unread = |message: &&Value| !self.taken.contains(message);
+        if self.is_whole { self.messages.iter().filter(is_unread).count() } else { 0 }
+    }
+
+    /// Holds how the run stands against what was said before.
+    fn check_status(&mut self, record: &Record, body: &Value) {
+        let (at, status) = (record.header.seq, record.header.status);
+        if self.is_cancelled && matches!(status, RunStatus::Completed | RunStatus::Failed) {
             self.broken.push(format!("record {at} is {status}, and it was cancelled before"));
         }
-        let unpauses = change["what"] == "unpause";
-        if self.is_paused && !unpauses && status == RunStatus::Completed {
+        let unpauses = body["change"]["what"] == "unpause";
+        if self.bounds.is_paused && !unpauses && status == RunStatus::Completed {
             self.broken.push(format!("record {at} is {status}, and it was paused before"));
         }
-        let rests = change == "interrupted" || change["rested"].is_object();
-        let works = matches!(header.kind, RecordKind::Node | RecordKind::Step | RecordKind::Intent);
-        let is_said = matches!(header.kind, RecordKind::Signal | RecordKind::Edit | RecordKind::Start);
-        let last = self.records.last().map(|last| last.header.kind);
-        match header.kind {
-            RecordKind::Claim => {}
-            _ if rests && last == Some(RecordKind::Claim) => self.fruitless += 1,
-            _ => self.fruitless = 0,
-        }
-        if self.fruitless > FRUITLESS {
-            self.broken
-                .push(format!("at record {at} it was claimed {} times to rest as it was", self.fruitless));
-        }
-        self.idle = if works || is_said { 0 } else { self.idle + 1 };
-        if self.idle > IDLE {
-            self.broken
-                .push(format!("at record {at}: {} records since anything was done or said", self.idle));
-        }
-        let is_late = self.deadline.is_some_and(|deadline| header.at.unix_ms() > deadline);
-        let is_held = self.is_paused || self.is_cancelled || status.is_finished();
-        self.late = match works {
-            true if is_late && !is_held => self.late + 1,
-            true => 0,
-            false if header.kind == RecordKind::Claim => 0,
-            false => self.late,
-        };
-        if self.late > LATE {
-            self.broken.push(format!("at record {at} it works, and its time was over"));
-        }
-        if let Some(failure) = change["failed"].get("kind") {
-            self.is_overdue = failure == "deadline";
-        }
-        self.is_paused = match &change["what"] {
-            what if what.get("pause").is_some() => true,
-            what if what == "unpause" => false,
-            _ => self.is_paused,
-        };
     }
 
     fn hand(&mut self, by: &Value) {

@@ -1,6 +1,9 @@
-//! What the seeded tests share: chance from a seed, and a log read as plain JSON, without the code under test.
+//! What the tests that drive runs share: bounds that nothing may break, chance from a seed, and a log read as plain JSON, without
+//! the code under test.
 
-#![allow(dead_code, reason = "each of the seeded tests uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod bounds;
 pub(crate) mod dice;
 pub(crate) mod log;
