@@ -1,7 +1,7 @@
 //! The model, the engine, the store contract and the runtime of Ferrata.
 //!
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
-//! this crate alone.
+//! `ferrata-store` alone, whose names are here again.
 
 pub mod ask;
 mod engine;
@@ -13,13 +13,25 @@ pub mod state;
 pub mod store;
 pub mod testing;
 
-mod clock;
-mod error;
 mod few;
 mod few_map;
-mod id;
 mod latch;
+mod panics;
 mod queue;
+
+// What stores see has a crate of its own; inside this one it keeps the names of its modules.
+mod clock {
+    pub use ferrata_store::{Clock, SystemClock, Timestamp, within};
+}
+mod error {
+    pub use ferrata_store::{Error, ErrorKind, Result};
+}
+mod id {
+    pub use ferrata_store::{
+        Epoch, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq,
+        TenantId, Visit, WorkflowName,
+    };
+}
 
 pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use error::{Error, ErrorKind, Result};

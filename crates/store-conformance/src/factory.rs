@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::{RunKey, Seq, Timestamp};
+use ferrata_store::{CheckpointStore, RunKey, Seq, Timestamp};
 
 /// Makes places for the suite to work in.
 ///

@@ -11,12 +11,12 @@ pub enum Group {
     /// Nothing: every store has these properties.
     Core,
     /// More than one instance of the store may use a space at once. Stores that say
-    /// [`shared`](ferrata_core::store::Capabilities::shared) must not leave it out.
+    /// [`shared`](ferrata_store::Capabilities::shared) must not leave it out.
     Instances,
     /// What was acknowledged is there when the space is opened again. Stores that say
-    /// [`durable`](ferrata_core::store::Capabilities::durable) must not leave it out.
+    /// [`durable`](ferrata_store::Capabilities::durable) must not leave it out.
     Durable,
-    /// The store sends notices. Stores that say [`notices`](ferrata_core::store::Capabilities::notices) must not leave it out.
+    /// The store sends notices. Stores that say [`notices`](ferrata_store::Capabilities::notices) must not leave it out.
     Notices,
     /// The store's clock can be moved: [`Space::advance_clock`](crate::Space::advance_clock).
     Clock,

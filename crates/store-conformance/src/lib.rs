@@ -1,6 +1,6 @@
 //! The contract of a Ferrata store as a test suite, for anyone's store.
 //!
-//! Each sentence of [`CheckpointStore`](ferrata_core::store::CheckpointStore) that says what implementors must do is a
+//! Each sentence of [`CheckpointStore`](ferrata_store::CheckpointStore) that says what implementors must do is a
 //! [`Property`] here, and [`suite!`] makes one test of each. Nothing can be left out quietly: the list of properties is in one
 //! place, and groups that do not apply are named with the reason and show as *ignored*.
 //!
@@ -13,10 +13,10 @@
 //! use std::sync::Arc;
 //!
 //! use async_trait::async_trait;
-//! use ferrata_core::RunKey;
-//! use ferrata_core::store::CheckpointStore;
+//! use ferrata_store::RunKey;
+//! use ferrata_store::CheckpointStore;
 //! use ferrata_store_conformance::{Damage, Space, StoreFactory, suite};
-//! # use ferrata_core::store::MemoryStore as MyStore;
+//! # use ferrata_store::MemoryStore as MyStore;
 //!
 //! struct MyFactory;
 //!
@@ -67,7 +67,7 @@
 //! writers it opens two instances. A failure stops only its own test and says what was tried. Nothing waits for time to pass but
 //! the expiry of heartbeats, and that only if the space cannot move the store's clock.
 //!
-//! [`setup`]: ferrata_core::store::CheckpointStore::setup
+//! [`setup`]: ferrata_store::CheckpointStore::setup
 //!
 //! # Groups
 //!
@@ -83,7 +83,7 @@
 //! | `torn` | [`Damage::Torn`] | yes |
 //! | `newer` | [`Damage::NewerFormat`] | yes |
 //!
-//! `shared`, `durable` and `notices` are the store's own [`Capabilities`](ferrata_core::store::Capabilities); one test checks
+//! `shared`, `durable` and `notices` are the store's own [`Capabilities`](ferrata_store::Capabilities); one test checks
 //! that what is left out is not promised.
 //!
 //! # A store that needs a server

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::record::{FORMAT, Record};
-use ferrata_core::store::{CheckpointStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, RunKey, Timestamp};
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{CheckpointStore, FORMAT, MemoryStore, Record};
+use ferrata_store::{Clock, RunKey, Timestamp};
 
 use crate::factory::{Damage, Space, StoreFactory};
 

@@ -3,8 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::{Clock, SystemClock};
+use ferrata_store::{CheckpointStore, Clock, SystemClock};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::factory::{Space, StoreFactory};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore};
+use ferrata_store::testing::{FaultPlan, FaultStore};
+use ferrata_store::{CheckpointStore, MemoryStore};
 use ferrata_store_conformance::{
     MemoryFactory, ModelTest, PROPERTIES, Property, Space, StoreFactory, check, suite,
 };

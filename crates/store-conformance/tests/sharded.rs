@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::{CheckpointStore, MemoryStore, ShardedStore};
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, RunKey, Timestamp};
+use ferrata_core::store::ShardedStore;
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{CheckpointStore, MemoryStore};
+use ferrata_store::{Clock, RunKey, Timestamp};
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];

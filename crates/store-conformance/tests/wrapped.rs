@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::RunKey;
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore};
+use ferrata_store::RunKey;
+use ferrata_store::testing::{FaultPlan, FaultStore};
+use ferrata_store::{CheckpointStore, MemoryStore};
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory, suite};
 
 struct WrappedFactory;

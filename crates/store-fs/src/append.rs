@@ -1,8 +1,6 @@
 //! Adding records to a run that exists: compare the head, write once, sync, and only then say so.
 
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{RunAppend, check_append, is_repeat};
-use ferrata_core::{HeadRef, RunKey, Seq};
+use ferrata_store::{HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
 use crate::error::{Doing, Fault};
 use crate::folder::{Folder, MOVES, Writer};

@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ferrata_core::store::RunAppend;
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
+use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey};
 
 use crate::error::Fault;
 

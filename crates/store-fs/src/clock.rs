@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ferrata_core::{Clock, SystemClock, Timestamp};
+use ferrata_store::{Clock, SystemClock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The system's clock, with the time since the machine was started as its monotonic time: what one process writes of it means

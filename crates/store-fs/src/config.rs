@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ferrata_core::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result};
 
 /// How a [`FsStore`](crate::FsStore) uses the machine. The defaults suit most.
 #[derive(Clone, Debug, PartialEq, Eq)]

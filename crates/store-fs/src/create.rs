@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::store::RunAppend;
-use ferrata_core::{HeadRef, Seq};
+use ferrata_store::{HeadRef, RunAppend, Seq};
 
 use crate::append::{Lines, last};
 use crate::disk::{Access, Ident};

@@ -1,7 +1,6 @@
 //! A place in a history, with a hint where its line begins.
 
-use ferrata_core::store::{Cursor, Listing};
-use ferrata_core::{Result, Seq};
+use ferrata_store::{Cursor, Listing, Result, Seq};
 
 /// A record, and where its line begins, as a hint that saves looking for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,7 @@ impl RecordPlace {
 
 #[cfg(test)]
 mod tests {
-    use ferrata_core::store::Order;
-    use ferrata_core::{RunId, RunKey, TenantId};
+    use ferrata_store::{Order, RunId, RunKey, TenantId};
 
     use super::*;
 

@@ -4,8 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ferrata_core::store::At;
-use ferrata_core::{Error, ErrorKind, HeadRef, RunKey, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, RunKey, Seq};
 
 use crate::roomy::is_exhaustion;
 

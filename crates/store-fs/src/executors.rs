@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferrata_core::{ExecutorId, Timestamp};
+use ferrata_store::{ExecutorId, Timestamp};
 use serde::Deserialize;
 
 use crate::disk::{Access, Ident};

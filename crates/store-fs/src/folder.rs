@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrata_core::{Clock, RunKey, TenantId};
+use ferrata_store::{Clock, RunKey, TenantId};
 
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, Ident};

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ferrata_core::record::{FORMAT, RecordHeader, RecordKind, RunStatus};
-use ferrata_core::{Epoch, ExecutorId, NodeName, RecordId, Seq, Timestamp, Visit};
+use ferrata_store::{
+    Epoch, ExecutorId, FORMAT, NodeName, RecordHeader, RecordId, RecordKind, RunStatus, Seq, Timestamp, Visit,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ferrata_core::{ExecutorId, RunId, RunKey, TenantId};
+use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 
 /// The version of the layout of directories and lines that this library writes, and the newest it reads.
 pub(crate) const LAYOUT: u64 = 1;

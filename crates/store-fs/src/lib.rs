@@ -1,10 +1,10 @@
-//! Keeps the runs of [Ferrata](ferrata_core) on a disk of this machine: one append-only file of JSON lines per run.
+//! Keeps the runs of [Ferrata](ferrata_store) on a disk of this machine: one append-only file of JSON lines per run.
 //!
 //! Nothing to run and nothing to install; `jq` reads every file. The default for services on one machine, and for tests
 //! that need a store that outlives a process.
 //!
 //! ```
-//! use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_fs::FsStore;
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -26,7 +26,7 @@
 //!   cut off by the next writer, with a warning. Damage of any other kind is reported and never cut off.
 //! - **One winner.** Appends to a run take turns by a lock on its file (`flock`), also among processes.
 //! - **Honest about failure.** After a failed write the file is as it was. After a failed sync the result is
-//!   [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate), and this process copies the log to a new file before it says
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and this process copies the log to a new file before it says
 //!   anything else of the run: a second sync would say `Ok` whether the data is there or not.
 //! - **Death is noticed at once.** An executor's heartbeat holds a lock that ends with its process, so its runs can be
 //!   claimed without waiting for the heartbeat to expire.

@@ -6,8 +6,7 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use ferrata_core::record::{Record, RecordHeader, RunFacts};
-use ferrata_core::{RecordId, RunId, RunKey, Seq, TenantId};
+use ferrata_store::{Record, RecordHeader, RecordId, RunFacts, RunId, RunKey, Seq, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 

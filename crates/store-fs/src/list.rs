@@ -6,8 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::store::{Listing, Order, Page, Paged, RunHead, RunPlace, RunQuery};
-use ferrata_core::{ExecutorId, RunKey, TenantId};
+use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
 
 use crate::error::{Doing, Fault};
 use crate::folder::Folder;

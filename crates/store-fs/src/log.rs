@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::{HeadRef, RunKey};
+use ferrata_store::{HeadRef, RunKey};
 
 use crate::backward::{Backward, Source};
 use crate::disk::{Disk, Ident};

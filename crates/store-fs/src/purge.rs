@@ -5,8 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::store::Purged;
-use ferrata_core::{HeadRef, RunKey};
+use ferrata_store::{HeadRef, Purged, RunKey};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::RunKey;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, Listing, Order, Page, Paged, RunHead};
+use ferrata_store::{At, Listing, Order, Page, Paged, Record, RecordHeader, RunHead, RunKey};
 
 use crate::cursor::RecordPlace;
 use crate::error::Fault;

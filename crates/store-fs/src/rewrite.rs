@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, PruneCut, Pruned, check_prune};
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{At, PruneCut, Pruned, Record, RecordHeader, RunKey, Seq, check_prune};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};

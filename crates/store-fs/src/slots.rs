@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrata_core::RunKey;
+use ferrata_store::RunKey;
 
 use crate::log::Log;
 
@@ -107,7 +107,7 @@ impl Used {
 
 #[cfg(test)]
 mod tests {
-    use ferrata_core::RunId;
+    use ferrata_store::RunId;
 
     use super::*;
 

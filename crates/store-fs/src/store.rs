@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, Page, Paged, PruneCut,
+    Pruned, Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunKey, RunQuery,
 };
-use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
 use tokio::task::spawn_blocking;
 
 use crate::batch::Batch;

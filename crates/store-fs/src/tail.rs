@@ -5,8 +5,7 @@
 //! zero byte. Whatever else is wrong at the end of a log is damage: a flipped bit in an acknowledged record must not
 //! remove that record.
 
-use ferrata_core::Seq;
-use ferrata_core::record::RecordHeader;
+use ferrata_store::{RecordHeader, Seq};
 
 use crate::backward::{Backward, Source};
 use crate::error::Fault;

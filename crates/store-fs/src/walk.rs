@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use ferrata_core::record::RecordHeader;
-use ferrata_core::{RecordId, Seq};
+use ferrata_store::{RecordHeader, RecordId, Seq};
 
 use crate::backward::Backward;
 use crate::disk::Disk;

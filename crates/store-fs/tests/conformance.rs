@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, RunKey, Seq, Timestamp};
+use ferrata_store::CheckpointStore;
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{Clock, RunKey, Seq, Timestamp};
 use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
 use ferrata_store_fs::FsStore;
 use tempfile::TempDir;

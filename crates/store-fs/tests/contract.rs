@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::record::{Record, RunStatus};
-use ferrata_core::store::{
-    At, CheckpointStore, Cursor, Order, Page, PruneCut, RunAppend, RunFilter, RunQuery,
+use ferrata_store::{
+    At, CheckpointStore, Cursor, ErrorKind, ExecutorId, HeadRef, Order, Page, PruneCut, Record, Result,
+    RunAppend, RunFilter, RunId, RunKey, RunQuery, RunStatus, Seq, TenantId,
 };
-use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunId, RunKey, Seq, TenantId};
 use ferrata_store_fs::{FsOptions, FsStore};
 use tempfile::TempDir;
 
@@ -369,7 +368,7 @@ async fn runs_are_listed_by_creation_and_filtered() {
         let mut entry = author.write(&["0"]);
         let facts = entry.facts.as_mut().unwrap();
         // Not in the order of the names, and some at the same time.
-        facts.created = ferrata_core::Timestamp::from_unix_ms((number * 7) % 10);
+        facts.created = ferrata_store::Timestamp::from_unix_ms((number * 7) % 10);
         facts.labels.insert("number", number.to_string()).unwrap();
         expected.push((facts.created, author.run.clone()));
         append(&place.store, entry).await.unwrap();
@@ -518,9 +517,9 @@ impl ManualClock {
     }
 }
 
-impl ferrata_core::Clock for ManualClock {
-    fn now(&self) -> ferrata_core::Timestamp {
-        ferrata_core::Timestamp::from_unix_ms(self.0.load(std::sync::atomic::Ordering::Relaxed))
+impl ferrata_store::Clock for ManualClock {
+    fn now(&self) -> ferrata_store::Timestamp {
+        ferrata_store::Timestamp::from_unix_ms(self.0.load(std::sync::atomic::Ordering::Relaxed))
     }
 
     fn monotonic(&self) -> Duration {

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, Page, PruneCut, RunAppend};
-use ferrata_core::{
-    Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunId, RunKey, Seq, Timestamp, Visit, WorkflowName,
+use ferrata_store::{
+    At, CheckpointStore, Epoch, ExecutorId, FORMAT, Fingerprint, NodeName, Order, Page, PruneCut, Record,
+    RecordHeader, RecordId, RecordKind, RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq, Timestamp, Visit,
+    WorkflowName,
 };
 use ferrata_store_fs::FsStore;
 use tempfile::TempDir;

@@ -7,7 +7,7 @@ mod kills;
 
 use std::sync::Arc;
 
-use ferrata_core::store::CheckpointStore;
+use ferrata_store::CheckpointStore;
 use ferrata_store_fs::FsStore;
 
 #[tokio::test]

@@ -8,10 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::record::RecordHeader;
-use ferrata_core::store::{At, CheckpointStore, Order, Page, RunAppend, RunQuery};
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, ErrorKind, ExecutorId, HeadRef, Result};
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{At, CheckpointStore, Order, Page, RecordHeader, RunAppend, RunQuery};
+use ferrata_store::{Clock, ErrorKind, ExecutorId, HeadRef, Result};
 use ferrata_store_fs::FsStore;
 
 #[path = "../src/tests/author.rs"]
@@ -440,7 +439,7 @@ async fn no_wall_clock_makes_an_owner_dead() {
 struct Ahead(Arc<ManualClock>);
 
 impl Clock for Ahead {
-    fn now(&self) -> ferrata_core::Timestamp {
+    fn now(&self) -> ferrata_store::Timestamp {
         self.0.now().plus(Duration::from_secs(3_600))
     }
 

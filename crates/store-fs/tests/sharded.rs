@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::{CheckpointStore, ShardedStore};
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, Timestamp};
+use ferrata_core::store::ShardedStore;
+use ferrata_store::CheckpointStore;
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{Clock, Timestamp};
 use ferrata_store_conformance::{Space, StoreFactory, suite};
 use ferrata_store_fs::FsStore;
 use tempfile::TempDir;

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use ferrata_core::store::{RunAppend, check_append};
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
+use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row as _};

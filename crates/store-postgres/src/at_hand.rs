@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferrata_core::{Clock as _, SystemClock, within};
+use ferrata_store::{Clock as _, SystemClock, within};
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use tokio::runtime::Handle;

@@ -1,8 +1,6 @@
 //! A batch as arrays, one for each column.
 
-use ferrata_core::record::{Record, RecordHeader, RunFacts};
-use ferrata_core::store::RunAppend;
-use ferrata_core::{ErrorKind, Result, Seq};
+use ferrata_store::{ErrorKind, Record, RecordHeader, Result, RunAppend, RunFacts, Seq};
 use sqlx::Postgres;
 use sqlx::postgres::{PgArguments, PgBindIterExt as _};
 use sqlx::query::Query;

@@ -1,6 +1,6 @@
 //! The letters that stand for kinds and statuses in the tables: one byte each, and readable in SQL.
 
-use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_store::{RecordKind, RunStatus};
 
 const KINDS: [(RecordKind, u8); 11] = [
     (RecordKind::Start, b's'),

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ferrata_core::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
 

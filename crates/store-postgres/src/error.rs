@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use ferrata_core::{Error, ErrorKind, RunKey};
+use ferrata_store::{Error, ErrorKind, RunKey};
 use sqlx::postgres::PgDatabaseError;
 
 /// What a lost connection leaves open.

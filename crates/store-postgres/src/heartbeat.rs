@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::{ExecutorId, Result};
+use ferrata_store::{ExecutorId, Result};
 
 use crate::db::{Db, Sql, query};
 

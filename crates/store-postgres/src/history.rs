@@ -1,8 +1,6 @@
 //! Listing the headers of a run: a page in one statement, by the key of the table, without a body.
 
-use ferrata_core::record::RecordHeader;
-use ferrata_core::store::{Cursor, Order, Page, Paged};
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use ferrata_store::{Cursor, Error, ErrorKind, Order, Page, Paged, RecordHeader, Result, RunKey, Seq};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 

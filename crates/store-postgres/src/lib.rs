@@ -1,10 +1,10 @@
-//! Keeps the runs of [Ferrata](ferrata_core) in tables of a PostgreSQL database, version 14 or later.
+//! Keeps the runs of [Ferrata](ferrata_store) in tables of a PostgreSQL database, version 14 or later.
 //!
 //! For services that have one anyway: any number of processes share it, and a node's own work in the database can commit
 //! together with its record.
 //!
 //! ```no_run
-//! use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -25,7 +25,7 @@
 //!   waits for another's lock gives up after a tenth of a second, and then takes the locks in the one order in which all wait
 //!   longer: none is the victim of a deadlock, which the server looks for after a second.
 //! - **Honest about failure.** A connection lost in the middle of an append is
-//!   [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate), and nothing is sent twice behind the caller's back.
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and nothing is sent twice behind the caller's back.
 //! - **The server's clock** alone decides who is alive and what is due.
 //!
 //! # Limits

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
-use ferrata_core::{Error, ErrorKind, Result, RunId, TenantId};
+use ferrata_store::{
+    Cursor, Error, ErrorKind, Order, Page, Paged, Result, RunFilter, RunHead, RunId, RunQuery, RunStatus,
+    TenantId,
+};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};

@@ -2,9 +2,7 @@
 
 use std::mem;
 
-use ferrata_core::record::Record;
-use ferrata_core::store::At;
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use ferrata_store::{At, Error, ErrorKind, Record, Result, RunKey, Seq};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 

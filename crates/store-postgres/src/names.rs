@@ -1,6 +1,6 @@
 //! Where the tables are: a schema and a prefix, checked, and put into the statements.
 
-use ferrata_core::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result};
 
 /// The longest schema and prefix, so that every name made of them stays below PostgreSQL's 63 bytes.
 const MAX_SCHEMA: usize = 32;

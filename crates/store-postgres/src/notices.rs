@@ -7,8 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_core::store::Notices;
-use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, within};
+use ferrata_store::{Clock, Notices, RunId, RunKey, SystemClock, TenantId, within};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, broadcast};

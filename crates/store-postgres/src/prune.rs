@@ -1,7 +1,8 @@
 //! Pruning and purging: what takes records away.
 
-use ferrata_core::store::{At, PruneCut, Pruned, Purged, check_prune};
-use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey, Seq};
+use ferrata_store::{
+    At, Error, ErrorKind, HeadRef, PruneCut, Pruned, Purged, RecordId, Result, RunKey, Seq, check_prune,
+};
 use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
@@ -147,7 +148,7 @@ fn plan<'c>(
     rows: &[PgRow],
     run: &RunKey,
     cut: &'c PruneCut,
-) -> Result<Option<(i64, Option<&'c ferrata_core::record::Record>)>> {
+) -> Result<Option<(i64, Option<&'c ferrata_store::Record>)>> {
     let Some(row) = rows.first() else {
         return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));
     };

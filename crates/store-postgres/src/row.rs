@@ -1,11 +1,10 @@
 //! Rows to headers, records and heads: one list of columns for each, read in its order.
 
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Labels, Parent, Record, RecordHeader, RunFacts};
-use ferrata_core::store::RunHead;
-use ferrata_core::{
-    Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, NodeName, RecordId, Result, RunId, RunKey,
-    Seq, TenantId, Timestamp, Visit, WorkflowName,
+use ferrata_store::{
+    Epoch, Error, ErrorKind, ExecutorId, FORMAT, Fingerprint, HeadRef, Labels, NodeName, Parent, Record,
+    RecordHeader, RecordId, Result, RunFacts, RunHead, RunId, RunKey, Seq, TenantId, Timestamp, Visit,
+    WorkflowName,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row as _, Type};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrata_core::{ErrorKind, Result};
+use ferrata_store::{ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
 use crate::db::{Db, Sql, query};

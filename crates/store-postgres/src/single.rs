@@ -3,7 +3,7 @@
 //! It takes the server a third of the time that the statement for any batch takes, and locks one row, so that there is no
 //! order to keep.
 
-use ferrata_core::store::RunAppend;
+use ferrata_store::RunAppend;
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;

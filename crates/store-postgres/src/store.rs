@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged, RunAppend,
-    RunHead, RunQuery,
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, IdSource as _, Notices, Order, Page,
+    Paged, PruneCut, Pruned, Purged, RandomIds, Record, RecordHeader, Result, RunAppend, RunHead, RunKey,
+    RunQuery, SystemClock,
 };
-use ferrata_core::{Clock as _, ExecutorId, HeadRef, IdSource as _, RandomIds, Result, RunKey, SystemClock};
 use sqlx::{PgConnection, PgPool};
 
 use crate::append::{Appending, Via};
@@ -58,7 +57,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
     pub fn from_url(url: &str, options: PostgresOptions) -> Result<Self> {
         let (connect, options) = read_url(url, options)?;
         Self::new(Db::new(connect, options))
@@ -68,7 +67,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if an option is wrong.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if an option is wrong.
     pub fn with_pool(pool: PgPool, options: PostgresOptions) -> Result<Self> {
         Self::new(Db::of_pool(pool, options))
     }
@@ -147,7 +146,7 @@ impl PostgresStore {
     /// As for [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` of the library nothing was written, but the
     /// transaction can go on: roll it back unless its other work is to stay. After an error of the server the
     /// transaction has failed as a whole. A transaction of a higher isolation level may be refused with
-    /// [`ErrorKind::Unavailable`](ferrata_core::ErrorKind::Unavailable): begin it anew.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): begin it anew.
     ///
     /// # Cancel safety
     ///

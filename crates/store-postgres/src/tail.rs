@@ -1,7 +1,6 @@
 //! The second look at entries that were not written: a repeat of what is there already, or a conflict with whom.
 
-use ferrata_core::store::{RunAppend, is_repeat};
-use ferrata_core::{Error, ErrorKind, HeadRef, RecordId, Result, RunKey};
+use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, RunKey, is_repeat};
 use sqlx::Postgres;
 use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 
-use ferrata_core::ErrorKind;
+use ferrata_store::ErrorKind;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::author::{Author, append};
 use common::proxy::Proxy;
 use common::{Schema, until};
-use ferrata_core::store::CheckpointStore;
+use ferrata_store::CheckpointStore;
 use ferrata_store_postgres::PostgresStore;
 use tokio::task::JoinSet;
 

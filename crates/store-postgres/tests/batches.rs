@@ -9,8 +9,7 @@ use std::sync::Arc;
 use common::Schema;
 use common::author::{Author, append, is_kept};
 use common::proxy::Proxy;
-use ferrata_core::ErrorKind;
-use ferrata_core::store::{At, CheckpointStore, Order, Page, RunAppend, RunQuery};
+use ferrata_store::{At, CheckpointStore, ErrorKind, Order, Page, RunAppend, RunQuery};
 use ferrata_store_postgres::PostgresStore;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -107,8 +106,8 @@ async fn a_hundred_appends_use_ten_connections_in_parallel() {
              CREATE TRIGGER linger AFTER INSERT ON {schema}.records FOR EACH STATEMENT EXECUTE FUNCTION {schema}.linger()",
         )
         .await;
-    let clock = ferrata_core::SystemClock::new();
-    let begin = ferrata_core::Clock::monotonic(&clock);
+    let clock = ferrata_store::SystemClock::new();
+    let begin = ferrata_store::Clock::monotonic(&clock);
     let mut tasks = JoinSet::new();
     for mut author in authors {
         let store = store.clone();
@@ -118,7 +117,7 @@ async fn a_hundred_appends_use_ten_connections_in_parallel() {
         });
     }
     let authors = tasks.join_all().await;
-    let took = ferrata_core::Clock::monotonic(&clock).saturating_sub(begin);
+    let took = ferrata_store::Clock::monotonic(&clock).saturating_sub(begin);
     assert!(
         took.as_secs() < 5,
         "a hundred appends on ten connections took {took:?}, one after the other ten seconds"
@@ -168,7 +167,7 @@ async fn each_call_is_one_round_trip() {
         store.runs(&query, page.clone()).await.unwrap();
         cost("runs");
         store
-            .heartbeat(&ferrata_core::ExecutorId::from_uuid(uuid::Uuid::nil()), std::time::Duration::ZERO)
+            .heartbeat(&ferrata_store::ExecutorId::from_uuid(uuid::Uuid::nil()), std::time::Duration::ZERO)
             .await
             .unwrap();
         cost("heartbeat");

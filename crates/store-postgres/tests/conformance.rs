@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use common::Schema;
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::{RunKey, Timestamp};
+use ferrata_store::{CheckpointStore, RunKey, Timestamp};
 use ferrata_store_conformance::{
     Damage, Group, ModelTest, PROPERTIES, Property, Space, StoreFactory, check, suite,
 };

@@ -10,8 +10,7 @@ use std::num::NonZeroU32;
 
 use common::author::{Author, append, is_kept};
 use common::{Schema, until};
-use ferrata_core::store::{CheckpointStore, RunAppend};
-use ferrata_core::{ErrorKind, HeadRef, Result};
+use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend};
 use ferrata_store_postgres::PostgresStore;
 use sqlx::Row as _;
 

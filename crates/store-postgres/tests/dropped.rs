@@ -14,7 +14,7 @@ use std::task::Poll;
 
 use common::Schema;
 use common::author::{Author, append, is_kept};
-use ferrata_core::store::CheckpointStore;
+use ferrata_store::CheckpointStore;
 use ferrata_store_postgres::PostgresStore;
 use sqlx::{Executor as _, Row as _};
 

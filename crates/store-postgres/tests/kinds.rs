@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use common::Schema;
 use common::author::{Author, append, is_kept};
-use ferrata_core::store::{At, CheckpointStore, Page, RunQuery};
-use ferrata_core::{Error, ErrorKind, ExecutorId, Result};
+use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
 use ferrata_store_postgres::PostgresStore;
 use ferrata_test_servers::{Postgres, PostgresOptions};
 

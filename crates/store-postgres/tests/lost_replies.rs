@@ -10,8 +10,9 @@ use std::time::Duration;
 use common::author::{Author, append, is_kept};
 use common::proxy::{Cut, Proxy};
 use common::{Schema, retried};
-use ferrata_core::store::{At, CheckpointStore, PruneCut, RunAppend};
-use ferrata_core::{ErrorKind, ExecutorId, Seq, SystemClock, within};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, ExecutorId, PruneCut, RunAppend, Seq, SystemClock, within,
+};
 use ferrata_store_postgres::PostgresStore;
 
 /// Appends a batch, and what was not acknowledged again.

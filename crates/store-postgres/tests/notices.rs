@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use common::Schema;
 use common::author::{Author, append};
-use ferrata_core::store::{CheckpointStore, Notices};
-use ferrata_core::{Clock as _, RunKey, SystemClock};
+use ferrata_store::{CheckpointStore, Clock as _, Notices, RunKey, SystemClock};
 
 /// Waits for the notice of a run, and passes over those of others.
 async fn hears(notices: &mut Notices, run: &RunKey) {

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use common::author::{Author, append, is_kept};
 use common::{Schema, retried, until};
-use ferrata_core::store::{CheckpointStore, RunAppend};
-use ferrata_core::{Clock as _, ErrorKind, SystemClock};
+use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, RunAppend, SystemClock};
 use ferrata_store_postgres::PostgresStore;
 use ferrata_test_servers::{Postgres, PostgresOptions};
 use tokio::task::{JoinSet, spawn_blocking};

@@ -5,10 +5,11 @@ mod common;
 
 use common::Schema;
 use ferrata_core::graph::Graph;
-use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::runtime::Outcome;
+use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+use ferrata_store::RunStatus;
+use ferrata_store::{CheckpointStore, Page, RunQuery};
 
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 

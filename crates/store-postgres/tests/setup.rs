@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use common::Schema;
 use common::author::{Author, append, is_kept};
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{CheckpointStore, Page, RunQuery};
-use ferrata_core::{Clock as _, ErrorKind, NodeName, SystemClock, Timestamp};
+use ferrata_store::{
+    CheckpointStore, Clock as _, ErrorKind, NodeName, Page, RunQuery, RunStatus, SystemClock, Timestamp,
+};
 use ferrata_store_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Row as _};
 use tokio::task::JoinSet;
@@ -173,7 +173,7 @@ async fn a_pool_that_is_used_up_is_unavailable_after_a_bounded_time() {
     let held = common::retried(async || {
         pool.acquire()
             .await
-            .map_err(|error| ferrata_core::Error::new(ErrorKind::Unavailable, error.to_string()))
+            .map_err(|error| ferrata_store::Error::new(ErrorKind::Unavailable, error.to_string()))
     })
     .await;
     let clock = SystemClock::new();

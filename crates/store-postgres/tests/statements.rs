@@ -6,9 +6,9 @@ use std::num::NonZeroU32;
 
 use common::author::{Author, append, fresh_id, is_kept};
 use common::{Schema, until};
-use ferrata_core::record::{RecordHeader, RecordKind, RunStatus};
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::{Epoch, ExecutorId, Result, Timestamp, Visit};
+use ferrata_store::{
+    CheckpointStore, Epoch, ExecutorId, RecordHeader, RecordKind, Result, RunStatus, Timestamp, Visit,
+};
 use ferrata_store_postgres::PostgresStore;
 use sqlx::Row as _;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use common::Schema;
 use common::author::{Author, append, is_kept};
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::{Clock as _, ErrorKind, SystemClock};
+use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, SystemClock};
 use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 
 #[tokio::test]

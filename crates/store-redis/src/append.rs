@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferrata_core::record::RecordHeader;
-use ferrata_core::store::{RunAppend, check_append, is_repeat};
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey, Seq};
+use ferrata_store::{
+    Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, is_repeat,
+};
 use redis::Value;
 
 use crate::entry::{Head, Said};

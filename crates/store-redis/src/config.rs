@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ferrata_core::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

@@ -1,8 +1,6 @@
 //! Runs as they are stored: what is said of one, its records, and its head, which is both.
 
-use ferrata_core::record::{Record, RecordHeader, RunFacts};
-use ferrata_core::store::RunHead;
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{Record, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Fault;

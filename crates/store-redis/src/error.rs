@@ -1,6 +1,6 @@
 //! What can go wrong with a server, and the one table that says what a caller does about it.
 
-use ferrata_core::{Error, ErrorKind, RunKey, Seq};
+use ferrata_store::{Error, ErrorKind, RunKey, Seq};
 use redis::{RedisError, ServerError};
 use thiserror::Error as ThisError;
 

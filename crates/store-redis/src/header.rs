@@ -1,8 +1,10 @@
 //! Headers as they are stored: some fifty bytes, and back. Whatever is stored, reading it gives a value or a typed fault.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use ferrata_core::record::{FORMAT, RecordHeader, RecordKind, RunStatus};
-use ferrata_core::{Epoch, ExecutorId, HeadRef, NodeName, RecordId, Seq, Timestamp, Visit};
+use ferrata_store::{
+    Epoch, ExecutorId, FORMAT, HeadRef, NodeName, RecordHeader, RecordId, RecordKind, RunStatus, Seq,
+    Timestamp, Visit,
+};
 use uuid::Uuid;
 
 use crate::error::Fault;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{RunKey, Seq};
 
 use crate::layout::{Layout, Member, Moving, place, shard_of};
 use crate::link::Call;

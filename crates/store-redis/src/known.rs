@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrata_core::{RecordId, RunKey, Seq};
+use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::layout::{Member, Moving};
 

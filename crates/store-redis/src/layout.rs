@@ -1,8 +1,10 @@
 //! Every key of the store, and how a run stands in the index: nothing else in this crate spells a key.
 
 use bytes::Bytes;
-use ferrata_core::record::{RecordHeader, RunFacts, RunStatus};
-use ferrata_core::{ExecutorId, Fingerprint, RecordId, RunId, RunKey, TenantId, Timestamp, WorkflowName};
+use ferrata_store::{
+    ExecutorId, Fingerprint, RecordHeader, RecordId, RunFacts, RunId, RunKey, RunStatus, TenantId, Timestamp,
+    WorkflowName,
+};
 
 /// The version of the layout that this crate writes, and the newest it reads.
 pub(crate) const LAYOUT: u64 = 2;

@@ -1,13 +1,13 @@
-//! Keeps the runs of [Ferrata](ferrata_core) in Redis or Valkey: a list per run, on one server or a cluster.
+//! Keeps the runs of [Ferrata](ferrata_store) in Redis or Valkey: a list per run, on one server or a cluster.
 //!
 //! For services that have a Redis already, and for many short runs whose every step should cost well below a millisecond.
 //! What an acknowledged record survives is up to the server's settings; [`Persistence`] says what they come to.
 //!
 //! ```no_run
-//! use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_redis::RedisStore;
 //!
-//! # async fn example() -> ferrata_core::Result<()> {
+//! # async fn example() -> ferrata_store::Result<()> {
 //! let store = RedisStore::open("redis://localhost:6379/0?prefix=shop")?;
 //! store.setup().await?;
 //! println!("{}", store.persistence().expect("set up"));
@@ -22,10 +22,10 @@
 //!   several that expect the same head one succeeds, whichever process or node it comes through. One script may do so for many
 //!   runs, each by itself.
 //! - **Durable as the server is.** `setup` reads how the server keeps what it acknowledges, says it in the log and in
-//!   [`capabilities`](ferrata_core::store::CheckpointStore::capabilities), and refuses a server that removes runs when its memory is full. With
+//!   [`capabilities`](ferrata_store::CheckpointStore::capabilities), and refuses a server that removes runs when its memory is full. With
 //!   [`RedisOptions::replicas`] an append waits until so many replicas have it.
-//! - **Honest about doubt.** A command that was never sent is [`Unavailable`](ferrata_core::ErrorKind::Unavailable), one whose
-//!   reply was lost [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate). No command is sent twice by itself, but where
+//! - **Honest about doubt.** A command that was never sent is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), one whose
+//!   reply was lost [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). No command is sent twice by itself, but where
 //!   the server said that it had not run it.
 //! - **No run is lost from listings.** A run's place in the index is taken before or with the record that needs it, and
 //!   every entry is checked against the run itself. A run may stand in a place too many, and is then taken out.

@@ -3,8 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use ferrata_core::store::{Cursor, Page, Paged, RunFilter, RunHead, RunQuery};
-use ferrata_core::{Error, ErrorKind, ExecutorId, Result, RunKey, Timestamp};
+use ferrata_store::{
+    Cursor, Error, ErrorKind, ExecutorId, Page, Paged, Result, RunFilter, RunHead, RunKey, RunQuery,
+    Timestamp,
+};
 use redis::Value;
 
 use crate::entry::Head;

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use ferrata_core::Timestamp;
-use ferrata_core::store::Order;
+use ferrata_store::{Order, Timestamp};
 
 use crate::error::Fault;
 use crate::layout::{Member, place_in_time};

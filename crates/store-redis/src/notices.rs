@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_core::store::Notices;
-use ferrata_core::{Clock, RunKey, SystemClock};
+use ferrata_store::{Clock, Notices, RunKey, SystemClock};
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot};

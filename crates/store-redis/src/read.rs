@@ -1,9 +1,9 @@
 //! Reading one run: its head, its records, its history.
 
 use bytes::Bytes;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, Cursor, Order, Page, Paged, RunHead};
-use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq};
+use ferrata_store::{
+    At, Cursor, Error, ErrorKind, Order, Page, Paged, Record, RecordHeader, Result, RunHead, RunKey, Seq,
+};
 use redis::Value;
 
 use crate::entry::{Head, records_of};

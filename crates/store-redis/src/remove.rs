@@ -1,8 +1,7 @@
 //! Pruning and purging: one script each, so that neither is ever half done.
 
 use bytes::Bytes;
-use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
+use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Pruned, Purged, Result, RunKey, check_prune};
 
 use crate::append::conflict;
 use crate::entry::Said;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferrata_core::{IdSource as _, RandomIds};
+use ferrata_store::{IdSource as _, RandomIds};
 use redis::Value;
 use tokio::runtime::Handle;
 
@@ -39,12 +39,12 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_core::ErrorKind::Unavailable): part of it is done; call it again.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): part of it is done; call it again.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: what was repaired stays repaired.
-    pub async fn repair(&self) -> ferrata_core::Result<u64> {
+    pub async fn repair(&self) -> ferrata_store::Result<u64> {
         let repair = self.shared.repair().await;
         repair.map_err(|fault| fault.into_error("store.repair", Doubt::None))
     }

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead,
-    RunQuery,
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, Notices, Page, Paged, PruneCut, Pruned,
+    Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
 };
-use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey, SystemClock};
 use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -60,7 +58,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if it is not such a URL, without showing any of it.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it.
     pub fn open(url: &str) -> Result<Self> {
         Self::open_with(url, RedisOptions::default())
     }

@@ -7,9 +7,7 @@ use std::collections::HashMap;
 
 use common::author::{Author, append_one, append_surely};
 use common::{Place, connect};
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{CheckpointStore, RunAppend};
-use ferrata_core::{ErrorKind, HeadRef, Result};
+use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunStatus};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
     Act, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Trigger,
@@ -81,7 +79,7 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
     let results = store.append(batch.clone()).await;
     assert_eq!(scripts(std::slice::from_ref(&server)).await - before, 1, "all in one script");
     let kinds: Vec<Option<ErrorKind>> =
-        results.iter().map(|result| result.as_ref().err().map(ferrata_core::Error::kind)).collect();
+        results.iter().map(|result| result.as_ref().err().map(ferrata_store::Error::kind)).collect();
     let (corrupt, conflict) = (Some(ErrorKind::Corrupt), Some(ErrorKind::Conflict));
     let expected =
         [corrupt, None, corrupt, None, conflict, None, conflict, None, corrupt, None, conflict, None];

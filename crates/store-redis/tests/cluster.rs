@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use common::author::{Author, append_one, append_surely, eventually, kind};
 use common::{Place, connect};
-use ferrata_core::store::{At, CheckpointStore};
-use ferrata_core::{Clock, ErrorKind, SystemClock};
+use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, SystemClock};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Redis, RedisCluster, RedisOptions as Server};
 use redis::Value;

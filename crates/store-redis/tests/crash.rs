@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn, surely};
 use common::{Place, connect};
-use ferrata_core::record::{RecordHeader, RecordKind, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Page, PruneCut, RunQuery};
-use ferrata_core::{ErrorKind, ExecutorId, Result, Seq};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, RecordHeader, RecordKind, Result, RunQuery,
+    RunStatus, Seq,
+};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
     Act, AppendFsync, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Trigger,

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use common::Place;
 use common::author::{Author, append_one, append_surely, eventually, facts, fresh_id, kind, spawn};
-use ferrata_core::record::{Labels, Parent, RecordHeader, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Page, RunFilter, RunQuery};
-use ferrata_core::{ErrorKind, ExecutorId, RunKey, Timestamp};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, ExecutorId, Labels, Page, Parent, RecordHeader, RunFilter, RunKey,
+    RunQuery, RunStatus, Timestamp,
+};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Service, Trigger};
 

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::author::{Author, append_one, fresh_id, spawn};
 use common::{Place, connect};
-use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, Page, RunFilter, RunQuery};
-use ferrata_core::{Clock, ExecutorId, NodeName, Seq, SystemClock, Visit};
+use ferrata_store::{
+    At, CheckpointStore, Clock, ExecutorId, NodeName, Order, Page, RecordKind, RunFilter, RunQuery,
+    RunStatus, Seq, SystemClock, Visit,
+};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Proxy, Redis, RedisOptions as Server};
 
@@ -221,7 +222,7 @@ async fn who_looks_for_orphans_does_not_look_at_every_run() {
     store.heartbeat(&alive, std::time::Duration::from_secs(600)).await.unwrap();
     for n in 0..300 {
         let mut author = Author::new(&format!("r-{n}"));
-        let shape = |header: &mut ferrata_core::record::RecordHeader| match n % 100 {
+        let shape = |header: &mut ferrata_store::RecordHeader| match n % 100 {
             0 => header.owner = Some(dead),
             1..50 => header.owner = Some(alive),
             _ => header.status = RunStatus::Completed,
@@ -252,7 +253,7 @@ async fn a_step_takes_no_more_memory_than_promised() {
         let store = place.store();
         for (size, goal) in goals {
             let mut author = Author::new(&format!("r-{size}"));
-            let shape = |header: &mut ferrata_core::record::RecordHeader| {
+            let shape = |header: &mut ferrata_store::RecordHeader| {
                 header.kind = RecordKind::Node;
                 header.node = Some(NodeName::new("write_review").unwrap());
                 header.visit = Some(Visit::new(12));

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn};
 use common::{Place, connect};
-use ferrata_core::store::{At, CheckpointStore, Page, RunQuery, ShardedStore};
-use ferrata_core::{Error, ErrorKind, ExecutorId, Result};
+use ferrata_core::store::ShardedStore;
+use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
 use ferrata_store_redis::{Persistence, RedisStore};
 use ferrata_test_servers::{AppendFsync, Redis, RedisCluster, RedisOptions as Server};
 
@@ -487,11 +487,11 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     let mut notices = store.subscribe().unwrap();
     let mut author = Author::new("r-1");
     author.write(&store, 3).await;
-    author.write_with(&store, 1, |header| header.status = ferrata_core::record::RunStatus::Interrupted).await;
+    author.write_with(&store, 1, |header| header.status = ferrata_store::RunStatus::Interrupted).await;
     author.is_kept(&store).await;
     let mut base = author.log[2].clone();
     base.header.base = true;
-    let cut = ferrata_core::store::PruneCut { at: base.header.seq, base: Some(base) };
+    let cut = ferrata_store::PruneCut { at: base.header.seq, base: Some(base) };
     store.prune(&author.run, cut).await.unwrap();
     store
         .heartbeat(&"019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap(), Duration::from_secs(1))
@@ -509,16 +509,16 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
         }
     };
     assert!(told.await.is_none_or(|run| run.run.as_str() == "r-1"));
-    store.purge(&ferrata_core::RunId::new("r-1").unwrap().into(), None).await.unwrap();
+    store.purge(&ferrata_store::RunId::new("r-1").unwrap().into(), None).await.unwrap();
     let kept = RedisStore::open(&format!("{url}/0?prefix=ferrata&keep_secs=60")).unwrap();
     let mut finished = Author::new("r-2");
-    finished.write_with(&kept, 1, |header| header.status = ferrata_core::record::RunStatus::Failed).await;
+    finished.write_with(&kept, 1, |header| header.status = ferrata_store::RunStatus::Failed).await;
     finished.write(&kept, 1).await;
     finished.is_kept(&kept).await;
 }
 
 /// A moment in which a notice may come.
 async fn eventually_later() {
-    use ferrata_core::Clock as _;
-    ferrata_core::SystemClock::new().sleep(Duration::from_millis(50)).await;
+    use ferrata_store::Clock as _;
+    ferrata_store::SystemClock::new().sleep(Duration::from_millis(50)).await;
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrata_core::record::{FORMAT, RecordHeader};
-use ferrata_core::store::{RunAppend, check_append, is_repeat};
-use ferrata_core::{HeadRef, RunKey, Seq};
+use ferrata_store::{FORMAT, HeadRef, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
 use crate::bucket::{Put, ServerTime, Told};
 use crate::codes::Sort;
@@ -41,7 +39,7 @@ struct Draft {
     entry: Option<String>,
     /// The entry that the head before had, if it is known.
     entry_before: Option<(State, String)>,
-    facts: Option<Arc<ferrata_core::record::RunFacts>>,
+    facts: Option<Arc<ferrata_store::RunFacts>>,
 }
 
 impl Keeper {

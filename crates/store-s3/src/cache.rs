@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrata_core::RunKey;
+use ferrata_store::RunKey;
 
 use crate::view::Seen;
 
@@ -67,7 +67,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use ferrata_core::RunId;
+    use ferrata_store::RunId;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What the refusals of S3 mean: the one table from its codes to the kinds of the library.
 
-use ferrata_core::ErrorKind;
+use ferrata_store::ErrorKind;
 
 /// What a refusal says of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

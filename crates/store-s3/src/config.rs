@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use ferrata_core::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result};
 
 /// The longest prefix, in bytes: what a key of a kibibyte leaves beside the longest ids.
 pub(crate) const MAX_PREFIX: usize = 512;
@@ -35,7 +35,7 @@ pub struct S3Options {
     /// Raised: a server that hangs is noticed later. Lowered: large bodies on a slow line fail. A write that took too long is
     /// looked for, and reported as [`ErrorKind::Indeterminate`] if it is not found.
     pub request_timeout: Duration,
-    /// How many writers race for one object in each round of [`setup`](ferrata_core::store::CheckpointStore::setup)'s probe;
+    /// How many writers race for one object in each round of [`setup`](ferrata_store::CheckpointStore::setup)'s probe;
     /// 16 by default.
     pub probe_writers: NonZeroUsize,
     /// How many rounds the probe has; 3 by default. More find a server that is seldom wrong more surely.

@@ -1,7 +1,6 @@
 //! A place in a history.
 
-use ferrata_core::store::{Cursor, Listing};
-use ferrata_core::{Result, Seq};
+use ferrata_store::{Cursor, Listing, Result, Seq};
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +19,7 @@ impl SeqPlace {
 
 #[cfg(test)]
 mod tests {
-    use ferrata_core::store::Order;
-    use ferrata_core::{RunId, RunKey, TenantId};
+    use ferrata_store::{Order, RunId, RunKey, TenantId};
 
     use super::*;
 

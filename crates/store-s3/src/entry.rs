@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ferrata_core::record::{RecordHeader, RunStatus};
-use ferrata_core::{ExecutorId, RecordId, Seq, Timestamp};
+use ferrata_store::{ExecutorId, RecordHeader, RecordId, RunStatus, Seq, Timestamp};
 
 use crate::layout::Tree;
 

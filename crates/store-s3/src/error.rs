@@ -1,7 +1,6 @@
 //! What can go wrong here, one variant each, and how it becomes an error of the library.
 
-use ferrata_core::store::At;
-use ferrata_core::{Error, ErrorKind, HeadRef, RunKey, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, RunKey, Seq};
 
 use crate::codes::{Sort, Verdict, verdict};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::ExecutorId;
+use ferrata_store::ExecutorId;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::ServerTime;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
-use ferrata_core::{Clock, IdSource, RandomIds};
+use ferrata_store::{Clock, IdSource, RandomIds};
 
 use crate::bucket::{Bucket, ServerTime};
 use crate::cache::Cache;

@@ -1,6 +1,6 @@
 //! Where everything lies: every key of the store is made and read here, and only from validated ids.
 
-use ferrata_core::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
+use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
 
 use crate::entry::Entry;
 

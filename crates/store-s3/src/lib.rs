@@ -1,17 +1,17 @@
-//! Keeps the runs of [Ferrata](ferrata_core) as objects in a bucket of S3, or of a server that speaks it.
+//! Keeps the runs of [Ferrata](ferrata_store) as objects in a bucket of S3, or of a server that speaks it.
 //!
 //! Nothing to run beside the bucket: no database, no lock service. One conditional write (`If-None-Match: *`) decides each
 //! append, from whatever machine it comes.
 //!
 //! ```no_run
-//! use ferrata_core::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_s3::{S3Options, S3Store};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let store = S3Store::from_url("s3://my-runs/production?region=eu-central-1", S3Options::default())?;
 //! store.setup().await?;
 //! assert!(store.runs(&RunQuery::default(), Page::default()).await?.items.is_empty());
-//! # Ok::<(), ferrata_core::Error>(())
+//! # Ok::<(), ferrata_store::Error>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -22,11 +22,11 @@
 //!   is worth: on AWS, copies in several places.
 //! - **Whole.** The records of an append are one object, so they are there together or not at all.
 //! - **One winner.** The key of an object is the number of its first record. Two appends after the same head want the same key,
-//!   and the server gives it to one of them. [`setup`](ferrata_core::store::CheckpointStore::setup) tries with a race whether
+//!   and the server gives it to one of them. [`setup`](ferrata_store::CheckpointStore::setup) tries with a race whether
 //!   it does, and refuses servers that ignore the condition or let several writers win.
 //! - **No doubt is passed on that reading can settle.** After a lost reply, a `409` or a `412` the log is read, and the records
 //!   are recognised by their ids. Only if that fails as well is the result
-//!   [`Indeterminate`](ferrata_core::ErrorKind::Indeterminate).
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
 //! - **No sleeper comes back.** What was pruned or purged leaves its keys taken for half an hour, and a writer whose knowledge is
 //!   older than ten minutes looks again after it wrote. Both by the server's clock; see `docs/store-s3.md`.
 //! - **Listings lack no run.** The entry of the index is written before the log.

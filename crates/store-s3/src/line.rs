@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ferrata_core::record::{RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::{Epoch, ExecutorId, NodeName, RecordId, Seq, Timestamp, Visit};
+use ferrata_store::{
+    Epoch, ExecutorId, NodeName, RecordHeader, RecordId, RecordKind, RunFacts, RunStatus, Seq, Timestamp,
+    Visit,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::object::{Cut, Head};

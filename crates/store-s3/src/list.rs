@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{Listing, Order, Page, Paged, RunFilter, RunHead, RunPlace, RunQuery};
-use ferrata_core::{ExecutorId, RunKey, Timestamp};
+use ferrata_store::{
+    ExecutorId, Listing, Order, Page, Paged, RunFilter, RunHead, RunKey, RunPlace, RunQuery, RunStatus,
+    Timestamp,
+};
 
 use crate::bucket::ServerTime;
 use crate::crowd::{self, Task};

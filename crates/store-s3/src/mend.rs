@@ -1,6 +1,6 @@
 //! Mending: making the index anew from the logs, and clearing away what purged runs have left.
 
-use ferrata_core::RunKey;
+use ferrata_store::RunKey;
 
 use crate::entry::Entry;
 use crate::error::Fault;

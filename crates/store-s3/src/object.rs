@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RunFacts};
+use ferrata_store::{FORMAT, Record, RecordHeader, RunFacts};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::LAYOUT;

@@ -1,9 +1,7 @@
 //! Reading a log: the records up to a position from the base before it, and pages of headers.
 
 use bytes::Bytes;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, Listing, Order, Page, Paged};
-use ferrata_core::{RecordId, RunKey, Seq};
+use ferrata_store::{At, Listing, Order, Page, Paged, Record, RecordHeader, RecordId, RunKey, Seq};
 
 use crate::bucket::Item;
 use crate::crowd::{self, Task};

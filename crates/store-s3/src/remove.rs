@@ -1,9 +1,7 @@
 //! Pruning and purging: what stays is written first, and keys stay taken for as long as a sleeping writer could want them.
 
 use bytes::Bytes;
-use ferrata_core::record::Record;
-use ferrata_core::store::{PruneCut, Pruned, Purged, check_prune};
-use ferrata_core::{HeadRef, RunKey, Seq};
+use ferrata_store::{HeadRef, PruneCut, Pruned, Purged, Record, RunKey, Seq, check_prune};
 
 use crate::bucket::{Item, Put, ServerTime};
 use crate::codes::Sort;
@@ -46,7 +44,7 @@ impl Keeper {
     async fn prune_from(&self, run: &RunKey, log: &Log, cut: &PruneCut) -> Result<Option<Pruned>, Fault> {
         let (first, last, at) = (log.first(), log.last(), cut.at.get());
         if at > last {
-            let (at, first, last) = (ferrata_core::store::At::Seq(cut.at), Seq::new(first), Seq::new(last));
+            let (at, first, last) = (ferrata_store::At::Seq(cut.at), Seq::new(first), Seq::new(last));
             return Err(Fault::NoRecord { at, first, last });
         }
         if at < first {

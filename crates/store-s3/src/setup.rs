@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use ferrata_core::IdSource as _;
+use ferrata_store::IdSource as _;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::Put;

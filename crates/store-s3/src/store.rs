@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, Error, ExecutorId, HeadRef, Page, Paged, PruneCut, Pruned,
+    Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
 };
-use ferrata_core::{Clock, Error, ExecutorId, HeadRef, Result, RunKey, SystemClock};
 
 use crate::config::{S3Options, Target, check_endpoint, read_url};
 use crate::crowd::{self, Task};
@@ -33,7 +32,7 @@ impl S3Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if a name or the endpoint is none that can be.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if a name or the endpoint is none that can be.
     pub fn open(bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
         check_endpoint(options.endpoint.as_deref())?;
         Ok(Self::new(Target::new(bucket, prefix)?, options, None))
@@ -50,13 +49,13 @@ impl S3Store {
     /// # Examples
     ///
     /// ```
-    /// use ferrata_core::store::CheckpointStore as _;
+    /// use ferrata_store::CheckpointStore as _;
     /// use ferrata_store_s3::{S3Options, S3Store};
     ///
     /// let url = "s3://runs/production?endpoint=https://s3.example.org&path_style=true";
     /// let store = S3Store::from_url(url, S3Options::default())?;
     /// assert_eq!(store.capabilities().name, "s3");
-    /// # Ok::<(), ferrata_core::Error>(())
+    /// # Ok::<(), ferrata_store::Error>(())
     /// ```
     pub fn from_url(url: &str, options: S3Options) -> Result<Self> {
         let (target, options) = read_url(url, options)?;
@@ -90,7 +89,7 @@ impl S3Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_core::ErrorKind::Unavailable): call it again; what is mended stays so.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; what is mended stays so.
     ///
     /// # Cancel safety
     ///

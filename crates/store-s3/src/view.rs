@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrata_core::record::{FORMAT, RecordHeader, RunFacts};
-use ferrata_core::store::RunHead;
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 
 use crate::bucket::{Item, Listed, ServerTime, Told};
 use crate::entry::State;

@@ -26,7 +26,7 @@ const EXAMPLES: &str = "test --workspace --all-features --doc --no-fail-fast --l
 const DOCUMENTATION: &str = "documentation";
 
 /// Needs no server and no driver of one.
-const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-dot \
+const QUICK: &str = "test --no-run --locked --package ferrata --package ferrata-core --package ferrata-store --package ferrata-dot \
                      --package ferrata-store-conformance --package ferrata-store-fs";
 
 /// What needs an S3 server, and no other, with the tests that do: the store's own, and the kills.

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::Fault;
 use super::repo::Repo;
 
-const ERRORS: &str = "crates/core/src/error.rs";
+const ERRORS: &str = "crates/store/src/error.rs";
 const ERROR_PAGES: &str = "docs/errors/";
 const DEPENDENCIES: &str = "docs/dependencies.md";
 

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use super::builder::GraphBuilder;
 use super::issue::GraphIssue;
 use super::typed::Graph;
-use crate::error::{Error, ErrorKind, Result, panic_text};
+use crate::error::{Error, ErrorKind, Result};
+use crate::panics::panic_text;
 use crate::state::{Channels, Op, Patch, Reducer, State};
 
 /// Turns the channels of one version into those of the next.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::body::{Base, Body, Event};
-use super::header::{Record, RecordKind};
 use super::write;
+use super::{Record, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::state::text::on_desk;
@@ -139,6 +139,13 @@ pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
         RecordKind::Claim => Event::Claim(read(run, record)?),
         RecordKind::Release => Event::Release(read(run, record)?),
         RecordKind::Base => Event::Base,
+        kind => {
+            let message =
+                format!("this version does not know records of kind {kind:?}; upgrade this process");
+            return Err(Error::new(ErrorKind::Unsupported, message)
+                .with_run(run)
+                .with_seq(record.header.seq));
+        }
     };
     let base = if record.header.base { Some(base(run, record)?) } else { None };
     Ok(Body { event, base })

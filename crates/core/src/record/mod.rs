@@ -3,12 +3,9 @@
 pub(crate) mod body;
 pub(crate) mod codec;
 mod done;
-mod facts;
-mod header;
 pub(crate) mod memo;
 pub(crate) mod pause;
 mod write;
 
 pub use body::{Failure, FailureKind, Resolution};
-pub use facts::{Labels, Parent, RunFacts};
-pub use header::{FORMAT, Record, RecordHeader, RecordKind, RunStatus};
+pub use ferrata_store::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};

@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::ask::{AskError, Declined};
-use crate::error::panic_text;
 use crate::node::{NodeError, NodeScope, Work};
+use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
 use crate::state::{State, Update};
 

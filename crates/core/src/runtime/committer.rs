@@ -21,8 +21,9 @@ use tokio::sync::oneshot;
 use super::pulse::Pulse;
 use super::tasks::spawn;
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result, panic_text};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
+use crate::panics::panic_text;
 use crate::store::{At, CheckpointStore, RunAppend};
 
 /// How many batches of one part of the store are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.

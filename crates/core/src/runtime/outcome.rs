@@ -66,7 +66,7 @@ impl<S: State> Outcome<S> {
                 None => Self::Interrupted(questions(machine)),
             },
             RunStatus::AwaitingInput => Self::AwaitingInput,
-            RunStatus::InProgress => machine.wake.map_or(Self::Released, |until| Self::Sleeping { until }),
+            _ => machine.wake.map_or(Self::Released, |until| Self::Sleeping { until }),
         }
     }
 

@@ -420,24 +420,3 @@ impl fmt::Debug for Runtime {
             .finish_non_exhaustive()
     }
 }
-
-impl TryFrom<&str> for RunKey {
-    type Error = Error;
-
-    /// The run of this id in the default tenant.
-    fn try_from(run: &str) -> Result<Self> {
-        Ok(crate::id::RunId::new(run)?.into())
-    }
-}
-
-impl From<&RunKey> for RunKey {
-    fn from(run: &RunKey) -> Self {
-        run.clone()
-    }
-}
-
-impl From<std::convert::Infallible> for Error {
-    fn from(never: std::convert::Infallible) -> Self {
-        match never {}
-    }
-}

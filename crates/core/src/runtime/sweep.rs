@@ -152,7 +152,8 @@ impl Sweeper {
     async fn look(&mut self, shared: &Arc<Shared>, filters: &[RunFilter]) -> Result<bool> {
         let mut found = false;
         for &filter in filters {
-            let any = RunQuery { filter, ..RunQuery::default() };
+            let mut any = RunQuery::default();
+            any.filter = filter;
             let place = usize::from(filter == RunFilter::Due);
             let (from, since) = std::mem::take(&mut self.left_off[place]);
             self.round += 1;
@@ -163,7 +164,8 @@ impl Sweeper {
                 End::More(cursor) if unserved => {
                     // Most of them are nobody's here: the list of each workflow holds only what can be taken up.
                     for workflow in shared.recovery.workflows() {
-                        let query = RunQuery { workflow: Some(workflow), ..any.clone() };
+                        let mut query = any.clone();
+                        query.workflow = Some(workflow);
                         found |= self.list(shared, &query, None).await?.0;
                     }
                     self.left_off[place] = (Some(cursor), since);

@@ -8,8 +8,9 @@ use std::task::Poll;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::Instrument as _;
 
-use crate::error::{Error, ErrorKind, Result, panic_text};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::panics::panic_text;
 
 /// Runs a future beside the caller. It ends by itself; nobody has to wait for it.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
-use super::query::{At, Page, Paged, RunHead, RunQuery};
+use super::{At, Page, Paged, RunHead, RunQuery};
+use super::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
 use crate::clock::{Clock, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};

@@ -1,22 +1,12 @@
-//! The contract of a store, the memory store, wrappers, and what every store decides alike.
+//! The contract of a store, as `ferrata-store` has it; a store that is made of several; and the bound on each call.
 
 mod bounded;
-mod check;
-mod contract;
-mod fault;
-mod listing;
-mod memory;
-mod query;
 mod sharded;
-mod shared;
 
 pub(crate) use bounded::Bounded;
-pub use check::{check_prune, is_repeat};
-pub use contract::{
-    Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, check_append,
+pub use ferrata_store::testing::{Fault, FaultOdds, FaultPlan, FaultStore};
+pub use ferrata_store::{
+    At, Capabilities, CheckpointStore, Cursor, Listing, MemoryStore, Notices, Order, Page, Paged, PruneCut,
+    Pruned, Purged, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, check_append, check_prune, is_repeat,
 };
-pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
-pub use listing::{Listing, RunPlace};
-pub use memory::MemoryStore;
-pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 pub use sharded::{ShardedStore, ShardedStoreBuilder};

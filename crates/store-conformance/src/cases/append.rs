@@ -1,6 +1,6 @@
 //! Appending: what becomes of the entries of a batch, and of the records of an entry.
 
-use ferrata_core::ErrorKind;
+use ferrata_store::ErrorKind;
 
 use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept, is_kept_at_head, ok};
 
@@ -152,7 +152,7 @@ pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
     log.write(&*store, 1_000).await;
     is_kept_at_head(&*store, &log).await;
     let headers =
-        crate::stage::every_header(&*store, &log.key, ferrata_core::store::Order::OldestFirst, 1_000).await;
+        crate::stage::every_header(&*store, &log.key, ferrata_store::Order::OldestFirst, 1_000).await;
     assert_eq!(headers, log.headers(), "the headers of two thousand records");
 }
 

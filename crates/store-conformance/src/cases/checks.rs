@@ -1,8 +1,6 @@
 //! What a store refuses before it writes: entries that are empty, not dense, not chained, not sealed, or without facts.
 
-use ferrata_core::record::FORMAT;
-use ferrata_core::store::{RunAppend, check_append};
-use ferrata_core::{ErrorKind, Seq};
+use ferrata_store::{ErrorKind, FORMAT, RunAppend, Seq, check_append};
 
 use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
 

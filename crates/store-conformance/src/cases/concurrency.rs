@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrata_core::store::{At, Order as Listed, PruneCut, RunAppend, RunQuery};
-use ferrata_core::{Error, ErrorKind, HeadRef, Result};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, Order as Listed, PruneCut, Result, RunAppend, RunQuery};
 
 use crate::stage::{
     Log, Stage, Store, append_one, appended, every_run, facts, is_kept, is_kept_at_head, ok, together,

@@ -1,7 +1,6 @@
 //! The sentence everything rests on: an append succeeds only if the head is exactly the expected one.
 
-use ferrata_core::store::{CheckpointStore, RunAppend};
-use ferrata_core::{ErrorKind, HeadRef};
+use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, RunAppend};
 
 use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
 

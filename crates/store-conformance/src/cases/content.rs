@@ -1,9 +1,10 @@
 //! What was written comes back exactly: bodies, headers, facts.
 
 use bytes::Bytes;
-use ferrata_core::record::{Labels, Parent, RecordHeader, RecordKind, RunStatus};
-use ferrata_core::store::At;
-use ferrata_core::{Epoch, Fingerprint, HeadRef, NodeName, RecordId, Seq, Timestamp, Visit};
+use ferrata_store::{
+    At, Epoch, Fingerprint, HeadRef, Labels, NodeName, Parent, RecordHeader, RecordId, RecordKind, RunStatus,
+    Seq, Timestamp, Visit,
+};
 
 use crate::stage::{Stage, appended, facts, is_kept, is_kept_at_head, key_in, ok};
 

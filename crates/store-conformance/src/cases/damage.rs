@@ -1,8 +1,6 @@
 //! Damage: never read as empty, never a panic, never the end of other runs; and a newer format is not damage.
 
-use ferrata_core::record::Record;
-use ferrata_core::store::{At, Order, Page, RunQuery};
-use ferrata_core::{Error, ErrorKind, Result, Seq};
+use ferrata_store::{At, Error, ErrorKind, Order, Page, Record, Result, RunQuery, Seq};
 
 use crate::factory::Damage;
 use crate::stage::{Log, Stage, every_run, expect_refusal, is_kept, is_kept_at_head, ok};

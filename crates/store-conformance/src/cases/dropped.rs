@@ -4,8 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use ferrata_core::Seq;
-use ferrata_core::store::PruneCut;
+use ferrata_store::{PruneCut, Seq};
 
 use crate::stage::{Log, Stage, appended, is_kept, is_kept_at_head, ok};
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::record::{RecordHeader, RunStatus};
-use ferrata_core::store::{Order, RunFilter};
-use ferrata_core::{ExecutorId, RunKey, Timestamp};
+use ferrata_store::{ExecutorId, Order, RecordHeader, RunFilter, RunKey, RunStatus, Timestamp};
 
 use super::heartbeat::{LONG, SHORT, owned};
 use crate::stage::{Log, Stage, every_run, key, ok, query};

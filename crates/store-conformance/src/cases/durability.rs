@@ -1,7 +1,6 @@
 //! What is on stable storage: what was acknowledged is there for the next process.
 
-use ferrata_core::Seq;
-use ferrata_core::store::{Order, PruneCut, RunQuery};
+use ferrata_store::{Order, PruneCut, RunQuery, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{Stage, appended, every_run, facts, is_kept, is_kept_at_head, label, ok};

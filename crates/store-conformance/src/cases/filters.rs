@@ -1,8 +1,6 @@
 //! Which runs a query lists: each condition alone, and several together.
 
-use ferrata_core::record::{Parent, RunFacts, RunStatus};
-use ferrata_core::store::{Order, RunQuery};
-use ferrata_core::{RunKey, Timestamp, WorkflowName};
+use ferrata_store::{Order, Parent, RunFacts, RunKey, RunQuery, RunStatus, Timestamp, WorkflowName};
 
 use super::HOSTILE_TEXTS;
 use crate::stage::{Log, Stage, every_run, facts, key, key_in, label, query, tenant};

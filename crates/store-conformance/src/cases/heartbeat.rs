@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::ExecutorId;
-use ferrata_core::store::CheckpointStore;
+use ferrata_store::{CheckpointStore, ExecutorId};
 
 use crate::stage::{Log, Stage, Store, key_in, ok};
 

@@ -1,8 +1,8 @@
 //! Listing the records of a run: order, pages, cursors.
 
-use ferrata_core::record::RecordHeader;
-use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, PruneCut, RunQuery};
-use ferrata_core::{ErrorKind, RunKey, Seq};
+use ferrata_store::{
+    CheckpointStore, Cursor, ErrorKind, Order, Page, Paged, PruneCut, RecordHeader, RunKey, RunQuery, Seq,
+};
 
 use crate::stage::{Log, Stage, every_header, expect_refusal, key, ok};
 

@@ -1,8 +1,6 @@
 //! Loading: the newest base at or before a position, and the records up to it.
 
-use ferrata_core::record::RecordHeader;
-use ferrata_core::store::At;
-use ferrata_core::{ErrorKind, RecordId, Seq};
+use ferrata_store::{At, ErrorKind, RecordHeader, RecordId, Seq};
 
 use crate::stage::{Log, Stage, expect_refusal, is_kept, is_kept_at_head, key, ok};
 

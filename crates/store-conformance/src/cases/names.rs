@@ -1,7 +1,6 @@
 //! Names: every valid run id and tenant is one of its own, however much it looks like something else.
 
-use ferrata_core::RunKey;
-use ferrata_core::store::{Order, RunQuery};
+use ferrata_store::{Order, RunKey, RunQuery};
 
 use crate::stage::{Log, Stage, every_run, is_kept, key_in, ok};
 
@@ -203,7 +202,7 @@ pub(crate) async fn the_same_run_id_in_two_tenants_is_two_runs(stage: Stage) {
     is_kept(&*store, &acme).await;
     is_kept(&*store, &umbrella).await;
 
-    let cut = ferrata_core::store::PruneCut { at: ferrata_core::Seq::new(4), base: None };
+    let cut = ferrata_store::PruneCut { at: ferrata_store::Seq::new(4), base: None };
     ok(store.prune(&acme.key, cut).await, "pruning the run of one tenant");
     acme.pruned(4, None);
     umbrella.write(&*store, 1).await;

@@ -1,8 +1,8 @@
 //! Pruning: a record becomes the oldest kept, and a base; what is before it goes, and nothing else changes.
 
-use ferrata_core::record::{Record, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, Page, PruneCut, Pruned};
-use ferrata_core::{ErrorKind, Result, RunKey, Seq};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, Order, Page, PruneCut, Pruned, Record, Result, RunKey, RunStatus, Seq,
+};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{Log, Stage, appended, expect_refusal, facts, is_kept, key, label, ok, query};

@@ -1,9 +1,6 @@
 //! Purging: a run and every trace of it go, and nothing else.
 
-use ferrata_core::ErrorKind;
-use ferrata_core::record::Parent;
-use ferrata_core::store::{At, Order, Page, PruneCut, Purged, RunQuery};
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{At, ErrorKind, Order, Page, Parent, PruneCut, Purged, RunKey, RunQuery, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{

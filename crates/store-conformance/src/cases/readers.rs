@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrata_core::Seq;
-use ferrata_core::store::{At, Order as Listed, RunQuery};
+use ferrata_store::{At, Order as Listed, RunQuery, Seq};
 
 use super::concurrency::instances;
 use crate::stage::{Stage, Store, every_header, every_run, ok, together};

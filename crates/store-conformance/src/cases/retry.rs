@@ -1,8 +1,6 @@
 //! Lost replies: the same records again are `Ok` and written once; anything else is refused.
 
-use ferrata_core::record::{Record, RunStatus};
-use ferrata_core::store::{PruneCut, RunAppend};
-use ferrata_core::{ErrorKind, Seq};
+use ferrata_store::{ErrorKind, PruneCut, Record, RunAppend, RunStatus, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{Stage, append_one, appended, expect_refusal, is_kept, ok, together};

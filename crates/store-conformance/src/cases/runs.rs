@@ -1,8 +1,8 @@
 //! Listing runs: order, pages, cursors, and how runs move between listings.
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, RunHead, RunQuery};
-use ferrata_core::{ErrorKind, RunKey};
+use ferrata_store::{
+    CheckpointStore, Cursor, ErrorKind, Order, Page, Paged, RunHead, RunKey, RunQuery, RunStatus,
+};
 
 use super::history::NO_CURSORS;
 use crate::stage::{Log, Stage, every_run, expect_refusal, facts, key_in, ok, query, tenant};
@@ -110,7 +110,7 @@ pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: Stage) {
     let expected = logs.each_ref().map(|log| log.key.clone());
     for (n, log) in [(1, 0), (2, 1), (3, 0)] {
         // The writer's clock goes backwards with each record.
-        let at = ferrata_core::Timestamp::from_unix_ms(1_000 - 100 * n);
+        let at = ferrata_store::Timestamp::from_unix_ms(1_000 - 100 * n);
         logs[log].write_with(&*store, 1, |header| header.at = at).await;
         let listed = every_run(&*store, &RunQuery::default(), Order::OldestFirst, 10).await;
         assert_eq!(keys(&listed), expected, "the order of creation stays");

@@ -1,7 +1,6 @@
 //! Setting up, and what a store says of itself.
 
-use ferrata_core::store::{Order, RunQuery};
-use ferrata_core::{Clock, SystemClock};
+use ferrata_store::{Clock, Order, RunQuery, SystemClock};
 
 use crate::stage::{Stage, every_run, is_kept, ok, together};
 

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use ferrata_core::record::{Labels, Parent, Record, RecordHeader, RunFacts, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, PruneCut, RunAppend, RunFilter, RunHead, RunQuery};
-use ferrata_core::{Error, ErrorKind, ExecutorId, HeadRef, RecordId, RunKey, Seq, Timestamp};
+use ferrata_store::{
+    At, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, Labels, Order, Parent, PruneCut, Record,
+    RecordHeader, RecordId, RunAppend, RunFacts, RunFilter, RunHead, RunKey, RunQuery, RunStatus, Seq,
+    Timestamp,
+};
 
 use super::chance::Chance;
 use super::oracle::{Life, Oracle};

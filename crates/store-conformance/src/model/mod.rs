@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::store::{At as StoreAt, CheckpointStore, Order};
+use ferrata_store::{At as StoreAt, CheckpointStore, Order};
 
 use self::calls::{Answer, Call, Refusal};
 use self::chance::Chance;

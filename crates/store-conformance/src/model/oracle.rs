@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrata_core::record::{Record, RecordHeader, RunFacts, RunStatus};
-use ferrata_core::store::{At, Order, PruneCut, RunAppend, RunFilter, RunHead, RunQuery, check_append};
-use ferrata_core::{ErrorKind, ExecutorId, HeadRef, RunKey, Seq, Timestamp};
+use ferrata_store::{
+    At, ErrorKind, ExecutorId, HeadRef, Order, PruneCut, Record, RecordHeader, RunAppend, RunFacts,
+    RunFilter, RunHead, RunKey, RunQuery, RunStatus, Seq, Timestamp, check_append,
+};
 
 use super::calls::{Answer, Call, Refusal};
 

@@ -2,9 +2,10 @@
 
 use std::fmt::Debug;
 
-use ferrata_core::record::RecordHeader;
-use ferrata_core::store::{At, CheckpointStore, Order, Page, Paged, RunAppend, RunHead, RunQuery};
-use ferrata_core::{ErrorKind, HeadRef, Result, RunKey, Seq};
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, HeadRef, Order, Page, Paged, RecordHeader, Result, RunAppend, RunHead,
+    RunKey, RunQuery, Seq,
+};
 
 use super::Log;
 
@@ -20,7 +21,7 @@ pub(crate) fn expect_refusal<T: Debug>(
     result: Result<T>,
     kinds: &[ErrorKind],
     what: &str,
-) -> ferrata_core::Error {
+) -> ferrata_store::Error {
     match result {
         Ok(value) => panic!("{what} must be refused with {kinds:?}, and returned {value:?}"),
         Err(error) => {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::store::{CheckpointStore, RunAppend, RunHead};
-use ferrata_core::testing::SeqIds;
-use ferrata_core::{Epoch, HeadRef, IdSource, RecordId, RunKey, Seq, Timestamp};
+use ferrata_store::testing::SeqIds;
+use ferrata_store::{
+    CheckpointStore, FORMAT, Record, RecordHeader, RecordKind, RunAppend, RunFacts, RunHead, RunStatus,
+};
+use ferrata_store::{Epoch, HeadRef, IdSource, RecordId, RunKey, Seq, Timestamp};
 
 use super::calls::appended;
 use super::stories::facts;

@@ -8,9 +8,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::SeqIds;
-use ferrata_core::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, TenantId, Timestamp};
+use ferrata_store::CheckpointStore;
+use ferrata_store::testing::SeqIds;
+use ferrata_store::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, TenantId, Timestamp};
 use tokio::task::JoinSet;
 
 pub(crate) use self::calls::{

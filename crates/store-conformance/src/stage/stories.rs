@@ -1,8 +1,6 @@
 //! Small values that properties are told with: keys, facts, labels and queries.
 
-use ferrata_core::record::{Labels, RunFacts};
-use ferrata_core::store::RunQuery;
-use ferrata_core::{Fingerprint, RunKey, TenantId, Timestamp, WorkflowName};
+use ferrata_store::{Fingerprint, Labels, RunFacts, RunKey, RunQuery, TenantId, Timestamp, WorkflowName};
 
 use super::key_in;
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use ferrata_core::record::Record;
-use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend, is_repeat};
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
+use ferrata_store::{
+    CheckpointStore, Error, ErrorKind, HeadRef, MemoryStore, Record, Result, RunAppend, RunKey, is_repeat,
+};
 
 use super::liar::Liar;
 use super::lie::Lie;
@@ -171,7 +171,7 @@ impl Liar {
             }
             Lie::ChecksNothing => match self.append_one(append.clone()).await {
                 Err(error) if error.kind() != ErrorKind::Conflict => Ok(end(&append).unwrap_or_else(|| {
-                    HeadRef { seq: <_>::default(), id: ferrata_core::RecordId::from_uuid(<_>::default()) }
+                    HeadRef { seq: <_>::default(), id: ferrata_store::RecordId::from_uuid(<_>::default()) }
                 })),
                 result => result,
             },
@@ -251,10 +251,10 @@ impl Liar {
                 (header.seq, header.prev, header.base) = (<_>::default(), None, true);
                 records.truncate(1);
                 let facts = self.shared.notes().written.values().next().map(|(facts, _)| facts.clone());
-                let print = ferrata_core::Fingerprint::of(b"");
-                let name = ferrata_core::WorkflowName::new("w").unwrap();
+                let print = ferrata_store::Fingerprint::of(b"");
+                let name = ferrata_store::WorkflowName::new("w").unwrap();
                 let facts = facts.unwrap_or_else(|| {
-                    ferrata_core::record::RunFacts::new(name, "1", print, print, <_>::default()).unwrap()
+                    ferrata_store::RunFacts::new(name, "1", print, print, <_>::default()).unwrap()
                 });
                 self.append_one(RunAppend { expected: None, records, facts: Some(facts), ..append }).await
             }

@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead,
-    RunQuery,
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, Notices, Page, Paged, PruneCut,
+    Pruned, Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, TenantId,
 };
-use ferrata_core::{Error, ErrorKind, ExecutorId, HeadRef, Result, RunId, RunKey, TenantId};
 use tokio::sync::broadcast;
 
 use super::lie::Lie;

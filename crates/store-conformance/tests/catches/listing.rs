@@ -1,8 +1,9 @@
 //! Lies about listings: which runs, in which order, on which page.
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
-use ferrata_core::{Clock, Error, ErrorKind, Result, Timestamp};
+use ferrata_store::{
+    CheckpointStore, Clock, Cursor, Error, ErrorKind, Order, Page, Paged, Result, RunFilter, RunHead,
+    RunQuery, RunStatus, Timestamp,
+};
 
 use super::liar::Liar;
 use super::lie::Lie;

@@ -1,9 +1,7 @@
 //! Lies about what is read of one run.
 
 use bytes::Bytes;
-use ferrata_core::record::{Record, RecordHeader};
-use ferrata_core::store::{At, CheckpointStore, Page, Paged};
-use ferrata_core::{ErrorKind, Result, RunKey, Seq};
+use ferrata_store::{At, CheckpointStore, ErrorKind, Page, Paged, Record, RecordHeader, Result, RunKey, Seq};
 
 use super::liar::Liar;
 use super::lie::Lie;

@@ -1,7 +1,9 @@
 //! Lies about pruning and purging.
 
-use ferrata_core::store::{At, CheckpointStore, Order, Page, PruneCut, Pruned, Purged, RunQuery};
-use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey, Seq, Timestamp};
+use ferrata_store::{
+    At, CheckpointStore, Error, ErrorKind, HeadRef, Order, Page, PruneCut, Pruned, Purged, Result, RunKey,
+    RunQuery, Seq, Timestamp,
+};
 
 use super::liar::Liar;
 use super::lie::Lie;

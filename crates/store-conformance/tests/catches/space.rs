@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RunFacts};
-use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend, RunHead};
-use ferrata_core::testing::ManualClock;
-use ferrata_core::{Clock, ExecutorId, RecordId, RunKey, Timestamp};
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{
+    CheckpointStore, FORMAT, MemoryStore, Record, RecordHeader, RunAppend, RunFacts, RunHead,
+};
+use ferrata_store::{Clock, ExecutorId, RecordId, RunKey, Timestamp};
 use ferrata_store_conformance::{Damage, Space, StoreFactory};
 
 use super::liar::Liar;

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use ferrata_core::RecordId;
+use ferrata_store::RecordId;
 
 use super::*;
 

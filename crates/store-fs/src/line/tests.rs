@@ -1,7 +1,9 @@
 //! Lines as they are stored, and back.
 
-use ferrata_core::record::{FORMAT, RecordKind, RunStatus};
-use ferrata_core::{Epoch, ExecutorId, Fingerprint, NodeName, Seq, Timestamp, Visit, WorkflowName};
+use ferrata_store::{
+    Epoch, ExecutorId, FORMAT, Fingerprint, NodeName, RecordKind, RunStatus, Seq, Timestamp, Visit,
+    WorkflowName,
+};
 use proptest::prelude::*;
 
 use super::*;

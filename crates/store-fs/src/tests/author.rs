@@ -4,10 +4,9 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::store::RunAppend;
-use ferrata_core::{
-    Epoch, Fingerprint, HeadRef, IdSource, RandomIds, RecordId, RunId, RunKey, Seq, Timestamp, WorkflowName,
+use ferrata_store::{
+    Epoch, FORMAT, Fingerprint, HeadRef, IdSource, RandomIds, Record, RecordHeader, RecordId, RecordKind,
+    RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq, Timestamp, WorkflowName,
 };
 
 static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::store::{Page, PruneCut, RunAppend, RunQuery};
-use ferrata_core::{Error, ErrorKind, RecordId, RunKey, Seq};
+use ferrata_store::{Error, ErrorKind, Page, PruneCut, RecordId, RunAppend, RunKey, RunQuery, Seq};
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};

@@ -4,9 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ferrata_core::record::Record;
-use ferrata_core::store::{At, Page, RunAppend, RunQuery};
-use ferrata_core::{Error, ErrorKind, RecordId, Seq};
+use ferrata_store::{At, Error, ErrorKind, Page, Record, RecordId, RunAppend, RunQuery, Seq};
 use proptest::prelude::*;
 use tempfile::TempDir;
 

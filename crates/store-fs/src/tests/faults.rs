@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use ferrata_core::store::{At, Page, PruneCut};
-use ferrata_core::{Error, ErrorKind, HeadRef, SystemClock};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, Page, PruneCut, SystemClock};
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
@@ -116,7 +115,7 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     holder.lock().unwrap();
     let entry = author.write(&["1"]);
     assert_eq!(kind(folder.append(&entry).unwrap_err()), ErrorKind::Unavailable);
-    let cut = PruneCut { at: ferrata_core::Seq::new(0), base: None };
+    let cut = PruneCut { at: ferrata_store::Seq::new(0), base: None };
     assert_eq!(kind(folder.prune(&author.run, &cut).unwrap_err()), ErrorKind::Unavailable);
     assert_eq!(kind(folder.purge(&author.run, None).unwrap_err()), ErrorKind::Unavailable);
     assert_eq!(ids(&folder, &author.run).unwrap().unwrap().len(), 1);

@@ -9,8 +9,7 @@ mod faulty;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_core::store::{At, Order, Page};
-use ferrata_core::{RecordId, RunKey, SystemClock};
+use ferrata_store::{At, Order, Page, RecordId, RunKey, SystemClock};
 
 use crate::config::FsOptions;
 use crate::disk::{Disk, RealDisk};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use ferrata_core::store::CheckpointStore as _;
-use ferrata_core::{Clock as _, ExecutorId, IdSource as _, RandomIds, RunKey, SystemClock, Timestamp};
+use ferrata_store::{
+    CheckpointStore as _, Clock as _, ExecutorId, IdSource as _, RandomIds, RunKey, SystemClock, Timestamp,
+};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 

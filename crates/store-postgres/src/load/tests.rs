@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::store::{CheckpointStore as _, Order};
-use ferrata_core::{Clock as _, IdSource as _, RandomIds, SystemClock};
+use ferrata_store::{CheckpointStore as _, Clock as _, IdSource as _, Order, RandomIds, SystemClock};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::*;

@@ -3,10 +3,9 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, Page, RunAppend};
-use ferrata_core::{
-    Clock as _, Epoch, Fingerprint, HeadRef, IdSource, RandomIds, RecordId, Result, RunId, RunKey, Seq,
+use ferrata_store::{
+    At, CheckpointStore, Clock as _, Epoch, FORMAT, Fingerprint, HeadRef, IdSource, Order, Page, RandomIds,
+    Record, RecordHeader, RecordId, RecordKind, Result, RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq,
     SystemClock, Timestamp, WorkflowName,
 };
 

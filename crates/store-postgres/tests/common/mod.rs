@@ -8,7 +8,7 @@ pub(crate) mod proxy;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ferrata_core::{Clock as _, IdSource as _, RandomIds, Result, SystemClock};
+use ferrata_store::{Clock as _, IdSource as _, RandomIds, Result, SystemClock};
 use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 use ferrata_test_servers::{Service, service_url};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};

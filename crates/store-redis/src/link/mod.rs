@@ -8,7 +8,7 @@ mod slots;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use ferrata_core::{Clock, Error, ErrorKind, Result};
+use ferrata_store::{Clock, Error, ErrorKind, Result};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, TlsCertificates, Value};
 
 pub(crate) use self::call::{Call, Script};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::Clock;
+use ferrata_store::Clock;
 use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::sync::Mutex;

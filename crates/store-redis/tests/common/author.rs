@@ -2,11 +2,10 @@
 
 use std::sync::LazyLock;
 
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, Page, RunAppend, RunQuery};
-use ferrata_core::{
-    Clock, Epoch, ErrorKind, Fingerprint, HeadRef, IdSource, RandomIds, RecordId, Result, RunId, RunKey, Seq,
-    SystemClock, Timestamp, WorkflowName,
+use ferrata_store::{
+    At, CheckpointStore, Clock, Epoch, ErrorKind, FORMAT, Fingerprint, HeadRef, IdSource, Order, Page,
+    RandomIds, Record, RecordHeader, RecordId, RecordKind, Result, RunAppend, RunFacts, RunId, RunKey,
+    RunQuery, RunStatus, Seq, SystemClock, Timestamp, WorkflowName,
 };
 use std::time::Duration;
 
@@ -102,12 +101,7 @@ impl Author {
     /// Checks that exactly what was acknowledged is stored, and that the run is listed, where it stands and nowhere else.
     pub async fn is_kept(&self, store: &dyn CheckpointStore) {
         let head = store.head(&self.run).await.unwrap();
-        assert_eq!(
-            head.as_ref().map(ferrata_core::store::RunHead::head),
-            self.head(),
-            "the head of {}",
-            self.run
-        );
+        assert_eq!(head.as_ref().map(ferrata_store::RunHead::head), self.head(), "the head of {}", self.run);
         let loaded = store.load(&self.run, At::Latest).await.unwrap().unwrap_or_default();
         assert_eq!(loaded.last(), self.log.last(), "the last record of {}", self.run);
         if let Some(head) = head {

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::CheckpointStore;
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{CheckpointStore, RunKey, Seq};
 use ferrata_store_conformance::{Damage, Space, StoreFactory};
 use ferrata_store_redis::{RedisOptions, RedisStore};
 use ferrata_test_servers::{Service, service_url};

@@ -1,11 +1,10 @@
 //! Objects come back as they were written, and nothing else is taken for one.
 
-use ferrata_core::{Fingerprint, WorkflowName};
+use ferrata_store::{Fingerprint, WorkflowName};
 use proptest::prelude::*;
 
 use super::*;
-use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::{Epoch, ExecutorId, NodeName, RecordId, Seq, Timestamp, Visit};
+use ferrata_store::{Epoch, ExecutorId, NodeName, RecordId, RecordKind, RunStatus, Seq, Timestamp, Visit};
 
 /// An id of version 7 with the time that records have here.
 fn id(number: u128) -> RecordId {
@@ -175,7 +174,7 @@ proptest! {
         let mut damaged = bytes.to_vec();
         damaged[at.index(bytes.len())] ^= flip;
         if let Ok((_, found)) = Head::decode_whole(&damaged.into()) {
-            let run = ferrata_core::RunId::new("r").unwrap().into();
+            let run = ferrata_store::RunId::new("r").unwrap().into();
             prop_assert!(found.iter().any(|record| record.verify(&run).is_err()) || found == records);
         }
         prop_assert!(Head::decode_whole(&bytes.slice(..cut.index(bytes.len()))).is_err());

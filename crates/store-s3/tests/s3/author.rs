@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use ferrata_core::store::{At, CheckpointStore, Order, Page, RunAppend, RunHead, RunQuery};
-use ferrata_core::testing::SeqIds;
-use ferrata_core::{
+use ferrata_store::testing::SeqIds;
+use ferrata_store::{
+    At, CheckpointStore, FORMAT, Order, Page, Record, RecordHeader, RecordKind, RunAppend, RunFacts, RunHead,
+    RunQuery, RunStatus,
+};
+use ferrata_store::{
     Epoch, Error, Fingerprint, HeadRef, IdSource, RecordId, Result, RunId, RunKey, Seq, Timestamp,
     WorkflowName,
 };

@@ -1,8 +1,6 @@
 //! What calls cost, in requests: what `docs/store-s3.md` says, counted by the server.
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{At, CheckpointStore as _, Order, Page, PruneCut, RunQuery};
-use ferrata_core::{ExecutorId, Seq};
+use ferrata_store::{At, CheckpointStore as _, ExecutorId, Order, Page, PruneCut, RunQuery, RunStatus, Seq};
 
 use crate::author::{Author, append_to};
 use crate::memory::Memory;
@@ -46,7 +44,7 @@ async fn calls_cost_what_the_manual_says() {
     step("the end", 1, RunStatus::Completed, &["DELETE index", "PUT index", "PUT log"]).await;
 
     let found = append_to(&store, &Author::new("r", 5).next(1)).await.unwrap_err();
-    assert_eq!(found.kind(), ferrata_core::ErrorKind::Conflict, "{found:?}");
+    assert_eq!(found.kind(), ferrata_store::ErrorKind::Conflict, "{found:?}");
     assert_eq!(kinds(&memory), ["LIST log"], "a start of a run that this process knows");
 
     let fresh = Raw::on(&memory).store();

@@ -2,9 +2,7 @@
 
 use std::future::Future;
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{At, CheckpointStore as _, Page, PruneCut, Purged};
-use ferrata_core::{Error, ErrorKind, Seq};
+use ferrata_store::{At, CheckpointStore as _, Error, ErrorKind, Page, PruneCut, Purged, RunStatus, Seq};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{Author, append_to};
@@ -103,7 +101,7 @@ impl Kind {
     const ALL: [Self; 4] = [Self::Start, Self::Known, Self::Unknown, Self::OtherStatus];
 
     /// Prepares a scene, and returns the log before the append, the append, and the store that makes it.
-    async fn prepare(self) -> (Scene, Author, ferrata_core::store::RunAppend, S3Store) {
+    async fn prepare(self) -> (Scene, Author, ferrata_store::RunAppend, S3Store) {
         let scene = Scene::new().await;
         let author = match self {
             Self::Start => Author::new("r", 1),
@@ -124,8 +122,8 @@ impl Kind {
 async fn is_true(
     scene: &Scene,
     mut author: Author,
-    append: &ferrata_core::store::RunAppend,
-    said: Result<ferrata_core::HeadRef, Error>,
+    append: &ferrata_store::RunAppend,
+    said: Result<ferrata_store::HeadRef, Error>,
     what: &str,
 ) {
     let fresh = scene.another();

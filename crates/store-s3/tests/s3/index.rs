@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::record::RunStatus;
-use ferrata_core::store::{CheckpointStore as _, Order, Page, RunQuery};
+use ferrata_store::{CheckpointStore as _, Order, Page, RunQuery, RunStatus};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{Author, append_to, every_run};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use ferrata_core::{Clock, SystemClock};
+use ferrata_store::{Clock, SystemClock};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};

@@ -2,7 +2,7 @@
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
-use ferrata_core::{RunKey, Seq};
+use ferrata_store::{RunKey, Seq};
 use ferrata_store_conformance::Damage;
 use serde_json::{Value, json};
 

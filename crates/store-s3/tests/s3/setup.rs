@@ -1,7 +1,6 @@
 //! Setting up: servers that cannot keep the contract are refused, and so are wrong names and credentials, without a secret.
 
-use ferrata_core::store::CheckpointStore as _;
-use ferrata_core::{Error, ErrorKind};
+use ferrata_store::{CheckpointStore as _, Error, ErrorKind};
 use ferrata_store_s3::{S3Options, S3Store};
 use ferrata_test_servers::Nobody;
 

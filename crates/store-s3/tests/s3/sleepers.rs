@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata_core::store::{CheckpointStore as _, PruneCut};
-use ferrata_core::{ErrorKind, HeadRef, Seq};
+use ferrata_store::{CheckpointStore as _, ErrorKind, HeadRef, PruneCut, Seq};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{Author, append_to};
@@ -30,12 +29,7 @@ async fn scene() -> Scene {
 const NAPS: [Duration; 2] = [Duration::ZERO, HOURS];
 
 /// Checks that an append is refused with the head that is there, and that it left nothing.
-async fn is_refused(
-    scene: &Scene,
-    append: &ferrata_core::store::RunAppend,
-    actual: Option<HeadRef>,
-    what: &str,
-) {
+async fn is_refused(scene: &Scene, append: &ferrata_store::RunAppend, actual: Option<HeadRef>, what: &str) {
     let keys = scene.memory.keys("some/prefix/log");
     let refused = append_to(&scene.sleeper, append).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict, "{what}: {refused:?}");

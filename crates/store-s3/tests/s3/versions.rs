@@ -1,8 +1,7 @@
 //! What only a real server shows: its conditional writes are sound, and a purge leaves no version in a bucket that keeps them.
 
 use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
-use ferrata_core::Seq;
-use ferrata_core::store::{CheckpointStore as _, PruneCut};
+use ferrata_store::{CheckpointStore as _, PruneCut, Seq};
 use ferrata_store_s3::{S3Options, S3Store};
 
 use crate::author::Author;

@@ -5,6 +5,8 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub(super) use ferrata_store::SHARD_MAP as MAP;
+
 use super::map::Generations;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,9 +16,6 @@ use crate::store::{RunAppend, RunHead};
 
 /// The workflow of a signpost.
 pub(super) const ELSEWHERE: &str = "ferrata:elsewhere";
-
-/// The workflow of the map, and the id of its run in the default tenant.
-pub(in crate::store) const MAP: &str = "ferrata:shards";
 
 /// Tells whether a run is none of a user's: by what it is, and not by its workflow's name alone.
 pub(super) fn is_mark(head: &RunHead) -> bool {

@@ -10,13 +10,13 @@ use crate::id::{Fingerprint, RunId, RunKey, TenantId};
 /// A listing, as its cursors name it; one of another listing is refused.
 ///
 /// ```
-/// use ferrata_core::store::{Listing, Order, RunQuery};
+/// use ferrata_store::{Listing, Order, RunQuery};
 ///
 /// let listing = Listing::of_runs(&RunQuery::default(), Order::NewestFirst);
 /// let cursor = listing.cursor("after this");
 /// assert_eq!(listing.place(&cursor)?, "after this");
 /// assert!(Listing::of_runs(&RunQuery::default(), Order::OldestFirst).place(&cursor).is_err());
-/// # Ok::<(), ferrata_core::Error>(())
+/// # Ok::<(), ferrata_store::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listing(Fingerprint);

@@ -77,7 +77,7 @@ impl RunFacts {
     ///
     /// [`ErrorKind::Invalid`] as for [`new`](Self::new) and [`with_user`](Self::with_user), and if the run was started before
     /// the year 0 or after the year 9999.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         check("version", &self.version)?;
         self.user.as_deref().map_or(Ok(()), |user| check("user", user))?;
         if !YEARS.contains(&self.created.unix_ms()) {

@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods that stores need, and two that some have, and what goes in and comes out.
+//! The contract between the library and a store: one trait of ten methods that a store must have and two that it may, and what goes in and comes out.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -27,16 +27,18 @@ pub struct RunAppend {
 }
 
 impl RunAppend {
-    /// Whether it writes what a [`ShardedStore`](super::ShardedStore) keeps for itself: the map, and signposts to runs of other
-    /// shards.
+    /// Whether it writes what a sharded store keeps for itself: the map, and signposts to runs of other shards.
     ///
     /// To a store these are finished runs like others, but one that removes finished runs after some time must keep them for good:
     /// without its signpost a run may be started a second time, in another shard.
     pub fn is_mark(&self) -> bool {
-        let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == super::sharded::MAP;
+        let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == SHARD_MAP;
         is_map || self.facts.as_ref().is_some_and(|facts| facts.workflow.is_reserved())
     }
 }
+
+/// The id of the run, in the default tenant, in which a sharded store keeps its map; its workflow has the same name.
+pub const SHARD_MAP: &str = "ferrata:shards";
 
 /// Checks what every store must refuse before it writes: an append that is empty, not dense, not chained or not sealed.
 ///
@@ -366,8 +368,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Names the part of the store that answers for the run: what concerns one part never waits for another.
     ///
-    /// For stores that are made of several, such as [`ShardedStore`](super::ShardedStore): the runtime sends no batch to several
-    /// parts, so that one that hangs holds up its own runs alone. Any number will do, and it may change for a run. Never waits.
+    /// For stores that are made of several, such as a sharded one: the runtime sends no batch to several parts, so that one that
+    /// hangs holds up its own runs alone. Any number will do, and it may change for a run. Never waits.
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0

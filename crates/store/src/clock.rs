@@ -104,7 +104,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 ///
 /// ```
 /// use std::time::Duration;
-/// use ferrata_core::{SystemClock, within};
+/// use ferrata_store::{SystemClock, within};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// let clock = SystemClock::new();

@@ -191,6 +191,21 @@ impl From<RunId> for RunKey {
     }
 }
 
+impl TryFrom<&str> for RunKey {
+    type Error = Error;
+
+    /// The run of this id in the default tenant.
+    fn try_from(run: &str) -> Result<Self, Error> {
+        Ok(RunId::new(run)?.into())
+    }
+}
+
+impl From<&RunKey> for RunKey {
+    fn from(run: &RunKey) -> Self {
+        run.clone()
+    }
+}
+
 impl fmt::Display for RunKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.tenant, self.run)

@@ -14,10 +14,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::plan::{Fault, FaultOdds, FaultPlan};
-use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
-use super::query::{At, Page, Paged, RunHead, RunQuery};
+use crate::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
+use crate::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::record::{Record, RecordHeader};
 
 /// A store that fails on purpose, for tests of what is built on stores.
@@ -27,9 +27,10 @@ use crate::record::{Record, RecordHeader};
 /// operations there are, then once for each of them:
 ///
 /// ```
-/// use ferrata_core::ErrorKind;
-/// use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
-/// # use ferrata_core::{RunId, RunKey};
+/// use ferrata_store::ErrorKind;
+/// use ferrata_store::testing::{Fault, FaultPlan, FaultStore};
+/// use ferrata_store::{CheckpointStore, MemoryStore};
+/// # use ferrata_store::{RunId, RunKey};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let run = RunKey::from(RunId::new("r-1")?);
@@ -48,7 +49,7 @@ use crate::record::{Record, RecordHeader};
 ///     // What a new process would find is in the store inside.
 ///     assert!(store.inner().head(&run).await?.is_none());
 /// }
-/// # Ok::<(), ferrata_core::Error>(()) }).unwrap();
+/// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
 /// An injected error keeps the promises of the contract: only `Indeterminate` leaves a doubt. When a batch meets a crash, the

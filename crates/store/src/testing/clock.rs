@@ -15,8 +15,8 @@ use crate::clock::{Clock, Timestamp};
 /// ```
 /// use std::time::Duration;
 ///
-/// use ferrata_core::testing::ManualClock;
-/// use ferrata_core::{Clock, Timestamp};
+/// use ferrata_store::testing::ManualClock;
+/// use ferrata_store::{Clock, Timestamp};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let clock = ManualClock::new(Timestamp::from_unix_ms(1_000));

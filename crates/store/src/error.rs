@@ -1,6 +1,5 @@
 //! The one error type of the library: a kind that tells the caller what to do, and the ids it is about.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -170,9 +169,9 @@ impl Error {
         self
     }
 
-    /// Says where it happened, before the message: which part of a whole.
+    /// Says where it happened, before the message: for a store that is made of several, which of them.
     #[must_use]
-    pub(crate) fn with_place(mut self, place: impl fmt::Display) -> Self {
+    pub fn with_place(mut self, place: impl fmt::Display) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message);
         self
     }
@@ -258,11 +257,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns what a panic said, if it said text.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
 }

@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts};
-use crate::store::{
-    At, Cursor, Order, Page, Paged, PruneCut, Pruned, RunAppend, RunHead, check_prune, is_repeat,
-};
+use crate::{At, Cursor, Order, Page, Paged, PruneCut, Pruned, RunAppend, RunHead, check_prune, is_repeat};
 
 /// The log of one run.
 #[derive(Debug)]

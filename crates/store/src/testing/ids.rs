@@ -13,8 +13,8 @@ use crate::id::IdSource;
 /// that live in one store need different seeds below 2²⁶; two of the same seed give the same ids, as no two processes may.
 ///
 /// ```
-/// use ferrata_core::testing::SeqIds;
-/// use ferrata_core::{IdSource, Timestamp};
+/// use ferrata_store::testing::SeqIds;
+/// use ferrata_store::{IdSource, Timestamp};
 ///
 /// let ids = SeqIds::new(7);
 /// assert_eq!(ids.next(Timestamp::from_unix_ms(0)).to_string(), "00000000-0000-7000-8007-000000000001");

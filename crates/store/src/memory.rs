@@ -32,14 +32,14 @@ const NOTICES: usize = 1_024;
 /// connections to one database are.
 ///
 /// ```
-/// use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunQuery};
+/// use ferrata_store::{CheckpointStore, MemoryStore, Page, RunQuery};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let store = MemoryStore::new();
 /// store.setup().await?;
 /// assert!(store.runs(&RunQuery::default(), Page::default()).await?.items.is_empty());
 /// assert!(!store.capabilities().durable);
-/// # Ok::<(), ferrata_core::Error>(()) }).unwrap();
+/// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 
 use super::*;
+use crate::MemoryStore;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Fingerprint, IdSource, RecordId, RunId, Seq, WorkflowName};
 use crate::record::{FORMAT, RecordKind, RunFacts, RunStatus};
-use crate::store::MemoryStore;
 use crate::testing::SeqIds;
 
 fn key(run: &str) -> RunKey {

@@ -1,0 +1,32 @@
+//! The contract of a store: [`CheckpointStore`], what goes in and comes out, and what every store decides alike.
+//!
+//! Authors of stores depend on this crate alone, and on `ferrata-store-conformance` in their tests. It knows no graph, no
+//! engine and no runtime, and opens no socket and no file. Applications find the same names in the facade crate `ferrata`.
+
+mod check;
+mod clock;
+mod contract;
+mod error;
+mod id;
+mod listing;
+mod memory;
+mod query;
+mod record;
+mod shared;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use check::{check_prune, is_repeat};
+pub use clock::{Clock, SystemClock, Timestamp, within};
+pub use contract::{
+    Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, SHARD_MAP, check_append,
+};
+pub use error::{Error, ErrorKind, Result};
+pub use id::{
+    Epoch, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq,
+    TenantId, Visit, WorkflowName,
+};
+pub use listing::{Listing, RunPlace};
+pub use memory::MemoryStore;
+pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
+pub use record::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
