@@ -31,14 +31,18 @@ pub(crate) struct Ending<'a> {
 
 impl Machine {
     fn graph(&self) -> &Plan {
-        self.plan.as_deref().expect("only a machine with a plan is asked to decide")
+        self.plan().expect("only a machine with a plan is asked to decide")
     }
 
     /// Finds the concurrent activation that overwrote one of these channels, which this one cannot have seen.
     pub(crate) fn clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
-        let since = self.in_flight.get(&key)?.since;
+        let since = self.in_flight().get(&key)?.since;
         let (channel, other) = overwrites.iter().find_map(|channel| {
-            self.overwrites.get(*channel).filter(|write| write.tick > since).map(|write| (channel, write))
+            self.frontier()
+                .overwrites()
+                .get(*channel)
+                .filter(|write| write.tick > since)
+                .map(|write| (channel, write))
         })?;
         let message = format!(
             "`{}@{}` and `{}@{}` ran concurrently and both overwrote the channel `{channel}`; give the channel a reducer, or \
@@ -57,11 +61,21 @@ impl Machine {
     /// What was said to the run before counts first: a cancelled run ends as cancelled, whatever its last node comes to, and a paused one
     /// is complete when it is let go on.
     pub(crate) fn decide(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
-        let mut done = self.decide_freely(ending, unmet);
+        self.decide_by(ending, unmet, true)
+    }
+
+    /// As [`decide`](Self::decide), without the short ways of a plain step.
+    #[cfg(test)]
+    pub(super) fn decide_in_general(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+        self.decide_by(ending, unmet, false)
+    }
+
+    fn decide_by(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
+        let mut done = self.decide_freely(ending, unmet, shortcuts);
         let is_stopped = match &done.end {
             None => false,
-            Some(End::Completed) => self.cancel.is_some() || self.paused.is_some(),
-            Some(End::Failed(_)) => self.cancel.is_some(),
+            Some(End::Completed) => self.cancel().is_some() || self.paused().is_some(),
+            Some(End::Failed(_)) => self.cancel().is_some(),
         };
         if is_stopped {
             done.end = None;
@@ -69,14 +83,14 @@ impl Machine {
         done
     }
 
-    fn decide_freely(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
+    fn decide_freely(&self, ending: Ending<'_>, unmet: impl Fn(NodeIx) -> bool, shortcuts: bool) -> NodeDone {
         let plan = self.graph();
         let (node, visit) = ending.key;
         let index = NodeIx::new(node);
         let mut done = NodeDone::new(self.name(node).clone(), visit);
-        done.attempts = self.in_flight.get(&ending.key).map_or(1, |activation| activation.failed + 1);
+        done.attempts = self.in_flight().get(&ending.key).map_or(1, |activation| activation.failed + 1);
         match ending.result {
-            Ok(Fires::Sole(edge)) if self.goes_straight(plan, index, plan.edge(edge).to) => {
+            Ok(Fires::Sole(edge)) if shortcuts && self.goes_straight(plan, index, plan.edge(edge).to) => {
                 done.fired = Few::One(Fired::plain(plan.node(plan.edge(edge).to).name.clone()));
                 return done;
             }
@@ -106,43 +120,25 @@ impl Machine {
                 self.bypass(plan, index, |kind| kind == EdgeKind::OnFailure, &mut done);
             }
         }
-        if self.in_flight.len() > 1 && !ending.overwrites.is_empty() {
+        if self.in_flight().len() > 1 && !ending.overwrites.is_empty() {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
-        let running = self.status == RunStatus::InProgress;
-        if running
-            && self.in_flight.len() == 1
-            && self.tokens.is_empty()
-            && self.follows_plainly(plan, index, &done)
-        {
+        if shortcuts && self.follows_plainly(plan, index, &done) {
             self.limit(plan, index, &mut done);
         } else {
             self.settle_after(plan, index, &mut done, unmet);
         }
-        // Last, for a goal that is not met leads somewhere, too. What is usual is not said: saying it would make a box for what is not.
+        // Last, because an unmet goal also leads somewhere. Assign only when true: writing a rare field allocates.
         if plan.node(index).interrupt.after && !done.fired.is_empty() {
             done.hold = true;
         }
         done
     }
 
-    /// Tells whether the run is at one place, and the token for the next does nothing but start it.
-    fn goes_straight(&self, plan: &Plan, from: NodeIx, to: NodeIx) -> bool {
-        let next = plan.node(to);
-        self.status == RunStatus::InProgress
-            && self.in_flight.len() == 1
-            && self.tokens.is_empty()
-            && next.join == Join::All
-            && !(plan.counts && self.nodes.iter().any(|node| node.spent))
-            && !plan.node(from).interrupt.after
-            && next.max_visits.is_none()
-            && plan.max_steps.is_none_or(|most| self.started < most.get())
-    }
-
     /// Decides which waiting tokens may start as the graph is now, without any activation ending.
     pub(crate) fn resettle(&self) -> (Settled, Option<Failure>) {
         let plan = self.graph();
-        let Some(live) = &self.live else { return (Settled::default(), None) };
+        let Some(live) = self.live() else { return (Settled::default(), None) };
         let mut settled = Settled::default();
         let mut live = live.clone();
         let failure = self.work_out(plan, &mut live, &mut settled);
@@ -150,16 +146,6 @@ impl Machine {
             settled.start = None;
         }
         (settled, failure)
-    }
-
-    /// Tells whether nothing but the one fired edge matters: the usual step of a run without branches, decided at once.
-    fn follows_plainly(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> bool {
-        let [fired] = &*done.fired else { return false };
-        let target = plan.find_after(node, &fired.to);
-        fired.items.is_none()
-            && !(plan.counts && self.nodes.iter().any(|node| node.spent))
-            && done.skipped.is_empty()
-            && target.is_some_and(|to| plan.node(to).join == Join::All)
     }
 
     /// Lists the edges that did not fire, and the nodes that can therefore never run.
@@ -185,8 +171,8 @@ impl Machine {
     /// Collects the nodes behind bypassed edges and dropped tokens that never ran and that nothing live can reach any more.
     fn never(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
         let unseen = |at: NodeIx| {
-            let state = &self.nodes[at.as_usize()];
-            state.visits == 0 && !state.skipped && !self.tokens.contains_key(&at.get())
+            let state = self.node(at.get());
+            state.visits == 0 && !state.skipped && !self.tokens().contains_key(&at.get())
         };
         let mut candidates = NodeSet::new(plan.nodes.len());
         for target in done.bypassed.iter().chain(&done.dropped).filter_map(|name| plan.find(name.as_str())) {
@@ -198,8 +184,8 @@ impl Machine {
             return Vec::new();
         }
         let in_flight =
-            self.in_flight.keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
-        let live = in_flight.map(|&(at, _)| at).chain(self.tokens.keys().copied());
+            self.in_flight().keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
+        let live = in_flight.map(|&(at, _)| at).chain(self.tokens().keys().copied());
         let arriving = done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to));
         let fired = arriving.filter_map(|fired| plan.find(fired.to.as_str()));
         let mut last = None;
@@ -212,19 +198,19 @@ impl Machine {
     }
 
     fn in_flight_of(&self, node: Local) -> usize {
-        self.in_flight.range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
+        self.in_flight().range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
     }
 
     /// Works out, on a copy of what is live, who starts after the activation has ended.
     fn settle_after(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
-        let Some(live) = &self.live else { return };
+        let Some(live) = self.live() else { return };
         let mut live = live.clone();
         live.finished(node);
         let mut dropped = Vec::new();
         for fired in &done.fired {
             let Some(to) = plan.find(fired.to.as_str()) else { continue };
             let back = plan.topology.is_back(node, to);
-            let late = self.nodes[to.as_usize()].spent && !back;
+            let late = self.node(to.get()).spent && !back;
             if late {
                 dropped.push(fired.to.clone());
             } else {
@@ -236,7 +222,7 @@ impl Machine {
             // What only the dropped token could still have led to is lost with it.
             done.skipped = self.never(plan, node, done);
         }
-        if self.status != RunStatus::InProgress {
+        if self.status() != RunStatus::InProgress {
             // What stopped the run may be tried again and is not counted as live: nobody starts before that is decided.
             done.settled.start = Some(Vec::new());
             return;
@@ -275,7 +261,7 @@ impl Machine {
         };
         // Before anybody starts: the round of a join that counted may be over with what has just ended, and its loop's head is
         // about to start the next.
-        for (local, _) in self.nodes.iter().enumerate().filter(|(_, state)| state.spent) {
+        for (local, _) in self.nodes().iter().enumerate().filter(|(_, state)| state.spent) {
             let at = NodeIx::from_usize(local);
             if local < plan.nodes.len() && plan.topology.ready(at, false, live) {
                 settled.fresh.push(plan.node(at).name.clone());
@@ -322,13 +308,9 @@ impl Machine {
         if done.settled.start.is_some() {
             done.settled.start = None;
         }
-        let visited = |at: NodeIx| at == node || self.nodes[at.as_usize()].visits > 0;
+        let visited = |at: NodeIx| at == node || self.node(at.get()).visits > 0;
         let ended_well = |at: NodeIx| {
-            if at == node {
-                done.failure.is_none()
-            } else {
-                self.nodes[at.as_usize()].succeeded == Some(true)
-            }
+            if at == node { done.failure.is_none() } else { self.node(at.get()).succeeded == Some(true) }
         };
         let gates = (0..plan.nodes.len()).map(NodeIx::from_usize);
         let missed = gates
@@ -357,7 +339,7 @@ impl Machine {
     fn return_target(&self, cause: NodeIx) -> Option<NodeIx> {
         let plan = self.graph();
         let room = |target: &NodeIx| {
-            let state = &self.nodes[target.as_usize()];
+            let state = self.node(target.get());
             match plan.node(*target).max_visits {
                 Some(most) => state.visits < most.get(),
                 None => state.returned < MAX_RETURNS,
@@ -368,11 +350,11 @@ impl Machine {
 
     /// Stops the run if what starts would exceed a limit.
     fn limit(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone) {
-        let mut total = self.started;
+        let mut total = self.started();
         let mut over = None;
         let mut count = |at: NodeIx, new: u64| {
             total += new;
-            let visits = u64::from(self.nodes[at.as_usize()].visits) + new;
+            let visits = u64::from(self.node(at.get()).visits) + new;
             let node = plan.node(at);
             if let Some(most) = node.max_visits.filter(|most| visits > u64::from(most.get())) {
                 let message = format!(

@@ -75,15 +75,16 @@ impl Folded {
         match (&body.event, &body.base) {
             // Nothing but the full state: what led to it was never written.
             (Event::Base, Some(base)) => {
-                self.machine = Machine::restore(&base.machine, self.machine.plan.clone())?;
+                self.machine = Machine::restore(&base.machine, self.machine.plan().cloned())?;
                 self.channels = Channels::from_json(base.state.get())?;
             }
-            (event, _) => self.machine.absorb(event)?,
+            (event, _) => drop(self.machine.absorb(event)?),
         }
-        if self.machine.status != record.header.status {
+        if self.machine.status() != record.header.status {
             let message = format!(
                 "the record says that the run is {}, what it holds makes it {}",
-                record.header.status, self.machine.status
+                record.header.status,
+                self.machine.status()
             );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
@@ -104,7 +105,7 @@ impl Folded {
 /// Tells whether an answer may be given, so that a refused one leaves the run untouched.
 pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message));
-    let status = machine.status;
+    let status = machine.status();
     match what {
         SignalKind::Respond { question, resolution } => {
             if status.is_finished() {
@@ -133,7 +134,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Answer { question, answer } => {
             machine.check_answer(question, answer, now)?;
             match answer {
-                Answer::Cancel(_) if machine.cancel.is_some() => {
+                Answer::Cancel(_) if machine.cancel().is_some() => {
                     refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
                 }
                 _ => Ok(()),
@@ -145,36 +146,33 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
         SignalKind::Pause { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to pause"))
         }
-        SignalKind::Pause { .. } if machine.paused.is_some() => {
+        SignalKind::Pause { .. } if machine.paused().is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
-        }
-        SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
-        }
-        SignalKind::Pin { seq } if machine.pins.contains(seq) => {
-            refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
-        }
-        SignalKind::Unpin { seq } if !machine.pins.contains(seq) => {
-            refuse(ErrorKind::NotFound, format!("record {seq} is not pinned"))
         }
         // A failed run may be let go on before its retry.
         SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; it does not go on any more"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
         }
-        SignalKind::Unpause if machine.paused.is_none() => {
+        SignalKind::Pin { seq } if machine.pins().contains(seq) => {
+            refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
+        }
+        SignalKind::Unpin { seq } if !machine.pins().contains(seq) => {
+            refuse(ErrorKind::NotFound, format!("record {seq} is not pinned"))
+        }
+        SignalKind::Unpause if machine.paused().is_none() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and not paused"))
         }
         SignalKind::Cancel { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to cancel"))
         }
-        SignalKind::Cancel { .. } if machine.cancel.is_some() => {
+        SignalKind::Cancel { .. } if machine.cancel().is_some() => {
             refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
         }
         SignalKind::Retry { .. } if status != RunStatus::Failed => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
         }
         SignalKind::Retry { .. } if machine.is_over() => {
-            let why = machine.failure.as_ref().map_or_else(String::new, ToString::to_string);
+            let why = machine.failure().map_or_else(String::new, ToString::to_string);
             refuse(
                 ErrorKind::WrongStatus,
                 format!("nothing of the run is left to be tried again ({why}); start a new run"),

@@ -1,13 +1,20 @@
 //! What is unfinished in a run: activations in flight and tokens waiting.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
+use crate::few_map::FewMap;
+use crate::graph::liveness::Liveness;
+use crate::graph::node_set::NodeIx;
 use crate::id::Visit;
 use crate::record::memo::Memos;
 use crate::record::{Failure, Resolution};
+
+/// The most tokens that memory is kept for: a wide join must not hold its memory for the rest of the run.
+const SPARE: usize = 8;
 
 /// A node by the machine's own number: the graph's index for nodes of the graph, further numbers for those that only the log
 /// knows.
@@ -34,13 +41,13 @@ pub(crate) struct Activation {
     pub(crate) failed: u32,
     /// When the next attempt may start.
     pub(crate) retry_at: Option<Timestamp>,
-    /// Whether it is recorded that an attempt which must not be repeated was about to start.
+    /// Whether the log holds the intent of an attempt that must not be repeated.
     pub(crate) intent: bool,
-    /// Whether nobody knows what became of that attempt: a question is open.
+    /// Whether the outcome of that attempt is unknown: a question is open.
     pub(crate) in_doubt: bool,
     /// How the attempt in doubt ended; none if its process ended.
     pub(crate) why: Option<Box<Failure>>,
-    /// What somebody answered to that question.
+    /// The answer to that question.
     pub(crate) resolution: Option<Resolution>,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Vec<Token>,
@@ -63,4 +70,240 @@ impl Activation {
             memos: Memos::default(),
         }
     }
+}
+
+/// A channel that was overwritten: when, and by which activation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Overwrite {
+    pub(crate) tick: u64,
+    pub(crate) node: Local,
+    pub(crate) visit: Visit,
+}
+
+/// An edge of the plan, as far as liveness counts it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) to: NodeIx,
+    /// Whether it is a back edge.
+    pub(super) back: bool,
+}
+
+/// The unfinished part of a run, and what is live in it for the join rule.
+///
+/// Liveness is derived from activations in flight and waiting tokens; both change here together, and nowhere else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Frontier {
+    in_flight: FewMap<ActivationKey, Activation>,
+    /// Activations that failed the run; a retry starts them again.
+    stopped_at: Vec<(ActivationKey, Activation)>,
+    tokens: FewMap<Local, Vec<Token>>,
+    /// Overwrites that an activation in flight cannot have seen.
+    overwrites: BTreeMap<String, Overwrite>,
+    /// Ended activations with a declared interrupt after them: an answer lets the run go on behind them.
+    holds: BTreeSet<ActivationKey>,
+    /// Activations to come that must not be repeated and had begun, in records that the store lost: in doubt once they are made.
+    begun: BTreeSet<ActivationKey>,
+    /// The emptied inputs of the activation that ended last: the next tokens need no memory of their own.
+    spare: Vec<Token>,
+    /// Kept only with a plan.
+    live: Option<Liveness>,
+}
+
+impl Frontier {
+    pub(super) fn new(live: Option<Liveness>) -> Self {
+        Self { live, ..Self::default() }
+    }
+
+    pub(super) fn in_flight(&self) -> &FewMap<ActivationKey, Activation> {
+        &self.in_flight
+    }
+
+    pub(super) fn stopped_at(&self) -> &[(ActivationKey, Activation)] {
+        &self.stopped_at
+    }
+
+    pub(super) fn tokens(&self) -> &FewMap<Local, Vec<Token>> {
+        &self.tokens
+    }
+
+    pub(super) fn overwrites(&self) -> &BTreeMap<String, Overwrite> {
+        &self.overwrites
+    }
+
+    pub(super) fn holds(&self) -> &BTreeSet<ActivationKey> {
+        &self.holds
+    }
+
+    pub(super) fn begun(&self) -> &BTreeSet<ActivationKey> {
+        &self.begun
+    }
+
+    pub(super) fn live(&self) -> Option<&Liveness> {
+        self.live.as_ref()
+    }
+
+    /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
+    pub(super) fn is_over(&self) -> bool {
+        self.in_flight.is_empty() && self.tokens.is_empty() && self.stopped_at.is_empty()
+    }
+
+    /// Tells whether nothing is unfinished but this activation.
+    pub(super) fn is_only(&self, key: &ActivationKey) -> bool {
+        self.in_flight.len() == 1
+            && self.tokens.is_empty()
+            && self.begun.is_empty()
+            && self.in_flight.contains_key(key)
+    }
+
+    pub(super) fn activation_mut(&mut self, key: &ActivationKey) -> Option<&mut Activation> {
+        self.in_flight.get_mut(key)
+    }
+
+    pub(super) fn activations_mut(&mut self) -> impl Iterator<Item = &mut Activation> + '_ {
+        self.in_flight.values_mut()
+    }
+
+    /// Starts an activation; `at` is its node in the plan.
+    pub(super) fn start(&mut self, key: ActivationKey, activation: Activation, at: Option<NodeIx>) {
+        self.in_flight.insert(key, activation);
+        if let (Some(at), Some(live)) = (at, &mut self.live) {
+            live.started(at);
+        }
+    }
+
+    /// Ends an activation. Returns `None` if it is not in flight.
+    pub(super) fn end(&mut self, key: &ActivationKey, at: Option<NodeIx>) -> Option<Activation> {
+        let activation = self.in_flight.remove(key)?;
+        if let (Some(at), Some(live)) = (at, &mut self.live) {
+            live.finished(at);
+        }
+        Some(activation)
+    }
+
+    /// Ends the only activation of the run and starts another, as a token from `from` to `to` does that is taken at once.
+    pub(super) fn step(&mut self, (from, to): (NodeIx, NodeIx), next: ActivationKey, activation: Activation) {
+        self.in_flight.clear();
+        self.in_flight.insert(next, activation);
+        if let Some(live) = &mut self.live {
+            live.stepped(from, to);
+        }
+    }
+
+    /// Takes the inputs of an activation, emptied, for the token that replaces them.
+    pub(super) fn take_inputs(&mut self, key: &ActivationKey) -> Vec<Token> {
+        let Some(activation) = self.in_flight.get_mut(key) else { return Vec::new() };
+        let mut inputs = std::mem::take(&mut activation.inputs);
+        if inputs.capacity() > SPARE {
+            return Vec::new();
+        }
+        inputs.clear();
+        inputs
+    }
+
+    /// Keeps the memory of an ended activation's inputs for the next tokens.
+    pub(super) fn reuse(&mut self, mut inputs: Vec<Token>) {
+        if inputs.capacity() <= SPARE {
+            inputs.clear();
+            self.spare = inputs;
+        }
+    }
+
+    /// Keeps an activation that failed the run for a retry.
+    pub(super) fn stop(&mut self, key: ActivationKey, activation: Activation) {
+        self.stopped_at.push((key, activation));
+    }
+
+    pub(super) fn take_stopped(&mut self) -> Vec<(ActivationKey, Activation)> {
+        std::mem::take(&mut self.stopped_at)
+    }
+
+    /// Puts a token at a node; `way` is the edge in the plan by which it came.
+    pub(super) fn put(&mut self, to: Local, token: Token, way: Option<Way>) {
+        if let (Some(way), Some(live)) = (way, &mut self.live) {
+            live.arrived(way.to, way.back);
+        }
+        match self.tokens.get_mut(&to) {
+            Some(tokens) => tokens.push(token),
+            None => {
+                let mut tokens = std::mem::take(&mut self.spare);
+                tokens.push(token);
+                self.tokens.insert(to, tokens);
+            }
+        }
+    }
+
+    /// Takes every token that waits at a node; `None` if none does.
+    pub(super) fn take_tokens(&mut self, node: Local, at: Option<NodeIx>) -> Option<Vec<Token>> {
+        let tokens = self.tokens.remove(&node)?;
+        if let (Some(at), Some(live)) = (at, &mut self.live) {
+            live.take(at);
+        }
+        Some(tokens)
+    }
+
+    /// Drops the tokens that `from` has just put at `to`.
+    pub(super) fn drop_last(&mut self, from: Local, to: Local, way: Option<Way>) {
+        let Some(waiting) = self.tokens.get_mut(&to) else { return };
+        let visit = waiting.last().map(|token| token.visit);
+        let kept =
+            waiting.iter().rposition(|t| t.from != from || Some(t.visit) != visit).map_or(0, |at| at + 1);
+        let dropped = waiting.len() - kept;
+        waiting.truncate(kept);
+        if waiting.is_empty() {
+            self.tokens.remove(&to);
+        }
+        if let (Some(way), Some(live)) = (way, &mut self.live) {
+            (0..dropped).for_each(|_| live.used(way.to, way.back));
+        }
+    }
+
+    pub(super) fn overwrite(&mut self, channel: String, overwrite: Overwrite) {
+        self.overwrites.insert(channel, overwrite);
+    }
+
+    /// Forgets the overwrites that every activation has seen.
+    pub(super) fn forget_seen_overwrites(&mut self) {
+        if self.in_flight.is_empty() {
+            self.overwrites.clear();
+        }
+    }
+
+    /// Holds back what starts behind an ended activation until an answer lets it go on.
+    pub(super) fn hold(&mut self, key: ActivationKey) {
+        self.holds.insert(key);
+    }
+
+    pub(super) fn let_go_on(&mut self, key: &ActivationKey) {
+        self.holds.remove(key);
+    }
+
+    /// Notes that an activation to come had begun.
+    pub(super) fn note_begun(&mut self, key: ActivationKey) {
+        self.begun.insert(key);
+    }
+
+    /// Tells whether the activation had begun before, and forgets it.
+    pub(super) fn take_begun(&mut self, key: &ActivationKey) -> bool {
+        self.begun.remove(key)
+    }
+
+    /// Forgets everything unfinished; activations that had begun elsewhere stay known.
+    pub(super) fn clear(&mut self, live: Option<Liveness>) {
+        let begun = std::mem::take(&mut self.begun);
+        *self = Self { begun, live, ..Self::default() };
+    }
+
+    /// Takes the frontier apart, to make that of another run of it: what was in flight, what had stopped it, and its tokens.
+    pub(super) fn take_apart(&mut self, live: Option<Liveness>) -> Apart {
+        let old = std::mem::take(self);
+        (self.live, self.overwrites, self.holds) = (live, old.overwrites, old.holds);
+        Apart { in_flight: old.in_flight, stopped_at: old.stopped_at, tokens: old.tokens }
+    }
+}
+
+/// A frontier taken apart.
+pub(super) struct Apart {
+    pub(super) in_flight: FewMap<ActivationKey, Activation>,
+    pub(super) stopped_at: Vec<(ActivationKey, Activation)>,
+    pub(super) tokens: FewMap<Local, Vec<Token>>,
 }

@@ -1,4 +1,4 @@
-//! The questions of a run: which are open, by which id, and what an answer does.
+//! The questions of a run: which are open, by which id, and which answer may be given.
 
 use std::sync::Arc;
 
@@ -9,14 +9,10 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Visit;
 use crate::record::memo::{Asked, Memo, Reply};
-use crate::record::{Failure, FailureKind};
 
 /// The name of the question that a node declared before itself, and of the one behind itself.
 pub(crate) const BEFORE: &str = "before";
 pub(crate) const AFTER: &str = "after";
-
-/// How many answered questions are remembered beyond their activations, to tell who answers twice.
-const ANSWERED: usize = 64;
 
 /// What a question is about.
 #[derive(Clone, Debug)]
@@ -36,7 +32,7 @@ pub(crate) struct Answered {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
     pub(crate) at: Timestamp,
-    /// Whether nobody answered until then.
+    /// Whether no answer came until then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) expired: bool,
 }
@@ -54,7 +50,7 @@ impl Machine {
     /// Lists the open questions, in the order of nodes and visits.
     pub(crate) fn posed(&self) -> Vec<Posed> {
         let mut posed = Vec::new();
-        for (&key, activation) in self.in_flight.iter() {
+        for (&key, activation) in self.in_flight().iter() {
             if activation.in_doubt {
                 posed.push(Posed { key, name: None, about: About::Doubt });
             }
@@ -70,7 +66,7 @@ impl Machine {
                 }
             }
         }
-        let holds = self.holds.iter();
+        let holds = self.frontier().holds().iter();
         posed.extend(holds.map(|&key| Posed { key, name: Some(AFTER.into()), about: About::After }));
         posed
     }
@@ -124,7 +120,7 @@ impl Machine {
             let message = format!("the question `{id}` was answered{by} at {at}; nothing was changed");
             Err(Error::new(ErrorKind::AlreadyExists, message))
         };
-        for (&key, activation) in self.in_flight.iter() {
+        for (&key, activation) in self.in_flight().iter() {
             for (name, memo) in activation.memos.iter() {
                 let Memo::Asked(asked) = memo else { continue };
                 if self.id_of(&Posed { key, name: Some(name.clone()), about: About::Doubt }) != id {
@@ -137,7 +133,7 @@ impl Machine {
                 };
             }
         }
-        match self.answered.iter().rev().find(|answered| answered.id == id) {
+        match self.answered().iter().rev().find(|answered| answered.id == id) {
             Some(past) if past.expired => Err(expired(id, past.at)),
             Some(past) => answered(&past.by, past.at),
             None => Ok(()),
@@ -172,59 +168,14 @@ impl Machine {
         }
     }
 
-    /// Takes in the answer to a question that a node asked.
-    pub(super) fn absorb_answer(
-        &mut self,
-        id: &str,
-        answer: &Answer,
-        by: Option<&String>,
-        at: Timestamp,
-    ) -> Result<()> {
-        let corrupt = |error: Error| {
-            Error::new(ErrorKind::Corrupt, "an answer to a question that was not open").with_source(error)
-        };
-        let posed = self.find_question(id).map_err(corrupt)?;
-        let id = self.id_of(&posed);
-        if let Answer::Cancel(reason) = answer {
-            self.cancel = Some(format!("the question `{id}` was cancelled: {reason}"));
-        }
-        match (&posed.name, &posed.about) {
-            (_, About::After) => {
-                self.holds.remove(&posed.key);
-                if let Answer::Reject(comment) = answer {
-                    let who = by.map_or_else(String::new, |by| format!(" by {by}"));
-                    let message = format!("going on behind the node was rejected{who}: {comment}");
-                    let node = self.name(posed.key.0).clone();
-                    self.fail(Failure::new(FailureKind::Rejected, message).with_node(&node));
-                }
-            }
-            (Some(name), About::Asked(asked)) => {
-                let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
-                let memo = Memo::Asked(Arc::new(Asked { ask: asked.ask.clone(), reply }));
-                if let Some(activation) = self.in_flight.get_mut(&posed.key) {
-                    activation.memos.insert(name.clone(), memo);
-                }
-            }
-            _ => {}
-        }
-        self.remember(Answered { id, by: by.cloned(), at, expired: false });
-        self.wake_up();
-        Ok(())
-    }
-
-    /// Remembers that a question is closed.
-    pub(super) fn remember(&mut self, answered: Answered) {
-        if self.answered.len() >= ANSWERED {
-            self.answered.remove(0);
-        }
-        self.answered.push(answered);
-    }
-
-    /// Whether an activation starts only once somebody agrees to go on behind a node before it.
+    /// Whether an activation starts only once an answer lets the run go on behind a node before it.
     pub(crate) fn is_held(&self, key: ActivationKey) -> bool {
-        !self.holds.is_empty()
-            && self.in_flight.get(&key).is_some_and(|activation| {
-                activation.inputs.iter().any(|token| self.holds.contains(&(token.from, token.visit)))
+        !self.frontier().holds().is_empty()
+            && self.in_flight().get(&key).is_some_and(|activation| {
+                activation
+                    .inputs
+                    .iter()
+                    .any(|token| self.frontier().holds().contains(&(token.from, token.visit)))
             })
     }
 
@@ -237,7 +188,7 @@ impl Machine {
     pub(crate) fn doubt(&self, id: &str) -> Option<ActivationKey> {
         let (node, visit) = id.rsplit_once('@')?;
         let key = (self.find(node)?, Visit::new(visit.parse().ok()?));
-        self.in_flight.get(&key).filter(|activation| activation.in_doubt).map(|_| key)
+        self.in_flight().get(&key).filter(|activation| activation.in_doubt).map(|_| key)
     }
 }
 

@@ -6,11 +6,11 @@ use crate::graph::plan::Plan;
 use crate::id::{NodeName, Visit};
 use crate::record::body::{Failure, FailureKind, NodeDone, clip};
 
-/// The longest reason that is kept, in bytes: a paragraph. Whoever has more to say keeps it in the state.
+/// The longest reason that is kept, in bytes: a paragraph. A longer one belongs in the state.
 pub(super) const REASON_BYTES: usize = 500;
 
-/// How many replans are kept with their reasons, the latest ones; all are counted. Whoever reads why a run gave up does not
-/// read more, and every base holds them.
+/// How many replans are kept with their reasons, the latest ones; all are counted. They explain why a run gave up, and every
+/// base holds them.
 pub(super) const KEPT: usize = 100;
 
 /// A run went back to a node on purpose.
@@ -26,29 +26,15 @@ pub(crate) struct Replan {
 impl Machine {
     /// Returns how often the run went back to each node on purpose; nodes without replans are left out.
     pub(crate) fn replan_counts(&self) -> Vec<(NodeName, u32)> {
-        if self.replans.is_empty() {
+        if self.replans().is_empty() {
             return Vec::new();
         }
-        let counted = self.names().zip(&self.nodes).filter(|(_, node)| node.replans > 0);
+        let counted = self.names().zip(self.nodes()).filter(|(_, node)| node.replans > 0);
         counted.map(|(name, node)| (name.clone(), node.replans)).collect()
     }
 
-    /// Takes in the replans of an activation that ended.
-    pub(super) fn note_replans(&mut self, done: &NodeDone) {
-        if done.fired.iter().all(|fired| fired.reason.is_none()) {
-            return;
-        }
-        for replan in self.replans_of(done) {
-            self.nodes[replan.to as usize].replans += 1;
-            self.replans.push_back(replan);
-            if self.replans.len() > KEPT {
-                self.replans.pop_front();
-            }
-        }
-    }
-
     /// Lists the replans of an activation. A token that came too late for its join goes back to nothing.
-    fn replans_of(&self, done: &NodeDone) -> Vec<Replan> {
+    pub(super) fn replans_of(&self, done: &NodeDone) -> Vec<Replan> {
         let arrived = done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to));
         let replan = |fired: &crate::record::body::Fired| {
             Some(Replan {
@@ -67,11 +53,11 @@ impl Machine {
             return None;
         }
         let new = self.replans_of(done);
-        let mut total: u64 = self.nodes.iter().map(|node| u64::from(node.replans)).sum();
+        let mut total: u64 = self.nodes().iter().map(|node| u64::from(node.replans)).sum();
         for replan in &new {
             total += 1;
             let node = plan.node(self.index(replan.to)?);
-            let count = self.nodes[replan.to as usize].replans.saturating_add(1);
+            let count = self.node(replan.to).replans.saturating_add(1);
             let (of, allowed, setting) = match plan.max_replans_total {
                 _ if count > node.max_replans => {
                     (format!("number {count} of that node"), node.max_replans, ".max_replans(..)")
@@ -94,8 +80,8 @@ impl Machine {
 
     /// Tells the history of replans, the new ones last.
     fn tell_replans(&self, new: &[Replan]) -> Vec<String> {
-        let all = self.replans.len() + new.len();
-        let counted: u64 = self.nodes.iter().map(|node| u64::from(node.replans)).sum();
+        let all = self.replans().len() + new.len();
+        let counted: u64 = self.nodes().iter().map(|node| u64::from(node.replans)).sum();
         let told = all.min(KEPT);
         let untold = counted + new.len() as u64 - told as u64;
         let mut causes = Vec::with_capacity(told + 1);
@@ -106,7 +92,7 @@ impl Machine {
             let (from, to) = (self.name(replan.from), self.name(replan.to));
             format!("{from}@{} -> {to}: {}", replan.visit, replan.reason)
         };
-        causes.extend(self.replans.iter().chain(new).skip(all - told).map(tell));
+        causes.extend(self.replans().iter().chain(new).skip(all - told).map(tell));
         causes
     }
 }

@@ -54,7 +54,7 @@ impl<S: State> EditRequest<S> {
         let place = |error: Error| error.with_run(run);
         let loaded = load(&*shared.store, &self.graph, run).await?;
         let mut folded = loaded.folded;
-        let status = folded.machine.status;
+        let status = folded.machine.status();
         if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
             let message = format!("the run is {status}; its state is final");
             return Err(place(Error::new(ErrorKind::WrongStatus, message)));

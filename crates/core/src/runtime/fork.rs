@@ -220,7 +220,7 @@ pub(super) async fn origin(
 ) -> Result<Folded> {
     let at = at.find(store, source).await?;
     let mut folded = folded_at(store, source, at, plan).await?;
-    while folded.machine.status == RunStatus::Cancelled && !placed {
+    while folded.machine.status() == RunStatus::Cancelled && !placed {
         let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
         folded = match folded_at(store, source, At::Seq(crate::id::Seq::new(before)), plan).await {
             Ok(folded) => folded,

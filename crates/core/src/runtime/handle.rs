@@ -217,12 +217,12 @@ impl<S: State> RunHandle<S> {
         let loaded =
             self.shared.committer.read(|| load::load(&*self.shared.store, &self.graph, &self.run)).await?;
         let machine = &loaded.folded.machine;
-        if self.life.is_some_and(|life| life != machine.life) {
+        if self.life.is_some_and(|life| life != machine.life()) {
             let message = "the run was purged, and another was started under its name";
             return Err(Error::new(ErrorKind::NotFound, message).with_run(&self.run));
         }
         // It may have gone on since.
-        let rests = machine.status != RunStatus::InProgress || machine.wake.is_some();
+        let rests = machine.status() != RunStatus::InProgress || machine.wake().is_some();
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 

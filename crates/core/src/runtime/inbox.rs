@@ -49,7 +49,7 @@ impl std::fmt::Debug for Message {
 
 /// Refuses a message where as many wait as may: each of them is read whenever the run is.
 pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> Result<()> {
-    let waiting = machine.inbox.len();
+    let waiting = machine.inbox().len();
     if !matches!(what, SignalKind::Message { .. }) || waiting < most {
         return Ok(());
     }
@@ -68,5 +68,5 @@ pub(crate) fn inbox(machine: &Machine) -> Vec<Message> {
         by: message.by.clone(),
         at: message.at,
     };
-    machine.inbox.iter().map(message).collect()
+    machine.inbox().iter().map(message).collect()
 }

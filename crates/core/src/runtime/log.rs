@@ -82,7 +82,7 @@ impl LogWriter {
     ) -> Result<Record> {
         let base = if about.base {
             Some(self.base(machine, state)?)
-        } else if self.bases.is_time_to_look() && !machine.status.is_finished() {
+        } else if self.bases.is_time_to_look() && !machine.status().is_finished() {
             let base = self.base(machine, state)?;
             let weight = base.state.get().len() + base.machine.get().len();
             self.bases.is_due(weight as u64).then_some(base)
@@ -110,7 +110,7 @@ impl LogWriter {
     ) -> Result<Record> {
         let now = self.clock.now();
         let body = codec::encode(event, base)?;
-        let owned = machine.status == RunStatus::InProgress && !about.release;
+        let owned = machine.status() == RunStatus::InProgress && !about.release;
         let (node, visit) = about.node.unzip();
         let header = RecordHeader {
             format: FORMAT,
@@ -118,12 +118,12 @@ impl LogWriter {
             id: RecordId::from_uuid(self.ids.next(now)),
             prev: self.head.map(|head| head.id),
             kind: event.kind(),
-            status: machine.status,
+            status: machine.status(),
             node,
             visit,
             epoch: self.epoch,
             owner: owned.then_some(self.executor),
-            wake_at: about.wake_at.or(machine.wake),
+            wake_at: about.wake_at.or(machine.wake()),
             at: now,
             base: base.is_some(),
             body_len: 0,

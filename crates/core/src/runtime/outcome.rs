@@ -50,23 +50,24 @@ pub enum Outcome<S> {
 
 impl<S: State> Outcome<S> {
     pub(crate) fn of(machine: &Machine, state: &S) -> Self {
-        match machine.status {
+        match machine.status() {
             RunStatus::Completed => Self::Completed(state.clone()),
             RunStatus::Failed => Self::Failed {
-                failure: machine.failure.clone().unwrap_or_else(|| {
+                failure: machine.failure().cloned().unwrap_or_else(|| {
                     Failure::new(FailureKind::Operator, "the log does not say why the run failed")
                 }),
                 state: state.clone(),
             },
-            RunStatus::Cancelled => {
-                Self::Cancelled { reason: machine.cancel.clone().unwrap_or_default(), state: state.clone() }
-            }
-            RunStatus::Interrupted => match &machine.paused {
-                Some(reason) => Self::Paused { reason: reason.clone(), questions: questions(machine) },
+            RunStatus::Cancelled => Self::Cancelled {
+                reason: machine.cancel().map(str::to_owned).unwrap_or_default(),
+                state: state.clone(),
+            },
+            RunStatus::Interrupted => match machine.paused() {
+                Some(reason) => Self::Paused { reason: reason.to_owned(), questions: questions(machine) },
                 None => Self::Interrupted(questions(machine)),
             },
             RunStatus::AwaitingInput => Self::AwaitingInput,
-            _ => machine.wake.map_or(Self::Released, |until| Self::Sleeping { until }),
+            _ => machine.wake().map_or(Self::Released, |until| Self::Sleeping { until }),
         }
     }
 
@@ -103,7 +104,7 @@ fn doubt(why: Option<&Failure>) -> String {
 /// Returns the questions that a run waits for: none once it has ended, for then an answer is refused. Those of a failed run are
 /// open again after a retry.
 pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
-    if machine.status.is_finished() {
+    if machine.status().is_finished() {
         return Vec::new();
     }
     let question = |posed: crate::engine::questions::Posed| {
@@ -123,7 +124,8 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
         };
         match posed.about {
             About::Doubt => {
-                let why = machine.in_flight.get(&posed.key).and_then(|activation| activation.why.as_deref());
+                let why =
+                    machine.in_flight().get(&posed.key).and_then(|activation| activation.why.as_deref());
                 let text = serde_json::Value::from(doubt(why)).to_string();
                 Question { text: Some(text), failure: why.cloned(), ..plain(QuestionKind::Doubt) }
             }

@@ -189,11 +189,11 @@ async fn claim<S: State>(
         );
         return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(folded.last.seq));
     }
-    if terms.recovery && machine.fruitless >= shared.limits.max_claims {
+    if terms.recovery && machine.claims_without_progress() >= shared.limits.max_claims {
         drop(driven);
         let reason = format!(
             "taken up {} times without any progress; look at its node, then unpause it",
-            machine.fruitless
+            machine.claims_without_progress()
         );
         return park(shared, graph, run, reason).await.map(Claim::Taken);
     }
@@ -213,7 +213,7 @@ async fn claim<S: State>(
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
     events.extend(
         unmet
-            .filter(|_| machine.in_flight.is_empty())
+            .filter(|_| machine.in_flight().is_empty())
             .map(|failure| Event::Status(StatusChange::Failed(failure))),
     );
     let mut records = Vec::new();
@@ -223,7 +223,7 @@ async fn claim<S: State>(
         records.push(log.record(&event, about, &machine, || state.to_channels_json())?);
     }
     let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
-    let tenure = Tenure { life: machine.life, epoch: log.epoch };
+    let tenure = Tenure { life: machine.life(), epoch: log.epoch };
     driven.owe(Some(tenure));
     let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
     let durable = match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone)
@@ -240,7 +240,7 @@ async fn claim<S: State>(
         }
     };
     shared.admission.leave(run, &head.facts);
-    let (epoch, recorded) = (log.epoch, machine.tick);
+    let (epoch, recorded) = (log.epoch, machine.tick());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), driven.term);
     let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };

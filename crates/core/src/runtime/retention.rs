@@ -175,7 +175,7 @@ pub(crate) async fn prune(
     }
     let Some(mut cut) = cut(store, run, head.first, policy, now).await? else { return Ok((0, 0)) };
     let machine = folded_at(store, run, At::Latest, None).await?.machine;
-    if let Some(pin) = machine.pins.first() {
+    if let Some(pin) = machine.pins().first() {
         cut = cut.min((*pin).max(head.first));
     }
     if cut <= head.first {
@@ -375,7 +375,7 @@ async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Resul
     if folded.last.id != head.id {
         return Ok(Removal::Gone);
     }
-    if !folded.machine.pins.is_empty() {
+    if !folded.machine.pins().is_empty() {
         return Ok(Removal::Pinned);
     }
     if dry {

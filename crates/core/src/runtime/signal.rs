@@ -145,13 +145,13 @@ pub(crate) async fn release(
         if folded.last.id != head.id {
             continue;
         }
-        if folded.machine.life != tenure.life {
+        if folded.machine.life() != tenure.life {
             return Ok(false);
         }
         let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
         let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
         log.follow(&folded);
-        let receiving = folded.machine.receiving;
+        let receiving = folded.machine.is_receiving();
         let event = Event::Release(Released {
             reason: reason.into(),
             wake: head.wake_at,
@@ -204,7 +204,7 @@ async fn append(shared: &Arc<Shared>, run: &RunKey, signal: &Signal, orphaned: b
             SignalKind::Answer { answer: Answer::Cancel(_), .. } => Some(StatusChange::Cancelled),
             SignalKind::Pause { .. } => Some(StatusChange::Rested(Rested {
                 status: RunStatus::Interrupted,
-                receiving: folded.machine.receiving,
+                receiving: folded.machine.is_receiving(),
                 wake: None,
                 receivers: Vec::new(),
             })),

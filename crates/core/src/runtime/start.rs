@@ -308,7 +308,7 @@ pub(crate) fn drive<S: State>(
     let scope = Arc::new(RunScope {
         key: run.clone(),
         workflow: graph.name().clone(),
-        life: machine.life,
+        life: machine.life(),
         resources: Arc::clone(&shared.resources),
         clock: Arc::clone(&shared.clock),
         commands,

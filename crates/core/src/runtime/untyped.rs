@@ -93,7 +93,7 @@ impl UntypedEditRequest {
         let place = |error: Error| error.with_run(run);
         let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         let mut folded = fold(run, &records, None)?;
-        let status = folded.machine.status;
+        let status = folded.machine.status();
         if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
             let message = format!("the run is {status}; its state is final");
             return Err(place(Error::new(ErrorKind::WrongStatus, message)));

@@ -32,6 +32,8 @@ pub(super) struct Life {
     plan: Arc<Plan>,
     /// Ends that are absorbed and in no record yet.
     held: Vec<NodeDone>,
+    /// The activations that the last event made.
+    fresh: Vec<ActivationKey>,
     visits: BTreeMap<Local, u32>,
     skipped: BTreeSet<Local>,
     retried: usize,
@@ -55,6 +57,7 @@ impl Life {
             machine: Machine::new(Some(Arc::clone(plan))),
             plan: Arc::clone(plan),
             held: Vec::new(),
+            fresh: Vec::new(),
             visits: BTreeMap::new(),
             skipped: BTreeSet::new(),
             retried: 0,
@@ -72,7 +75,7 @@ impl Life {
         }));
         let mut retries = draw.below(3);
         loop {
-            match life.machine.status {
+            match life.machine.status() {
                 RunStatus::InProgress => life.step(draw),
                 RunStatus::Failed if retries > 0 => {
                     retries -= 1;
@@ -88,11 +91,11 @@ impl Life {
     }
 
     fn step(&mut self, draw: &mut Draw) {
-        let keys: Vec<ActivationKey> = self.machine.in_flight.keys().copied().collect();
+        let keys: Vec<ActivationKey> = self.machine.in_flight().keys().copied().collect();
         let key = keys[draw.below(keys.len())];
         let node = self.machine.name(key.0).clone();
         if draw.one_in(10) {
-            let failed = self.machine.in_flight[&key].failed + 1;
+            let failed = self.machine.in_flight()[&key].failed + 1;
             let retry_at = Timestamp::from_unix_ms(5);
             let failure = Failure::new(FailureKind::Node, "once more");
             return self.note(Event::Attempt(AttemptFailed {
@@ -121,16 +124,41 @@ impl Life {
             None if draw.one_in(8) => Err(Failure::new(FailureKind::Node, "for good")),
             None => Ok(Fires::These(self.choose(NodeIx::new(key.0), draw))),
         };
-        let ending = Ending { key, result, overwrites };
-        let mut done = self.machine.decide(ending, |_| false);
+        let sole = self.plan.node(NodeIx::new(key.0)).sole;
+        let result = match result {
+            // As the driver says it of a node that has nothing to choose.
+            Ok(Fires::These(fired)) => match (sole, &*fired) {
+                (Some(sole), [Fired { edge, item: None, reason: None }]) if sole == *edge => {
+                    Ok(Fires::Sole(sole))
+                }
+                _ => Ok(Fires::These(fired)),
+            },
+            other => other,
+        };
+        let ending = |result| Ending { key, result, overwrites };
+        let mut done = self.machine.decide(ending(again(&result)), |_| false);
+        let general = match again(&result) {
+            Ok(Fires::Sole(edge)) => Ok(Fires::These(vec![Fired::once(edge)])),
+            other => other,
+        };
+        let general = self.machine.decide_in_general(ending(general), |_| false);
+        assert_eq!(text(&done), text(&general), "a plain step is decided as any other end");
         self.replans.check(&self.machine, &self.plan, &done);
         done.output = draw.one_in(2).then(|| Arc::from(codec::to_raw(&draw.below(9)).unwrap()));
-        self.machine.fresh.clear();
-        self.machine.absorb_done(&done).unwrap();
+        let plain = done.fired.len() == 1 && done.has_no_more_than_fired();
+        let general = plain.then(|| self.machine.clone());
+        self.fresh = self.machine.absorb_end(&done).unwrap().to_vec();
+        if let Some(mut general) = general {
+            let fresh = general.absorb_end_in_general(&done).unwrap();
+            assert_eq!(self.fresh, fresh, "a plain step starts what any other end would");
+            let [short, long] = [&self.machine, &general].map(|machine| machine.snapshot().unwrap());
+            assert_eq!(short.get(), long.get(), "a plain step leads where any other end would");
+            assert_eq!(self.machine.live(), general.live());
+        }
         self.replans.check_counts(&self.machine);
         for name in &done.skipped {
             let node = self.machine.find(name.as_str()).unwrap();
-            assert_eq!(self.machine.nodes[node as usize].visits, 0, "skipped `{name}` had run");
+            assert_eq!(self.machine.node(node).visits, 0, "skipped `{name}` had run");
             self.skipped.insert(node);
         }
         self.held.push(done);
@@ -148,7 +176,7 @@ impl Life {
                 }
                 _ => {
                     let revisit = self.revisits > 0 && draw.one_in(self.revisits);
-                    let reason = revisit.then(|| Arc::from(format!("reason {}", self.machine.tick)));
+                    let reason = revisit.then(|| Arc::from(format!("reason {}", self.machine.tick())));
                     fired.push(Fired { reason, ..Fired::once(edge) });
                 }
             }
@@ -159,14 +187,14 @@ impl Life {
     /// An operator tries a failed run again, and somebody resumes it.
     fn retry(&mut self) {
         self.again = true;
-        self.retried += self.machine.stopped_at.len();
+        self.retried += self.machine.stopped_at().len();
         let what = SignalKind::Retry { settled: Settled::default() };
         self.flush();
         self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default() }));
         let (settled, unmet) = self.machine.resettle();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
         self.absorb(&Event::Claim(Claimed { executor, graph: None, settled }));
-        if let Some(failure) = unmet.filter(|_| self.machine.in_flight.is_empty()) {
+        if let Some(failure) = unmet.filter(|_| self.machine.in_flight().is_empty()) {
             self.absorb(&Event::Status(StatusChange::Failed(failure)));
         }
         self.check();
@@ -180,7 +208,7 @@ impl Life {
     }
 
     fn absorb(&mut self, event: &Event) {
-        self.machine.absorb(event).unwrap();
+        self.fresh = self.machine.absorb(event).unwrap().to_vec();
         self.record(event);
     }
 
@@ -200,7 +228,7 @@ impl Life {
             id: RecordId::from_uuid(Uuid::from_u128(self.events.len() as u128 + 1)),
             prev: None,
             kind: event.kind(),
-            status: self.machine.status,
+            status: self.machine.status(),
             node: None,
             visit: None,
             epoch: Epoch::new(1),
@@ -219,23 +247,23 @@ impl Life {
     /// What must hold after every event.
     fn check(&mut self) {
         let machine = &self.machine;
-        for &(node, visit) in &machine.fresh {
+        for &(node, visit) in &self.fresh {
             let before = self.visits.insert(node, visit.get()).unwrap_or(0);
             assert_eq!(visit.get(), before + 1, "visits of `{}` are dense", machine.name(node));
             assert!(!self.skipped.contains(&node), "`{}` was skipped and runs", machine.name(node));
             self.check_join((node, visit));
         }
-        let visits: u64 = machine.nodes.iter().map(|node| u64::from(node.visits)).sum();
-        assert_eq!(machine.started, visits);
-        assert_eq!(machine.tick, machine.history.len() as u64);
-        if machine.status == RunStatus::InProgress {
+        let visits: u64 = machine.nodes().iter().map(|node| u64::from(node.visits)).sum();
+        assert_eq!(machine.started(), visits);
+        assert_eq!(machine.tick(), machine.history().len() as u64);
+        if machine.status() == RunStatus::InProgress {
             assert!(
-                !machine.in_flight.is_empty(),
+                !machine.in_flight().is_empty(),
                 "deadlock: {:?}",
-                machine.tokens.keys().collect::<Vec<_>>()
+                machine.tokens().keys().collect::<Vec<_>>()
             );
-            let ended = machine.history.len() - self.retried;
-            assert_eq!((ended + machine.in_flight.len()) as u64, visits);
+            let ended = machine.history().len() - self.retried;
+            assert_eq!((ended + machine.in_flight().len()) as u64, visits);
             let (settled, unmet) = machine.resettle();
             assert_eq!(settled.start, None, "somebody could have started");
             // After a retry the run fails for the same reason again once something ends.
@@ -247,21 +275,21 @@ impl Life {
     fn check_join(&self, key: ActivationKey) {
         let (machine, topology) = (&self.machine, &self.plan.topology);
         let to = NodeIx::new(key.0);
-        if self.plan.node(to).join != Join::All || machine.status != RunStatus::InProgress {
+        if self.plan.node(to).join != Join::All || machine.status() != RunStatus::InProgress {
             return;
         }
         // Tokens with items make activations of their own, but the node waited once, for all that came together.
-        let together = machine.fresh.iter().filter(|fresh| fresh.0 == key.0);
-        let mut inputs = together.flat_map(|fresh| &machine.in_flight[fresh].inputs).peekable();
+        let together = self.fresh.iter().filter(|fresh| fresh.0 == key.0);
+        let mut inputs = together.flat_map(|fresh| &machine.in_flight()[fresh].inputs).peekable();
         let all_back =
             inputs.peek().is_some() && inputs.all(|token| topology.is_back(NodeIx::new(token.from), to));
         let waits_for = topology.waits_for(to, all_back);
-        for &(other, _) in machine.in_flight.keys().filter(|(other, _)| *other != key.0) {
+        for &(other, _) in machine.in_flight().keys().filter(|(other, _)| *other != key.0) {
             let from = NodeIx::new(other);
             assert!(!waits_for.contains(from), "{to:?} did not wait for {from:?}");
         }
         let acyclic = self.plan.edges.iter().all(|edge| !topology.is_back(edge.from, edge.to));
-        let live = machine.in_flight.keys().map(|&(node, _)| node).chain(machine.tokens.keys().copied());
+        let live = machine.in_flight().keys().map(|&(node, _)| node).chain(machine.tokens().keys().copied());
         for other in live.filter(|&other| acyclic && other != key.0) {
             assert!(!topology.reach(NodeIx::new(other)).contains(to), "{to:?} did not wait for {other}");
         }
@@ -269,15 +297,30 @@ impl Life {
 
     fn check_end(&self) {
         let machine = &self.machine;
-        if machine.status != RunStatus::Completed {
+        if machine.status() != RunStatus::Completed {
             return;
         }
         assert!(
-            machine.in_flight.is_empty() && machine.tokens.is_empty(),
+            machine.in_flight().is_empty() && machine.tokens().is_empty(),
             "a completed run has nothing left to do"
         );
-        for (node, state) in machine.nodes.iter().enumerate() {
+        for (node, state) in machine.nodes().iter().enumerate() {
             assert!((state.visits > 0) != state.skipped, "node {node} is {state:?} in a completed run");
         }
     }
+}
+
+/// The same once more: what fires is not cloned elsewhere.
+fn again(result: &Result<Fires, Failure>) -> Result<Fires, Failure> {
+    match result {
+        Ok(Fires::Sole(edge)) => Ok(Fires::Sole(*edge)),
+        Ok(Fires::These(fired)) => Ok(Fires::These(fired.clone())),
+        Err(failure) => Err(failure.clone()),
+    }
+}
+
+/// What the record of an end says.
+fn text(done: &NodeDone) -> String {
+    let event = Event::Node(NodesDone { done: vec![done.clone()], patch: Patch::default() });
+    String::from_utf8(codec::encode(&event, None).unwrap().to_vec()).unwrap()
 }

@@ -48,7 +48,7 @@ impl Replans {
             Some(End::Failed(failure)) => Some(failure),
             _ => None,
         };
-        if over && before.status == RunStatus::InProgress {
+        if over && before.status() == RunStatus::InProgress {
             assert!(failure.is_some(), "{done:?} is beyond a limit");
             if failure.is_some_and(|failure| failure.kind != FailureKind::JoinUnmet) {
                 assert_eq!(done.settled.start, Some(Vec::new()), "nobody starts beyond a limit");
@@ -61,10 +61,10 @@ impl Replans {
     }
 
     pub(super) fn check_counts(&self, machine: &Machine) {
-        for (node, state) in (0..).zip(&machine.nodes) {
+        for (node, state) in (0..).zip(machine.nodes()) {
             assert_eq!(state.replans, self.counts.get(&node).copied().unwrap_or(0), "node {node}");
         }
-        assert_eq!(machine.replans.len(), self.told.len());
+        assert_eq!(machine.replans().len(), self.told.len());
     }
 }
 
@@ -93,7 +93,7 @@ impl Run {
     /// Ends the earliest visit of a node that is in flight, which fires these targets, each with a reason or without.
     fn end(&mut self, node: &str, to: &[(&str, Option<&str>)]) -> NodeDone {
         let local = self.machine.find(node).unwrap();
-        let key = *self.machine.in_flight.keys().find(|key| key.0 == local).expect("it is in flight");
+        let key = *self.machine.in_flight().keys().find(|key| key.0 == local).expect("it is in flight");
         let fired = to.iter().map(|(to, reason)| {
             let to = self.plan.find(to).unwrap();
             let edge = [EdgeKind::Routed, EdgeKind::Plain]
@@ -109,11 +109,11 @@ impl Run {
     }
 
     fn flying(&self) -> Vec<String> {
-        self.machine.in_flight.keys().map(|&key| self.machine.question_id(key)).collect()
+        self.machine.in_flight().keys().map(|&key| self.machine.question_id(key)).collect()
     }
 
     fn failure(&self) -> &Failure {
-        self.machine.failure.as_ref().expect("the run failed")
+        self.machine.failure().expect("the run failed")
     }
 
     /// An operator tries the failed run again, and somebody resumes it.
@@ -151,7 +151,7 @@ fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
     }
     run.end("plan", &[("draft", None)]);
     run.end("draft", &[("plan", Some("off the point"))]);
-    assert_eq!(run.machine.status, RunStatus::Failed);
+    assert_eq!(run.machine.status(), RunStatus::Failed);
     assert_eq!(run.flying(), [""; 0], "the target does not run");
     let failure = run.failure();
     assert_eq!(failure.kind, FailureKind::Replan);
@@ -169,7 +169,7 @@ fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
     run.end("plan", &[("draft", None)]);
     run.end("draft", &[("plan", Some("still"))]);
     assert_eq!(run.failure().causes.len(), 4, "and no further one");
-    assert_eq!(run.machine.status, RunStatus::Failed);
+    assert_eq!(run.machine.status(), RunStatus::Failed);
 }
 
 #[test]
@@ -198,13 +198,17 @@ fn a_revisit_that_waits_at_a_join_counts_when_it_is_decided() {
     run.end("quick", &[("join", Some("quick"))]);
     assert_eq!(run.flying(), ["slow@1"], "the join waits");
     run.end("slow", &[("join", Some("slow"))]);
-    assert_eq!(run.machine.status, RunStatus::Failed);
+    assert_eq!(run.machine.status(), RunStatus::Failed);
     assert!(run.failure().message.contains("number 2 of the run, allowed are 1"), "{}", run.failure());
     assert!(run.failure().message.contains("`.max_replans_total(..)`"), "{}", run.failure());
     run.retry();
     assert_eq!(run.flying(), ["join@1"]);
     let join = run.machine.find("join").unwrap();
-    assert_eq!(run.machine.in_flight[&(join, Visit::new(1))].inputs.len(), 2, "joined as it would have been");
+    assert_eq!(
+        run.machine.in_flight()[&(join, Visit::new(1))].inputs.len(),
+        2,
+        "joined as it would have been"
+    );
 }
 
 #[test]
@@ -224,7 +228,7 @@ fn a_token_that_came_too_late_goes_back_to_nothing() {
     run.end("b", &[("first", None)]);
     let done = run.end("c", &[("first", Some("late"))]);
     assert_eq!(done.dropped.len(), 1);
-    assert_eq!((run.machine.status, run.machine.replans.len()), (RunStatus::InProgress, 0));
+    assert_eq!((run.machine.status(), run.machine.replans().len()), (RunStatus::InProgress, 0));
     assert_eq!(run.machine.replan_counts(), []);
 }
 
@@ -241,13 +245,13 @@ fn what_fires_after_the_run_failed_waits_for_the_retry() {
     let mut run = Run::start(&graph);
     run.end("a", &[("b", None), ("a2", None)]);
     run.end("b", &[("never", Some("one"))]);
-    assert_eq!(run.machine.status, RunStatus::Failed);
+    assert_eq!(run.machine.status(), RunStatus::Failed);
     let done = run.end("a2", &[("never", Some("two"))]);
     assert_eq!(done.end, None, "it failed for the first reason");
     assert_eq!(run.failure().causes, ["b@1 -> never: one"]);
     run.retry();
     assert_eq!(run.flying(), ["never@1"]);
-    assert_eq!(run.machine.replans.len(), 2);
+    assert_eq!(run.machine.replans().len(), 2);
 }
 
 #[test]
@@ -262,7 +266,7 @@ fn reasons_are_bounded_and_the_latest_are_kept_while_all_are_counted() {
     let mut run = Run::start(&graph);
     let long = "ä".repeat(REASON_BYTES);
     let mut rounds = 0;
-    while run.machine.status == RunStatus::InProgress {
+    while run.machine.status() == RunStatus::InProgress {
         rounds += 1;
         assert!(rounds <= 2 * KEPT, "the limit holds");
         run.end("often", &[("a", None)]);

@@ -36,7 +36,7 @@ impl<S: State> Driver<S> {
                 return Ok(Barrier::Open);
             }
             Effect::External
-                if self.machine.in_flight.get(&key).is_some_and(|activation| !activation.intent) =>
+                if self.machine.in_flight().get(&key).is_some_and(|activation| !activation.intent) =>
             {
                 let name = self.plan.node(NodeIx::new(key.0)).name.clone();
                 let intent = Intent { node: name.clone(), visit: key.1 };

@@ -49,7 +49,7 @@ impl<S: State> Driver<S> {
             None => self.cancelled.has_told(),
         };
         self.waits.forget(key);
-        let Some(activation) = self.machine.in_flight.get(&key) else {
+        let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first, and the activation does not follow any more.
             return Ok(());
         };
@@ -88,9 +88,9 @@ impl<S: State> Driver<S> {
     /// It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again, or asks
     /// what became of it. A run that failed may be retried while it is still driven here, so there the doubt is recorded at once.
     fn broken_off(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
-        let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
+        let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
         let failure = failure.with_node(&self.plan.node(NodeIx::new(key.0)).name);
-        let ends = self.machine.cancel.is_some() || self.grace.is_some();
+        let ends = self.machine.cancel().is_some() || self.grace.is_some();
         let (failed, at) = match activation.intent {
             // Without a record of that, it would be asked about.
             true if failure.not_done => (activation.failed, Some(self.shared.clock.now())),
@@ -189,11 +189,13 @@ impl<S: State> Driver<S> {
                 done.notes = notes;
             }
         }
-        let status = self.machine.status;
-        self.machine.fresh.clear();
-        self.machine.absorb_done(&done)?;
+        let status = self.machine.status();
         self.given.remove(&key);
-        self.schedule_fresh();
+        // Each starts from the state as it is now.
+        for &fresh in self.machine.absorb_end(&done)? {
+            self.given.insert(fresh, Arc::clone(&self.state));
+            self.ready.push_back(fresh);
+        }
         let (node, visit) = (done.node.clone(), done.visit);
         self.shared.emit(&self.log.run, || match failed {
             None => RunEventKind::NodeCompleted { node, visit, took },
@@ -229,7 +231,7 @@ impl<S: State> Driver<S> {
             self.acknowledge(answer).await?;
         }
         self.rebase().await?;
-        if self.machine.in_flight.contains_key(&key) {
+        if self.machine.in_flight().contains_key(&key) {
             self.ready.retain(|ready| *ready != key);
             self.take_in(Fact { key, what: What::Ended { result: Err(failure), took } })?;
         }
@@ -240,7 +242,7 @@ impl<S: State> Driver<S> {
     fn may_fail_after_apply(&self, node: NodeIx) -> bool {
         let plan = self.plan.node(node);
         plan.routed
-            || !self.machine.overwrites.is_empty()
+            || self.machine.has_overwrites()
             || plan.outgoing.iter().any(|&edge| self.plan.edge(edge).kind == crate::graph::EdgeKind::When)
     }
 
@@ -251,7 +253,7 @@ impl<S: State> Driver<S> {
             Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
         };
         // Who runs alone overwrites what nobody else writes.
-        let alone = self.machine.in_flight.len() <= 1 && self.machine.overwrites.is_empty();
+        let alone = self.machine.in_flight().len() <= 1 && !self.machine.has_overwrites();
         let mut writer = match self.encodes_patches() {
             true => PatchWriter::recording(),
             false if alone => PatchWriter::idle(),
@@ -269,7 +271,7 @@ impl<S: State> Driver<S> {
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output())
             .with_replans(&replans)
-            .with_left(self.machine.nodes[key.0 as usize].left);
+            .with_left(self.machine.node(key.0).left);
         let (graph, state) = (&self.graph, &self.state);
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?

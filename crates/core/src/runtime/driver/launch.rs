@@ -27,28 +27,20 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Channels, Draft, State, Update};
 
 impl<S: State> Driver<S> {
-    /// Puts the activations that the last event made in line, each with the state as it is now.
-    pub(super) fn schedule_fresh(&mut self) {
-        for &key in &self.machine.fresh {
-            self.given.insert(key, Arc::clone(&self.state));
-            self.ready.push_back(key);
-        }
-        self.machine.fresh.clear();
-    }
-
     /// Puts every activation in line that is in flight and does not run.
     pub(super) fn schedule_all(&mut self) {
-        self.machine.fresh.clear();
         self.ready.clear();
         self.waiting.clear();
         self.passed.clear();
         self.timers.clear();
         self.given.retain(|key, _| self.running.contains_key(key));
         let mut idle: Vec<_> =
-            self.machine.in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
+            self.machine.in_flight().keys().copied().filter(|key| !self.running.contains_key(key)).collect();
         // What came due while nobody drove the run begins again in the order of the times.
         let now = self.shared.clock.now();
-        idle.sort_by_key(|&key| self.machine.in_flight.get(&key).and_then(|activation| due(activation, now)));
+        idle.sort_by_key(|&key| {
+            self.machine.in_flight().get(&key).and_then(|activation| due(activation, now))
+        });
         for key in idle {
             self.given.insert(key, Arc::clone(&self.state));
             self.ready.push_back(key);
@@ -64,13 +56,13 @@ impl<S: State> Driver<S> {
             self.tell_anew();
         }
         if let Some(key) = self.passed.pop_front() {
-            if self.machine.in_flight.contains_key(&key) {
+            if self.machine.in_flight().contains_key(&key) {
                 self.launch(key).await?;
             }
             return Ok(true);
         }
         let Some(key) = self.ready.pop_front() else { return Ok(false) };
-        let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(true) };
+        let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(true) };
         if activation.in_doubt {
             return Ok(true);
         }
@@ -106,14 +98,14 @@ impl<S: State> Driver<S> {
         if self.plan.node(index).effect == Effect::External && !Box::pin(self.may_act()).await? {
             return Ok(());
         }
-        let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
+        let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
         let attempt = activation.failed + 1;
         let scope = NodeScope {
             run: Arc::clone(&self.scope),
             node: self.plan.node(index).name.clone(),
             visit: key.1,
             attempt,
-            heard: key.1.get().saturating_sub(self.machine.nodes[key.0 as usize].left + 1),
+            heard: key.1.get().saturating_sub(self.machine.node(key.0).left + 1),
             item: activation.item.clone(),
             inputs: self.inputs(key),
             activation: key,
@@ -168,7 +160,7 @@ impl<S: State> Driver<S> {
 
     /// Returns what was joined, in the order of the edges, then of the items.
     fn inputs(&self, key: ActivationKey) -> Inputs {
-        let Some(activation) = self.machine.in_flight.get(&key) else { return Inputs::default() };
+        let Some(activation) = self.machine.in_flight().get(&key) else { return Inputs::default() };
         let input = |token: &Token| Input {
             from: self.machine.name(token.from).clone(),
             visit: token.visit,
@@ -255,7 +247,7 @@ impl<S: State> Driver<S> {
     /// Says that a run that is in progress has nothing that could move it: a fault of the machine, never of the user.
     pub(super) fn stuck(&self) -> Error {
         let waiting: Vec<_> =
-            self.machine.tokens.keys().map(|&node| self.machine.name(node).to_string()).collect();
+            self.machine.tokens().keys().map(|&node| self.machine.name(node).to_string()).collect();
         let message = format!(
             "nothing can move the run, tokens wait at: {}; report this with the run's log",
             waiting.join(", ")

@@ -80,7 +80,7 @@ impl<S: State> Driver<S> {
             let begun = begun.iter().filter(unsaid).map(intent).collect();
             let reason = "the store has lost records".to_owned();
             let released = Released { reason, wake: None, receiving: false, receivers: Vec::new(), begun };
-            if self.machine.status != crate::record::RunStatus::InProgress && released.begun.is_empty() {
+            if self.machine.status() != crate::record::RunStatus::InProgress && released.begun.is_empty() {
                 return Ok(());
             }
             self.note(&Event::Release(released), None, true)?;
@@ -96,10 +96,10 @@ impl<S: State> Driver<S> {
 
     /// Lists the activations that must not be repeated and have begun, as this process knows them.
     fn begun(&self) -> BTreeSet<ActivationKey> {
-        let ended = self.machine.history.iter().map(|ended| (ended.node, ended.visit));
+        let ended = self.machine.history().iter().map(|ended| (ended.node, ended.visit));
         // An intent that is not durable yet begins nothing.
         let has_begun = |key, activation: &Activation| self.running.contains_key(key) || activation.in_doubt;
-        let going = self.machine.in_flight.iter().filter(|(key, activation)| has_begun(key, activation));
+        let going = self.machine.in_flight().iter().filter(|(key, activation)| has_begun(key, activation));
         let all = ended.chain(going.map(|(&key, _)| key));
         let is_external = |key: &ActivationKey| {
             (key.0 as usize) < self.plan.nodes.len()
@@ -111,9 +111,9 @@ impl<S: State> Driver<S> {
 
 /// Whether the log says that the activation has begun.
 fn is_said(machine: &Machine, key: ActivationKey) -> bool {
-    machine.history.iter().any(|ended| (ended.node, ended.visit) == key)
-        || machine.begun.contains(&key)
-        || machine.in_flight.get(&key).is_some_and(|activation| activation.intent)
+    machine.history().iter().any(|ended| (ended.node, ended.visit) == key)
+        || machine.has_begun(&key)
+        || machine.in_flight().get(&key).is_some_and(|activation| activation.intent)
 }
 
 /// Whether a record that was acknowledged is not where it was.

@@ -236,7 +236,7 @@ impl<S: State> Driver<S> {
 
     /// Which claim of which life of the run it drives.
     pub(crate) fn tenure(&self) -> Tenure {
-        Tenure { life: self.machine.life, epoch: self.log.epoch }
+        Tenure { life: self.machine.life(), epoch: self.log.epoch }
     }
 
     /// Sets the deadline, which counts from the start of the run, whoever drove it since.
@@ -480,10 +480,10 @@ impl<S: State> Driver<S> {
 
     /// Whether nothing new may start.
     fn is_stopping(&self) -> bool {
-        self.machine.cancel.is_some()
-            || self.machine.paused.is_some()
+        self.machine.cancel().is_some()
+            || self.machine.paused().is_some()
             || self.grace.is_some()
-            || self.machine.status != RunStatus::InProgress
+            || self.machine.status() != RunStatus::InProgress
     }
 
     /// Whether an activation that runs has more to do than to wait for something that survives it.

@@ -65,7 +65,7 @@ impl<S: State> Driver<S> {
         let mut seen = None;
         loop {
             // Whoever has waited longest for a message may be somebody else by now.
-            if !self.machine.inbox.is_empty()
+            if !self.machine.inbox().is_empty()
                 && let Some((key, order)) = self.first_receiver()
                 && seen.replace(order) != Some(order)
             {
@@ -93,13 +93,13 @@ impl<S: State> Driver<S> {
     /// Finds who takes the next message: whoever has waited longest, before the last rest or since. Nobody, as long as one who waited
     /// before is about to come to that again.
     fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
-        let before = &self.machine.receivers;
+        let before = self.machine.receivers();
         let first = self.waits.first_receiver(before)?;
         let is_first = |(key, name): &&(ActivationKey, String)| {
             self.waits.order_of(*key, name).is_none_or(|order| order != first.1)
         };
         let comes = |(key, name): &(ActivationKey, String)| {
-            let Some(activation) = self.machine.in_flight.get(key) else { return false };
+            let Some(activation) = self.machine.in_flight().get(key) else { return false };
             let waits = matches!(activation.memos.get(name), None | Some(Memo::Until(_)));
             waits && self.running.get(key).is_none_or(|running| !running.scope.waits.is_quiet())
         };
@@ -112,7 +112,7 @@ impl<S: State> Driver<S> {
         if self.plan.concurrency.is_none() || !parked {
             return true;
         }
-        let first = self.ready.front().and_then(|key| self.machine.in_flight.get(key));
+        let first = self.ready.front().and_then(|key| self.machine.in_flight().get(key));
         let before = first.and_then(|activation| activation.retry_at);
         let waits = matches!((offer.turn, before), (Turn::Due(at), Some(before)) if before < at);
         self.room() && !waits
@@ -124,9 +124,9 @@ impl<S: State> Driver<S> {
         if !running.scope.waits.is_quiet() {
             return None;
         }
-        let memos = &self.machine.in_flight.get(&key)?.memos;
+        let memos = &self.machine.in_flight().get(&key)?.memos;
         let stopping = self.is_stopping();
-        let inbox = self.machine.inbox.front().map(|message| message.at);
+        let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<Offer> = None;
         for waiter in self.waits.of(key) {
@@ -153,12 +153,12 @@ impl<S: State> Driver<S> {
         let (seq, given) = match what {
             End::Known { given, seq, placed } if placed || !first => (seq, given),
             End::Known { given, .. } => {
-                let Some(activation) = self.machine.in_flight.get(&key) else { return Ok(()) };
+                let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
                 let (place, of) = (activation.memos.next_ended(), ended(&name)?);
                 (Some(self.note_step(key, &place, Noted::Result(of), false)?), given)
             }
             End::Message => {
-                let Some(message) = self.machine.inbox.front().cloned() else { return Ok(()) };
+                let Some(message) = self.machine.inbox().front().cloned() else { return Ok(()) };
                 let seq = self.note_step(key, &name, Noted::Took(message.number), first)?;
                 (Some(seq), Given::Message(message))
             }
@@ -182,7 +182,7 @@ impl<S: State> Driver<S> {
     fn ring(&mut self, now: Timestamp) -> Result<()> {
         while let Some((at, key, name)) = self.waits.take_due(now) {
             self.waits.stir(key);
-            let memo = self.machine.in_flight.get(&key).and_then(|activation| activation.memos.get(&name));
+            let memo = self.machine.in_flight().get(&key).and_then(|activation| activation.memos.get(&name));
             let open = matches!(memo, Some(Memo::Asked(asked)) if asked.reply.is_open());
             if !open || !self.waits.of(key).iter().any(|waiter| waiter.name == name) {
                 continue;
@@ -215,7 +215,7 @@ impl<S: State> Driver<S> {
 
     /// Looks at everybody whom a signal or another writer may have answered.
     pub(super) fn serve_all(&mut self) {
-        let in_flight = &self.machine.in_flight;
+        let in_flight = self.machine.in_flight();
         self.waits.keep(|key| in_flight.contains_key(&key));
         self.waits.stir_all();
     }

@@ -57,7 +57,7 @@ impl<S: State> Driver<S> {
         }
         let machine = &self.machine;
         self.running.retain(|key, running| {
-            let follows = machine.in_flight.contains_key(key);
+            let follows = machine.in_flight().contains_key(key);
             if !follows {
                 running.task.abort();
             }
@@ -76,7 +76,7 @@ impl<S: State> Driver<S> {
         })?;
         let folded = fold(&run, &records, Some(&self.plan))?;
         let last = &folded.last;
-        if folded.machine.life != self.machine.life {
+        if folded.machine.life() != self.machine.life() {
             let message = "the run was purged and started anew while it went on here; this life of it stops";
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
@@ -107,8 +107,8 @@ impl<S: State> Driver<S> {
 
     /// Whether what happened is not in the log as it is now, and still can be.
     fn still_follows(&self, fact: &Fact<S>) -> bool {
-        let Some(activation) = self.machine.in_flight.get(&fact.key) else { return false };
-        if self.machine.status != RunStatus::InProgress {
+        let Some(activation) = self.machine.in_flight().get(&fact.key) else { return false };
+        if self.machine.status() != RunStatus::InProgress {
             // As at any other moment after the run has failed: what must not be repeated is recorded once it is done.
             let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;
             return effect == Effect::External && matches!(fact.what, What::Ended { .. });
@@ -119,7 +119,7 @@ impl<S: State> Driver<S> {
             What::Asked { name, .. } => !activation.memos.contains_key(name),
             What::Noted { name, what, .. } => match (what, activation.memos.get(name)) {
                 (Noted::Took(number), _) => {
-                    self.machine.inbox.iter().any(|message| message.number == *number)
+                    self.machine.inbox().iter().any(|message| message.number == *number)
                 }
                 (Noted::Refused { message, .. }, Some(Memo::Message(taken))) => taken.number == *message,
                 (Noted::Refused { .. }, _) => false,

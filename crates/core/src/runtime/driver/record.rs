@@ -59,7 +59,7 @@ impl<S: State> Driver<S> {
     /// Whether the status that the run has now is to be written.
     pub(super) fn writes_status(&self) -> bool {
         let is_unrecorded = self.policy.frequency == CheckpointFrequency::Disabled && self.log.head.is_none();
-        self.machine.status != RunStatus::InProgress && !is_unrecorded
+        self.machine.status() != RunStatus::InProgress && !is_unrecorded
     }
 
     /// Writes what is held back. `whole` asks for a checkpoint even where nothing has been written at all.
@@ -161,12 +161,12 @@ impl<S: State> Driver<S> {
         release: bool,
     ) -> Result<Seq> {
         self.flush(true)?;
-        let before = self.machine.status;
+        let before = self.machine.status();
         self.machine.absorb(event)?;
         let wake_at = match event {
-            Event::Attempt(attempt) if self.machine.in_flight.len() == 1 => attempt.retry_at,
+            Event::Attempt(attempt) if self.machine.in_flight().len() == 1 => attempt.retry_at,
             // Should this process end, the run is taken up when the time has come, and not before.
-            Event::Step(Stepped { what: Noted::Until(until), .. }) if self.machine.in_flight.len() == 1 => {
+            Event::Step(Stepped { what: Noted::Until(until), .. }) if self.machine.in_flight().len() == 1 => {
                 Some(*until)
             }
             _ => None,
@@ -178,7 +178,7 @@ impl<S: State> Driver<S> {
 
     /// Tells subscribers if the status changed.
     pub(super) fn announce(&self, before: RunStatus) {
-        let status = self.machine.status;
+        let status = self.machine.status();
         if status != before {
             self.shared.emit(&self.log.run, || RunEventKind::Status { status });
         }

@@ -23,14 +23,14 @@ impl<S: State> Driver<S> {
 
     /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
     pub(super) async fn settle(&mut self) -> Result<Option<Stopped>> {
-        if self.machine.cancel.is_some()
-            && self.machine.status == RunStatus::InProgress
+        if self.machine.cancel().is_some()
+            && self.machine.status() == RunStatus::InProgress
             && self.grace.is_none()
         {
             self.cancelled.tell(());
             self.grace = Some(self.shared.clock.monotonic().saturating_add(self.shared.limits.cancel_grace));
         }
-        if self.machine.status.is_finished() {
+        if self.machine.status().is_finished() {
             // What must not be repeated is let finish and recorded; the rest is not waited for.
             self.cancelled.tell(());
             self.running.retain(|_, running| {
@@ -48,14 +48,14 @@ impl<S: State> Driver<S> {
         if !(stopping || none_in_line) {
             return Ok(None);
         }
-        if self.machine.status == RunStatus::InProgress {
+        if self.machine.status() == RunStatus::InProgress {
             let idle = self.answering.is_empty() && self.replies.is_empty() && self.commands.is_empty();
             if !(stopping || idle) {
                 return Ok(None);
             }
-            if self.machine.cancel.is_some() {
+            if self.machine.cancel().is_some() {
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
-            } else if self.machine.paused.is_some() {
+            } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
                 let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
                 self.rest(Rested { status, receiving, wake: None, receivers })?;
@@ -68,7 +68,7 @@ impl<S: State> Driver<S> {
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
             } else if !self.fall_asleep()? {
                 return Ok(None);
-            } else if self.machine.status == RunStatus::InProgress {
+            } else if self.machine.status() == RunStatus::InProgress {
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Settled));
             }
         }

@@ -37,7 +37,7 @@ impl<S: State> Driver<S> {
     /// Takes in a change of the state by an operator. The inner result is for whoever made it.
     pub(super) async fn edit(&mut self, patch: Patch, by: Option<String>) -> Result<Result<()>> {
         let run = self.log.run.clone();
-        let status = self.machine.status;
+        let status = self.machine.status();
         if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
             let message = format!("the run is {status}; its state is final");
             return Ok(Err(Error::new(ErrorKind::WrongStatus, message).with_run(&run)));

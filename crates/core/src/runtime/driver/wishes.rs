@@ -34,7 +34,7 @@ impl<S: State> Driver<S> {
         reply: Replier,
     ) -> Result<()> {
         reply.waits().taken();
-        let Some(activation) = self.machine.in_flight.get(&key) else {
+        let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first: the activation does not follow any more, and its work is dropped.
             return Ok(());
         };
@@ -135,7 +135,7 @@ impl<S: State> Driver<S> {
                 let until = patience.map(|patience| self.shared.clock.now().plus(patience));
                 // Where a message is there for it, none is waited for.
                 if let Some(until) =
-                    until.filter(|_| self.machine.inbox.is_empty() || self.waits.is_receiving())
+                    until.filter(|_| self.machine.inbox().is_empty() || self.waits.is_receiving())
                 {
                     self.note_step(key, &name, Noted::Until(until), false)?;
                 }
@@ -180,7 +180,7 @@ impl<S: State> Driver<S> {
         if !self.plan.node(NodeIx::new(key.0)).interrupt.before {
             return Ok(true);
         }
-        let memo = self.machine.in_flight.get(&key).and_then(|activation| activation.memos.get(BEFORE));
+        let memo = self.machine.in_flight().get(&key).and_then(|activation| activation.memos.get(BEFORE));
         let reply = match memo {
             Some(Memo::Asked(asked)) => asked.reply.clone(),
             _ => {

@@ -140,7 +140,7 @@ fn read(text: &str) -> Result<(Title, Vec<Record>)> {
     Ok((title, records))
 }
 
-/// Has the pins that a record holds name the records by the numbers that they have after an import.
+/// Renumbers the pins of a record for an import.
 fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     let moved = |seq: Seq| Seq::new(seq.get().saturating_sub(shift));
     let Body { mut event, mut base } = codec::decode(run, record)?;
@@ -154,8 +154,7 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     }
     if let Some(base) = &mut base {
         let mut machine = Machine::restore(&base.machine, None).map_err(place)?;
-        if !machine.pins.is_empty() {
-            machine.pins = machine.pins.iter().copied().map(moved).collect();
+        if machine.renumber_pins(moved) {
             base.machine = machine.snapshot()?;
             changed = true;
         }

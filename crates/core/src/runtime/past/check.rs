@@ -125,24 +125,24 @@ impl Gist {
     fn of(machine: &Machine) -> Self {
         let name = |node| machine.name(node).clone();
         let mut going: Vec<_> = machine
-            .in_flight
+            .in_flight()
             .iter()
-            .chain(machine.stopped_at.iter().map(|(key, activation)| (key, activation)))
+            .chain(machine.stopped_at().iter().map(|(key, activation)| (key, activation)))
             .map(|(&(node, visit), activation)| (name(node), visit, activation.failed))
             .collect();
         going.sort();
-        let named = machine.names().cloned().zip(&machine.nodes);
+        let named = machine.names().cloned().zip(machine.nodes());
         Self {
-            status: machine.status,
-            ended: machine.history.iter().map(|ended| (name(ended.node), ended.visit)).collect(),
-            started: machine.started,
+            status: machine.status(),
+            ended: machine.history().iter().map(|ended| (name(ended.node), ended.visit)).collect(),
+            started: machine.started(),
             visits: named
                 .map(|(name, node)| (name, (node.visits, node.succeeded, node.skipped)))
                 .filter(|(_, seen)| *seen != (0, None, false))
                 .collect(),
             going,
-            tokens: machine.tokens.iter().map(|(&to, tokens)| (name(to), tokens.len())).collect(),
-            messages: (machine.inbox.len(), machine.messages),
+            tokens: machine.tokens().iter().map(|(&to, tokens)| (name(to), tokens.len())).collect(),
+            messages: (machine.inbox().len(), machine.messages()),
         }
     }
 }

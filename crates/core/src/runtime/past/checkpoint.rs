@@ -238,7 +238,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         })
     };
     // From the last on: a visit ends again after a retry, and the records that are gone are the oldest.
-    let backwards = machine.history.iter().rev().map(|ended| {
+    let backwards = machine.history().iter().rev().map(|ended| {
         let ok = ended.outcome == crate::engine::history::Outcome::Succeeded;
         let plain = Past::of(name(ended.node), ended.visit, ok);
         let of_visit = told.ended.get_mut(&(plain.node.clone(), ended.visit));
@@ -250,11 +250,11 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
     for (node, text) in &told.results {
         results.insert(node.clone(), json(text)?);
     }
-    let visited = machine.names().zip(&machine.nodes).filter(|(_, node)| node.visits > 0);
-    let skipped = machine.names().zip(&machine.nodes).filter(|(_, node)| node.skipped);
+    let visited = machine.names().zip(machine.nodes()).filter(|(_, node)| node.visits > 0);
+    let skipped = machine.names().zip(machine.nodes()).filter(|(_, node)| node.skipped);
     let gates = told.started.as_ref().map(|started| Arc::clone(&started.gates)).unwrap_or_default();
     let gate = |node: NodeName| {
-        let ok = machine.find(node.as_str()).and_then(|local| machine.nodes[local as usize].succeeded)?;
+        let ok = machine.find(node.as_str()).and_then(|local| machine.node(local).succeeded)?;
         Some((node, ok))
     };
     Ok(Checkpoint {
@@ -266,10 +266,10 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         index: last.seq,
         record: last.id,
         kind: last.kind,
-        status: machine.status,
-        failure: machine.failure.clone(),
-        paused: machine.paused.clone(),
-        cancelled: machine.cancel.clone(),
+        status: machine.status(),
+        failure: machine.failure().cloned(),
+        paused: machine.paused().map(str::to_owned),
+        cancelled: machine.cancel().map(str::to_owned),
         at: last.at,
         created: head.facts.created,
         wake_at: last.wake_at,
@@ -278,7 +278,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         parent: head.facts.parent,
         user: head.facts.user,
         labels: head.facts.labels,
-        last: machine.history.last().map(|ended| format!("{}@{}", machine.name(ended.node), ended.visit)),
+        last: machine.history().last().map(|ended| format!("{}@{}", machine.name(ended.node), ended.visit)),
         next: pending(&machine, &json)?,
         state: json(&channels.to_json()?)?,
         input: told.input.as_deref().map(json).transpose()?,
@@ -289,9 +289,9 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         waiting: waiting(&machine),
         gates: gates.iter().cloned().filter_map(gate).collect(),
         questions: questions(&machine),
-        unread: machine.inbox.len(),
+        unread: machine.inbox().len(),
         replans: machine
-            .replans
+            .replans()
             .iter()
             .map(|replan| Replanned {
                 from: name(replan.from),
@@ -323,8 +323,8 @@ fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<V
             steps: steps.map(|(name, _)| name.clone()).collect(),
         })
     };
-    let going = machine.in_flight.iter().map(|entry| one(entry, false));
-    going.chain(machine.stopped_at.iter().map(|(key, activation)| one((key, activation), true))).collect()
+    let going = machine.in_flight().iter().map(|entry| one(entry, false));
+    going.chain(machine.stopped_at().iter().map(|(key, activation)| one((key, activation), true))).collect()
 }
 
 fn waiting(machine: &Machine) -> Vec<Waiting> {
@@ -339,7 +339,7 @@ fn waiting(machine: &Machine) -> Vec<Waiting> {
             })
             .collect::<Vec<_>>()
     };
-    machine.tokens.iter().flat_map(at).collect()
+    machine.tokens().iter().flat_map(at).collect()
 }
 
 impl Past {

@@ -221,8 +221,7 @@ impl<'a, S: State> Replay<'a, S> {
         let result = match &done.failure {
             Some(failure) => Err(failure.clone()),
             None => {
-                let left =
-                    self.machine.find(done.node.as_str()).map(|node| self.machine.nodes[node as usize].left);
+                let left = self.machine.find(done.node.as_str()).map(|node| self.machine.node(node).left);
                 let cx = RouteContext::new(&done.node, done.visit, done.output.as_deref())
                     .with_replans(&replans)
                     .with_left(left.unwrap_or_default());
@@ -234,7 +233,7 @@ impl<'a, S: State> Replay<'a, S> {
             }
         };
         let key = self.machine.find(done.node.as_str()).map(|node| (node, done.visit));
-        let Some(key) = key.filter(|key| self.machine.in_flight.contains_key(key)) else {
+        let Some(key) = key.filter(|key| self.machine.in_flight().contains_key(key)) else {
             let message = format!("the log ends visit {}, which was not in flight", done.visit);
             return Err(Error::new(ErrorKind::Corrupt, message).with_node(&done.node));
         };

@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::frontier::{Activation, Local, Token};
-use super::history::Ended;
-use super::machine::{Machine, NodeState, Overwrite};
-use super::questions::Answered;
-use super::replan::Replan;
+use super::Machine;
 use crate::clock::Timestamp;
+use crate::engine::frontier::{Activation, Local, Overwrite, Token};
+use crate::engine::history::Ended;
+use crate::engine::inbox::Inbox;
+use crate::engine::nodes::NodeState;
+use crate::engine::progress::Progress;
+use crate::engine::questions::Answered;
+use crate::engine::replan::Replan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::{NodePlan, Plan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
@@ -49,8 +52,8 @@ struct Stored<N = StoredNode> {
     wake: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     holds: Vec<(Local, Visit)>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    fruitless: u32,
+    #[serde(rename = "fruitless", default, skip_serializing_if = "is_default")]
+    claims_without_progress: u32,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pins: BTreeSet<Seq>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -172,58 +175,58 @@ impl Machine {
         };
         let blanks = self.blanks()?;
         let blank = NodeState::default();
-        let nodes = self.names().zip(&self.nodes).zip(0..).map(|((name, node), local)| {
+        let nodes = self.names().zip(self.nodes()).zip(0..).map(|((name, node), local)| {
             match blanks.get(local as usize).filter(|_| *node == blank) {
                 Some(text) => WrittenNode::Blank(text),
                 None => WrittenNode::Seen(StoredNode::new(name, node, self.print(local))),
             }
         });
-        let replans = self.replans.iter().map(|r| StoredReplan {
+        let replans = self.replans().iter().map(|r| StoredReplan {
             from: r.from,
             visit: r.visit,
             to: r.to,
             reason: r.reason.clone(),
         });
         let tokens = self
-            .tokens
+            .tokens()
             .iter()
             .flat_map(|(&to, tokens)| tokens.iter().map(move |token| StoredToken::new(Some(to), token)));
-        let writes = self.overwrites.iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
+        let writes = self.frontier.overwrites().iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
         to_raw(&Stored {
             life: self.life,
-            status: self.status,
-            failure: self.failure.clone(),
-            cancel: self.cancel.clone(),
-            paused: self.paused.clone(),
-            inbox: self.inbox.iter().cloned().collect(),
-            messages: self.messages,
-            receiving: self.receiving,
+            status: self.status(),
+            failure: self.failure().cloned(),
+            cancel: self.cancel().map(str::to_owned),
+            paused: self.paused().map(str::to_owned),
+            inbox: self.inbox().iter().cloned().collect(),
+            messages: self.messages(),
+            receiving: self.is_receiving(),
             receivers: self
-                .receivers
+                .receivers()
                 .iter()
                 .map(|((node, visit), name)| (*node, *visit, name.clone()))
                 .collect(),
-            wake: self.wake,
-            holds: self.holds.iter().copied().collect(),
-            fruitless: self.fruitless,
+            wake: self.wake(),
+            holds: self.frontier.holds().iter().copied().collect(),
+            claims_without_progress: self.claims_without_progress(),
             pins: self.pins.clone(),
             answered: self.answered.clone(),
-            begun: self.begun.iter().copied().collect(),
-            tick: self.tick,
-            started: self.started,
+            begun: self.frontier.begun().iter().copied().collect(),
+            tick: self.tick(),
+            started: self.started(),
             nodes: nodes.collect(),
-            in_flight: self.in_flight.iter().map(activation).collect(),
-            stopped_at: self.stopped_at.iter().map(|(key, a)| activation((key, a))).collect(),
+            in_flight: self.in_flight().iter().map(activation).collect(),
+            stopped_at: self.stopped_at().iter().map(|(key, a)| activation((key, a))).collect(),
             tokens: tokens.collect(),
             overwrites: writes.collect(),
-            history: self.history.clone(),
+            history: self.history().to_vec(),
             replans: replans.collect(),
         })
     }
 
     /// Returns the nodes of the graph as they are written before they ran, if it is the graph that the run is driven with.
     fn blanks(&self) -> Result<&[Box<RawValue>]> {
-        let Some(plan) = self.plan.as_ref().filter(|_| self.has_graph_of_plan()) else { return Ok(&[]) };
+        let Some(plan) = self.plan().filter(|_| self.nodes.has_graph_of_plan()) else { return Ok(&[]) };
         if let Some(blanks) = plan.blanks.get() {
             return Ok(blanks);
         }
@@ -247,10 +250,10 @@ impl Machine {
         let mut machine = Self::new(plan);
         stored.check().map_err(|what| broken().with_source(what))?;
         // The base numbers nodes in its own way; the graph of today may number them in another.
-        let local: Vec<Local> = stored.nodes.iter().map(|node| machine.local(&node.name)).collect();
+        let local: Vec<Local> = stored.nodes.iter().map(|node| machine.nodes.local(&node.name)).collect();
         let find = |node: Local| local.get(node as usize).copied().ok_or_else(broken);
         for (node, &at) in stored.nodes.iter().zip(&local) {
-            machine.nodes[at as usize] = NodeState {
+            *machine.nodes.state_mut(at) = NodeState {
                 visits: node.visits,
                 succeeded: node.ok,
                 skipped: node.skipped,
@@ -261,52 +264,47 @@ impl Machine {
             };
         }
         let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
-        machine.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
+        machine.nodes.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
         machine.life = stored.life;
-        machine.status = stored.status;
-        machine.failure = stored.failure;
-        machine.cancel = stored.cancel;
-        machine.paused = stored.paused;
-        machine.inbox = stored.inbox.into();
-        machine.messages = stored.messages;
-        machine.receiving = stored.receiving;
-        machine.wake = stored.wake;
-        machine.fruitless = stored.fruitless;
+        machine.standing.rest(stored.status, stored.receiving, stored.wake);
+        machine.standing.restore(stored.failure, stored.cancel, stored.paused);
+        machine.inbox = Inbox::restore(stored.inbox, stored.messages);
         machine.pins = stored.pins;
         machine.answered = stored.answered;
         for (node, visit) in stored.begun {
-            machine.begun.insert((find(node)?, visit));
+            machine.frontier.note_begun((find(node)?, visit));
         }
-        for (node, visit, name) in stored.receivers {
-            machine.receivers.push(((find(node)?, visit), name));
-        }
+        let receiver = |(node, visit, name)| Ok(((find(node)?, visit), name));
+        machine.standing.note_receivers(stored.receivers.into_iter().map(receiver).collect::<Result<_>>()?);
         for (node, visit) in stored.holds {
-            machine.holds.insert((find(node)?, visit));
+            machine.frontier.hold((find(node)?, visit));
         }
-        machine.tick = stored.tick;
-        machine.started = stored.started;
         for a in stored.in_flight {
             let key = (find(a.node)?, a.visit);
-            machine.insert(key, a.restore(&find)?);
+            machine.frontier.start(key, a.restore(&find)?, machine.nodes.index(key.0));
         }
         for a in stored.stopped_at {
             let key = (find(a.node)?, a.visit);
-            machine.stopped_at.push((key, a.restore(&find)?));
+            machine.frontier.stop(key, a.restore(&find)?);
         }
         for token in stored.tokens {
             let to = find(token.to.ok_or_else(broken)?)?;
             let token = token.restore(&find)?;
-            machine.wait(to, token);
+            machine.put(to, token);
         }
         for (channel, (tick, node, visit)) in stored.overwrites {
-            machine.overwrites.insert(channel, Overwrite { tick, node: find(node)?, visit });
+            machine.frontier.overwrite(channel, Overwrite { tick, node: find(node)?, visit });
         }
-        for ended in stored.history {
-            machine.history.push(Ended { node: find(ended.node)?, ..ended });
-        }
-        for StoredReplan { from, visit, to, reason } in stored.replans {
-            machine.replans.push_back(Replan { from: find(from)?, visit, to: find(to)?, reason });
-        }
+        let ended = |ended: Ended| Ok(Ended { node: find(ended.node)?, ..ended });
+        let replan = |StoredReplan { from, visit, to, reason }| {
+            Ok(Replan { from: find(from)?, visit, to: find(to)?, reason })
+        };
+        machine.progress = Progress::restore(
+            (stored.tick, stored.started),
+            stored.claims_without_progress,
+            stored.history.into_iter().map(ended).collect::<Result<_>>()?,
+            stored.replans.into_iter().map(replan).collect::<Result<_>>()?,
+        );
         Ok(machine)
     }
 }

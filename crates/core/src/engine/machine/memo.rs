@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::machine::Machine;
-use super::questions::Answered;
+use super::Machine;
 use crate::ask::{Answer, OnDeadline};
+use crate::engine::questions::Answered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{Asked, Memo, Memos, Reply, ended};
-use crate::record::pause::{Asking, Expired, Message, Noted, Receiver, Stepped};
+use crate::record::pause::{Asking, Expired, Noted, Receiver, Stepped};
 
 impl Machine {
     /// Takes in what an activation noted.
@@ -19,7 +19,7 @@ impl Machine {
             Noted::Result(text) => Memo::Result(Arc::clone(text)),
             Noted::Until(until) => Memo::Until(*until),
             Noted::Idle => Memo::Idle,
-            Noted::Took(number) => Memo::Message(self.take_message(*number)?),
+            Noted::Took(number) => Memo::Message(self.inbox.take(*number)?),
             Noted::Refused { .. } => {
                 self.memos(&step.node, step.visit)?.forget(&step.name);
                 return Ok(());
@@ -32,13 +32,6 @@ impl Machine {
         }
         memos.insert(step.name.clone(), memo);
         Ok(())
-    }
-
-    fn take_message(&mut self, number: u64) -> Result<Message> {
-        let at = self.inbox.iter().position(|message| message.number == number).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("the log takes message {number}, which does not wait"))
-        })?;
-        Ok(self.inbox.remove(at).unwrap_or_else(|| unreachable!("its position was just found")))
     }
 
     /// Takes in that a question was asked, or asked again.
@@ -70,17 +63,15 @@ impl Machine {
             _ => (None, true),
         };
         self.remember(Answered { id: format!("{node}@{visit}:{name}"), by, at: *at, expired });
-        self.wake_up();
+        self.standing.wake_up();
         Ok(())
     }
 
-    /// Takes in who waits for a message, whoever has waited longest first.
+    /// Takes in which activations wait for a message, the longest wait first.
     pub(super) fn note_receivers(&mut self, receivers: &[Receiver]) -> Result<()> {
-        // Who rests a run on behalf of another does not know them.
-        if !receivers.is_empty() {
-            let local = |(node, visit, name): &Receiver| Ok(((self.known(node)?, *visit), name.clone()));
-            self.receivers = receivers.iter().map(local).collect::<Result<_>>()?;
-        }
+        let local = |(node, visit, name): &Receiver| Ok(((self.nodes.known(node)?, *visit), name.clone()));
+        let receivers = receivers.iter().map(local).collect::<Result<_>>()?;
+        self.standing.note_receivers(receivers);
         Ok(())
     }
 

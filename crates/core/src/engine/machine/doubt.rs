@@ -3,10 +3,10 @@
 //! One rule holds for all of them: an intent stands until the log says that nothing was done, or what became of it. Whatever ends
 //! the attempt otherwise leaves the intent, and an intent whose attempt is over is a question.
 
-use super::frontier::Activation;
-use super::machine::Machine;
-use super::questions::Answered;
+use super::Machine;
 use super::snapshot::MOST;
+use crate::engine::frontier::Activation;
+use crate::engine::questions::Answered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Intent, Resolution, Signal};
@@ -40,10 +40,10 @@ impl Machine {
     /// Puts in doubt what was at work in the process that had the run.
     pub(super) fn doubt_intents(&mut self) {
         let begun = |a: &&mut Activation| a.intent && !a.in_doubt && a.resolution.is_none();
-        self.in_flight.values_mut().filter(begun).for_each(|activation| activation.doubt(None));
+        self.frontier.activations_mut().filter(begun).for_each(|activation| activation.doubt(None));
     }
 
-    /// Takes in what somebody says became of an activation in doubt.
+    /// Takes in the answer that says what became of an activation in doubt.
     pub(super) fn absorb_resolution(
         &mut self,
         question: &str,
@@ -54,13 +54,13 @@ impl Machine {
             let message = format!("an answer to a question that was not open: {question}");
             Error::new(ErrorKind::Corrupt, message)
         })?;
-        if let Some(activation) = self.in_flight.get_mut(&key) {
+        if let Some(activation) = self.frontier.activation_mut(&key) {
             (activation.in_doubt, activation.intent, activation.why) = (false, false, None);
             activation.resolution = (*resolution != Resolution::Retry).then(|| resolution.clone());
         }
         let (id, by) = (question.to_owned(), signal.by.clone());
         self.remember(Answered { id, by, at: signal.at, expired: false });
-        self.wake_up();
+        self.standing.wake_up();
         Ok(())
     }
 }
@@ -86,7 +86,7 @@ impl Activation {
         self
     }
 
-    /// Makes of an activation that failed the run what is tried again: a question, if it was done or somebody said what became of
+    /// Makes of an activation that failed the run what is tried again: a question, if it was done or an answer said what became of
     /// it. Only an answer may say that it is repeated.
     pub(super) fn tried_again(mut self) -> Self {
         let was_resolved = self.resolution.take().is_some();

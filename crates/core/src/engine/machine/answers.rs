@@ -1,0 +1,64 @@
+//! What an answer to a question does to a run.
+
+use std::sync::Arc;
+
+use super::Machine;
+use crate::ask::Answer;
+use crate::clock::Timestamp;
+use crate::engine::questions::{About, Answered};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::memo::{Asked, Memo, Reply};
+use crate::record::{Failure, FailureKind};
+
+/// How many answered questions are remembered beyond their activations, to refuse a second answer.
+const ANSWERED: usize = 64;
+
+impl Machine {
+    /// Takes in the answer to a question that a node asked.
+    pub(super) fn absorb_answer(
+        &mut self,
+        id: &str,
+        answer: &Answer,
+        by: Option<&String>,
+        at: Timestamp,
+    ) -> Result<()> {
+        let corrupt = |error: Error| {
+            Error::new(ErrorKind::Corrupt, "an answer to a question that was not open").with_source(error)
+        };
+        let posed = self.find_question(id).map_err(corrupt)?;
+        let id = self.id_of(&posed);
+        if let Answer::Cancel(reason) = answer {
+            self.standing.ask_to_cancel(format!("the question `{id}` was cancelled: {reason}"));
+        }
+        match (&posed.name, &posed.about) {
+            (_, About::After) => {
+                self.frontier.let_go_on(&posed.key);
+                if let Answer::Reject(comment) = answer {
+                    let who = by.map_or_else(String::new, |by| format!(" by {by}"));
+                    let message = format!("going on behind the node was rejected{who}: {comment}");
+                    let node = self.name(posed.key.0).clone();
+                    self.standing.fail(Failure::new(FailureKind::Rejected, message).with_node(&node));
+                }
+            }
+            (Some(name), About::Asked(asked)) => {
+                let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
+                let memo = Memo::Asked(Arc::new(Asked { ask: asked.ask.clone(), reply }));
+                if let Some(activation) = self.frontier.activation_mut(&posed.key) {
+                    activation.memos.insert(name.clone(), memo);
+                }
+            }
+            _ => {}
+        }
+        self.remember(Answered { id, by: by.cloned(), at, expired: false });
+        self.standing.wake_up();
+        Ok(())
+    }
+
+    /// Remembers that a question is closed.
+    pub(super) fn remember(&mut self, answered: Answered) {
+        if self.answered.len() >= ANSWERED {
+            self.answered.remove(0);
+        }
+        self.answered.push(answered);
+    }
+}

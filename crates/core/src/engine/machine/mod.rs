@@ -1,0 +1,356 @@
+//! The machine itself: its parts, the one way they change, and what can be read of them.
+
+mod answers;
+mod branch;
+mod doubt;
+mod ends;
+mod forward;
+mod memo;
+mod signals;
+mod snapshot;
+mod step;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
+use super::history::Ended;
+use super::inbox::Inbox;
+use super::nodes::{NodeState, Nodes};
+use super::progress::Progress;
+use super::questions::Answered;
+use super::replan::Replan;
+use super::standing::Standing;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::few_map::FewMap;
+use crate::graph::liveness::Liveness;
+use crate::graph::plan::Plan;
+use crate::graph::prints::Prints;
+use crate::id::{Fingerprint, NodeName, Seq, Visit};
+use crate::record::RunStatus;
+use crate::record::body::{Claimed, Event, Failure, Intent, NodeDone, Started, StatusChange};
+use crate::record::pause::{Message, Rested};
+
+/// A run as it is after some record.
+///
+/// A run changes by [`absorb`](Self::absorb), and by nothing else. Beside it there are only ways to make another machine of one:
+/// `branch_off` and `begin_at` for a new run, `bring_forward` and `renumber_pins` for another form of the same run.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// What tells this life of the run from another of the same name.
+    life: Uuid,
+    nodes: Nodes,
+    frontier: Frontier,
+    standing: Standing,
+    progress: Progress,
+    inbox: Inbox,
+    /// Records that are not to be pruned, with what came after them.
+    pins: BTreeSet<Seq>,
+    /// Questions that were answered, the last ones.
+    answered: Vec<Answered>,
+    /// Activations that were made by the last event, in order.
+    fresh: Vec<ActivationKey>,
+}
+
+impl Machine {
+    /// Makes the machine of a run without any record. Without a plan it can fold a log, but decide nothing.
+    pub(crate) fn new(plan: Option<Arc<Plan>>) -> Self {
+        let nodes = Nodes::new(plan);
+        Self {
+            life: Uuid::nil(),
+            frontier: Frontier::new(nodes.idle()),
+            nodes,
+            standing: Standing::new(),
+            progress: Progress::default(),
+            inbox: Inbox::default(),
+            pins: BTreeSet::new(),
+            answered: Vec::new(),
+            fresh: Vec::new(),
+        }
+    }
+
+    /// Takes in an event: the only way a run changes. Returns the activations that it made, in order: the driver starts them next.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the event does not follow from what was before. The machine is then of no further use.
+    pub(crate) fn absorb(&mut self, event: &Event) -> Result<&[ActivationKey]> {
+        self.fresh.clear();
+        self.progress.note(event);
+        match event {
+            Event::Start(started) => self.absorb_start(started)?,
+            Event::Node(nodes) => nodes.done.iter().try_for_each(|done| self.end(done))?,
+            Event::Attempt(attempt) => self.absorb_attempt(attempt)?,
+            Event::Intent(intent) => self.absorb_intent(intent)?,
+            Event::Step(step) => self.absorb_step(step)?,
+            Event::Status(change) => self.absorb_status(change)?,
+            Event::Signal(signal) => self.absorb_signal(signal)?,
+            Event::Claim(Claimed { settled, graph, .. }) => {
+                if let Some(graph) = graph {
+                    self.nodes.note_graph(graph);
+                }
+                self.doubt_intents();
+                self.standing.wake_up();
+                self.begin(settled, 0, &[])?;
+            }
+            Event::Release(released) => {
+                self.standing.rest(self.standing.status(), released.receiving, released.wake);
+                for Intent { node, visit } in &released.begun {
+                    let key = (self.nodes.local(node), *visit);
+                    match self.frontier.activation_mut(&key) {
+                        Some(activation) => activation.intent = true,
+                        None => self.frontier.note_begun(key),
+                    }
+                }
+                self.note_receivers(&released.receivers)?;
+            }
+            Event::Edit(_) | Event::Base => {}
+        }
+        Ok(&self.fresh)
+    }
+
+    /// As [`absorb`](Self::absorb) of a record that holds this end alone, for an end whose record is not written yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`absorb`](Self::absorb).
+    pub(crate) fn absorb_end(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
+        self.fresh.clear();
+        self.end(done)?;
+        Ok(&self.fresh)
+    }
+
+    /// As [`absorb_end`](Self::absorb_end), without the short way of a plain step.
+    #[cfg(test)]
+    pub(super) fn absorb_end_in_general(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
+        self.fresh.clear();
+        let key = (self.nodes.known(&done.node)?, done.visit);
+        self.end_in_general(key, done)?;
+        Ok(&self.fresh)
+    }
+
+    fn absorb_start(&mut self, started: &Started) -> Result<()> {
+        if self.progress.started() > 0 {
+            return Err(Error::new(ErrorKind::Corrupt, "the log starts a run that has been started"));
+        }
+        let Started { entry, graph, life, .. } = started;
+        self.life = *life;
+        self.nodes.note_graph(graph);
+        let entry = self.nodes.local(entry);
+        self.activate(entry, None, Vec::new());
+        Ok(())
+    }
+
+    fn absorb_status(&mut self, change: &StatusChange) -> Result<()> {
+        match change {
+            StatusChange::Interrupted => self.standing.interrupt(),
+            StatusChange::Failed(failure) => self.standing.fail(failure.clone()),
+            StatusChange::Cancelled => {
+                self.standing.cancelled();
+                self.clear_frontier();
+            }
+            StatusChange::Asked(asking) => return self.absorb_asked(asking),
+            StatusChange::Expired(expired) => return self.absorb_expired(expired),
+            StatusChange::Rested(Rested { status, receiving, wake, receivers }) => {
+                self.standing.rest(*status, *receiving, *wake);
+                self.note_receivers(receivers)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_frontier(&mut self) {
+        self.frontier.clear(self.nodes.idle());
+        self.standing.rest(self.standing.status(), false, None);
+    }
+
+    fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
+        let key = (self.nodes.known(node)?, visit);
+        self.frontier.activation_mut(&key).ok_or_else(|| not_in_flight(node, visit))
+    }
+}
+
+/// What can be read of a machine.
+impl Machine {
+    pub(crate) fn life(&self) -> Uuid {
+        self.life
+    }
+
+    pub(crate) fn status(&self) -> RunStatus {
+        self.standing.status()
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.standing.failure()
+    }
+
+    /// Why the run was asked to stop.
+    pub(crate) fn cancel(&self) -> Option<&str> {
+        self.standing.cancel()
+    }
+
+    /// Why the run was paused.
+    pub(crate) fn paused(&self) -> Option<&str> {
+        self.standing.paused()
+    }
+
+    /// Whether a message moves the run, which is at rest.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.standing.is_receiving()
+    }
+
+    /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
+    /// wait first.
+    pub(crate) fn receivers(&self) -> &[(ActivationKey, String)] {
+        self.standing.receivers()
+    }
+
+    /// When time moves the run, which is at rest.
+    pub(crate) fn wake(&self) -> Option<Timestamp> {
+        self.standing.wake()
+    }
+
+    /// The messages that no node has taken, in order.
+    pub(crate) fn inbox(&self) -> &VecDeque<Message> {
+        self.inbox.waiting()
+    }
+
+    /// How many messages were sent.
+    pub(crate) fn messages(&self) -> u64 {
+        self.inbox.sent()
+    }
+
+    /// Records that are not to be pruned, with what came after them.
+    pub(crate) fn pins(&self) -> &BTreeSet<Seq> {
+        &self.pins
+    }
+
+    /// Questions that were answered, the last ones.
+    pub(super) fn answered(&self) -> &[Answered] {
+        &self.answered
+    }
+
+    /// How many activations have ended.
+    pub(crate) fn tick(&self) -> u64 {
+        self.progress.tick()
+    }
+
+    /// How many activations were made.
+    pub(crate) fn started(&self) -> u64 {
+        self.progress.started()
+    }
+
+    pub(crate) fn history(&self) -> &[Ended] {
+        self.progress.history()
+    }
+
+    /// The latest replans, with their reasons.
+    pub(crate) fn replans(&self) -> &VecDeque<Replan> {
+        self.progress.replans()
+    }
+
+    /// How many claims there were since the run last made any progress.
+    pub(crate) fn claims_without_progress(&self) -> u32 {
+        self.progress.claims_without_progress()
+    }
+
+    pub(crate) fn in_flight(&self) -> &FewMap<ActivationKey, Activation> {
+        self.frontier.in_flight()
+    }
+
+    /// The activations that failed the run; a retry starts them again.
+    pub(crate) fn stopped_at(&self) -> &[(ActivationKey, Activation)] {
+        self.frontier.stopped_at()
+    }
+
+    pub(crate) fn tokens(&self) -> &FewMap<Local, Vec<Token>> {
+        self.frontier.tokens()
+    }
+
+    /// The rest of what is unfinished.
+    pub(super) fn frontier(&self) -> &Frontier {
+        &self.frontier
+    }
+
+    /// Whether there are overwrites that an activation in flight cannot have seen.
+    pub(crate) fn has_overwrites(&self) -> bool {
+        !self.frontier.overwrites().is_empty()
+    }
+
+    /// Whether an activation to come had begun, in records that the store lost.
+    pub(crate) fn has_begun(&self, key: &ActivationKey) -> bool {
+        self.frontier.begun().contains(key)
+    }
+
+    /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
+    pub(crate) fn is_over(&self) -> bool {
+        self.frontier.is_over()
+    }
+
+    /// What is live, for the join rule; `None` without a plan.
+    pub(super) fn live(&self) -> Option<&Liveness> {
+        self.frontier.live()
+    }
+
+    pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
+        self.nodes.plan()
+    }
+
+    /// What the machine knows of each node, in the order of their numbers.
+    pub(crate) fn nodes(&self) -> &[NodeState] {
+        self.nodes.states()
+    }
+
+    pub(crate) fn node(&self, node: Local) -> &NodeState {
+        &self.nodes.states()[node as usize]
+    }
+
+    /// Finds the machine's number of a node.
+    pub(crate) fn find(&self, name: &str) -> Option<Local> {
+        self.nodes.find(name)
+    }
+
+    /// Returns the names of all nodes, in the order of their numbers.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &NodeName> + '_ {
+        self.nodes.names()
+    }
+
+    /// Returns the name of a node.
+    pub(crate) fn name(&self, node: Local) -> &NodeName {
+        self.nodes.name(node)
+    }
+
+    /// Returns the graph's index of a node, if the graph has it.
+    pub(crate) fn index(&self, node: Local) -> Option<crate::graph::node_set::NodeIx> {
+        self.nodes.index(node)
+    }
+
+    /// Returns what a node was like in the graph that the run was last driven with.
+    pub(crate) fn print(&self, node: Local) -> Option<Fingerprint> {
+        self.nodes.print(node)
+    }
+
+    /// Returns what each node of the plan is like, if the run was last driven with another graph.
+    pub(crate) fn changed_graph(&self) -> Option<Arc<Prints>> {
+        self.nodes.changed_graph()
+    }
+
+    /// Names the nodes of the frontier that the plan lacks or has in another form, each with what differs.
+    pub(crate) fn misfits(&self) -> Vec<(NodeName, &'static str)> {
+        let stopped = self.stopped_at().iter().map(|((node, _), _)| *node);
+        let mut frontier: Vec<Local> = self.in_flight().keys().map(|key| key.0).chain(stopped).collect();
+        frontier.extend(self.tokens().keys());
+        frontier.sort_unstable();
+        frontier.dedup();
+        let named = |node| self.nodes.misfit(node).map(|why| (self.name(node).clone(), why));
+        frontier.into_iter().filter_map(named).collect()
+    }
+}
+
+fn not_in_flight(node: &NodeName, visit: Visit) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the log speaks of visit {visit}, which was not in flight"))
+        .with_node(node)
+}

@@ -1,0 +1,59 @@
+//! What a signal does to a run.
+
+use std::sync::Arc;
+
+use super::Machine;
+use crate::engine::machine::memo::ask_anew;
+use crate::error::Result;
+use crate::id::Seq;
+use crate::record::RunStatus;
+use crate::record::body::{Signal, SignalKind};
+use crate::record::pause::Message;
+
+impl Machine {
+    pub(super) fn absorb_signal(&mut self, signal: &Signal) -> Result<()> {
+        match &signal.what {
+            SignalKind::Respond { question, resolution } => {
+                return self.absorb_resolution(question, resolution, signal);
+            }
+            SignalKind::Answer { question, answer } => {
+                return self.absorb_answer(question, answer, signal.by.as_ref(), signal.at);
+            }
+            SignalKind::Message { body } => {
+                let (body, by) = (Arc::clone(body), signal.by.clone());
+                self.inbox.push(|number| Message { number, body, by, at: signal.at });
+                if self.standing.is_receiving() {
+                    self.standing.wake_up();
+                }
+            }
+            SignalKind::Pin { seq } => drop(self.pins.insert(*seq)),
+            SignalKind::Unpin { seq } => drop(self.pins.remove(seq)),
+            SignalKind::Pause { reason } => self.standing.pause(reason.clone()),
+            SignalKind::Unpause => {
+                self.standing.unpause();
+                if self.status() == RunStatus::InProgress && self.is_over() {
+                    // Its last node ended during the pause.
+                    self.standing.complete();
+                }
+            }
+            SignalKind::Cancel { reason } => self.standing.ask_to_cancel(reason.clone()),
+            SignalKind::Retry { settled } => {
+                self.standing.retry();
+                self.frontier.activations_mut().for_each(|activation| ask_anew(&mut activation.memos));
+                for (key, mut activation) in self.frontier.take_stopped() {
+                    ask_anew(&mut activation.memos);
+                    self.frontier.start(key, activation.tried_again(), self.nodes.index(key.0));
+                }
+                return self.begin(settled, 0, &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the pins the numbers that their records have after an import, which numbers them from zero. Returns whether there
+    /// are any.
+    pub(crate) fn renumber_pins(&mut self, renumbered: impl Fn(Seq) -> Seq) -> bool {
+        self.pins = std::mem::take(&mut self.pins).into_iter().map(renumbered).collect();
+        !self.pins.is_empty()
+    }
+}

@@ -1,0 +1,25 @@
+//! The usual step of a run without branches, taken in without the general way round.
+
+use super::Machine;
+use super::ends::token;
+use crate::engine::frontier::{Activation, ActivationKey};
+use crate::record::body::NodeDone;
+
+impl Machine {
+    /// Takes in the usual step of a run without branches: the only activation ended well, and its token starts the next.
+    ///
+    /// It comes to what [`end_in_general`](Self::end_in_general) does. Returns false, and changes nothing, if there is more to it.
+    pub(super) fn step_on(&mut self, key: ActivationKey, done: &NodeDone) -> bool {
+        let [fired] = &*done.fired else { return false };
+        let usual = fired.is_plain() && done.has_no_more_than_fired() && self.frontier.is_only(&key);
+        let (true, Some(from)) = (usual, self.index(key.0)) else { return false };
+        let Some(to) = self.plan().and_then(|plan| plan.find_after(from, &fired.to)) else { return false };
+        self.count_end(key, done);
+        let mut inputs = self.frontier.take_inputs(&key);
+        inputs.push(token(key.0, done, None));
+        let next = self.count_start(to.get());
+        self.frontier.step((from, to), next, Activation::new(self.tick(), None, inputs));
+        self.fresh.push(next);
+        true
+    }
+}

@@ -1,0 +1,177 @@
+//! The nodes of a run: their numbers, what happened to each, and what each was like in the graph that the run is driven with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::frontier::{Local, Way};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::liveness::Liveness;
+use crate::graph::node_set::NodeIx;
+use crate::graph::plan::Plan;
+use crate::graph::prints::Prints;
+use crate::id::{Fingerprint, NodeName};
+
+/// What the machine knows of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeState {
+    /// How many activations were made.
+    pub(crate) visits: u32,
+    /// How the last one that ended did.
+    pub(crate) succeeded: Option<bool>,
+    /// Whether it will never run.
+    pub(crate) skipped: bool,
+    /// Whether it ran with as many tokens as it counts, and its round goes on.
+    pub(crate) spent: bool,
+    /// How often the run returned to it as a retry target.
+    pub(crate) returned: u32,
+    /// How often the run went back to it on purpose.
+    pub(crate) replans: u32,
+    /// How many of its visits ended a conversation without a message.
+    pub(crate) left: u32,
+}
+
+/// The nodes of a run. Those of the plan have its numbers; nodes that only the log knows are numbered after them.
+#[derive(Clone, Debug)]
+pub(crate) struct Nodes {
+    plan: Option<Arc<Plan>>,
+    /// The nodes that only the log knows, in the order of their numbers.
+    strangers: Vec<NodeName>,
+    strange: HashMap<NodeName, Local>,
+    /// What each node was like in the graph that the run was last driven with.
+    graph: Arc<Prints>,
+    states: Vec<NodeState>,
+}
+
+impl Nodes {
+    pub(super) fn new(plan: Option<Arc<Plan>>) -> Self {
+        let states = vec![NodeState::default(); plan.as_ref().map_or(0, |plan| plan.nodes.len())];
+        Self { plan, strangers: Vec::new(), strange: HashMap::new(), graph: Arc::default(), states }
+    }
+
+    pub(super) fn plan(&self) -> Option<&Arc<Plan>> {
+        self.plan.as_ref()
+    }
+
+    pub(super) fn states(&self) -> &[NodeState] {
+        &self.states
+    }
+
+    pub(super) fn state_mut(&mut self, node: Local) -> &mut NodeState {
+        &mut self.states[node as usize]
+    }
+
+    pub(super) fn states_mut(&mut self) -> impl Iterator<Item = &mut NodeState> + '_ {
+        self.states.iter_mut()
+    }
+
+    /// Returns the number of a node, giving it one if the log names it for the first time.
+    pub(super) fn local(&mut self, name: &NodeName) -> Local {
+        if let Some(local) = self.find(name.as_str()) {
+            return local;
+        }
+        let local = Local::try_from(self.states.len()).expect("a run names fewer than 2^32 nodes");
+        self.strangers.push(name.clone());
+        self.strange.insert(name.clone(), local);
+        self.states.push(NodeState::default());
+        local
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Local> {
+        let planned = self.plan.as_ref().and_then(|plan| plan.find(name)).map(NodeIx::get);
+        planned.or_else(|| self.strange.get(name).copied())
+    }
+
+    /// As [`find`](Self::find), for a node that most likely is a target of `from`.
+    pub(super) fn find_after(&self, from: Local, name: &NodeName) -> Option<Local> {
+        match (&self.plan, self.index(from)) {
+            (Some(plan), Some(from)) => {
+                let planned = plan.find_after(from, name).map(NodeIx::get);
+                planned.or_else(|| self.strange.get(name).copied())
+            }
+            _ => self.find(name.as_str()),
+        }
+    }
+
+    /// As [`find`](Self::find), for a node that the log must have named before.
+    pub(super) fn known(&self, name: &NodeName) -> Result<Local> {
+        self.find(name.as_str()).ok_or_else(|| never_reached(name))
+    }
+
+    /// Returns the names of all nodes, in the order of their numbers.
+    pub(super) fn names(&self) -> impl Iterator<Item = &NodeName> + '_ {
+        let planned = self.plan.iter().flat_map(|plan| &plan.nodes).map(|node| &node.name);
+        planned.chain(&self.strangers)
+    }
+
+    pub(super) fn name(&self, node: Local) -> &NodeName {
+        let planned = self.plan.as_ref().map_or(&[][..], |plan| &plan.nodes);
+        match planned.get(node as usize) {
+            Some(node) => &node.name,
+            None => &self.strangers[node as usize - planned.len()],
+        }
+    }
+
+    /// Returns the graph's index of a node, if the graph has it.
+    pub(super) fn index(&self, node: Local) -> Option<NodeIx> {
+        self.plan.as_ref().filter(|plan| (node as usize) < plan.nodes.len()).map(|_| NodeIx::new(node))
+    }
+
+    /// Returns the plan's edge between two nodes, if the plan has both.
+    pub(super) fn way(&self, from: Local, to: Local) -> Option<Way> {
+        let (from, to) = (self.index(from)?, self.index(to)?);
+        let back = self.plan.as_ref().is_some_and(|plan| plan.topology.is_back(from, to));
+        Some(Way { to, back })
+    }
+
+    /// Returns the liveness of a run in which nothing is live; `None` without a plan.
+    pub(super) fn idle(&self) -> Option<Liveness> {
+        self.plan.as_ref().map(|plan| plan.topology.liveness())
+    }
+
+    /// Tells whether the run was last driven with the graph of the plan.
+    pub(super) fn has_graph_of_plan(&self) -> bool {
+        self.plan.as_ref().is_some_and(|plan| Arc::ptr_eq(&plan.prints, &self.graph))
+    }
+
+    /// Returns what a node was like in the graph that the run was last driven with.
+    pub(super) fn print(&self, node: Local) -> Option<Fingerprint> {
+        match (&self.plan, self.index(node)) {
+            (Some(plan), Some(index)) if self.has_graph_of_plan() => Some(plan.node(index).fingerprint),
+            _ => self.graph.get(self.name(node)).copied(),
+        }
+    }
+
+    /// Notes what the graph is like that the run is driven with.
+    pub(super) fn note_graph(&mut self, graph: &Arc<Prints>) {
+        if let Some(plan) = self.plan.as_ref().filter(|plan| plan.prints == *graph) {
+            self.graph = Arc::clone(&plan.prints);
+            return;
+        }
+        for name in graph.keys() {
+            self.local(name);
+        }
+        self.graph = Arc::clone(graph);
+    }
+
+    /// Returns what each node of the plan is like, if the run was last driven with another graph.
+    pub(super) fn changed_graph(&self) -> Option<Arc<Prints>> {
+        let plan = self.plan.as_ref()?;
+        (self.graph != plan.prints).then(|| Arc::clone(&plan.prints))
+    }
+
+    /// Tells how a node differs from the node of the plan, if it does.
+    pub(super) fn misfit(&self, node: Local) -> Option<&'static str> {
+        let plan = self.plan.as_ref()?;
+        match self.index(node) {
+            None => Some("is not in the graph any more"),
+            Some(index) if Some(plan.node(index).fingerprint) != self.print(node) => {
+                Some("differs in effect, join, outgoing edges or revision")
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+pub(super) fn never_reached(name: &NodeName) -> Error {
+    Error::new(ErrorKind::Corrupt, "the log names a node that was never reached").with_node(name)
+}

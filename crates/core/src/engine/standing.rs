@@ -1,0 +1,138 @@
+//! How a run stands: its status and why, what it was told to do, and what moves it while it is at rest.
+
+use super::frontier::ActivationKey;
+use crate::clock::Timestamp;
+use crate::record::{Failure, RunStatus};
+
+/// How a run stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    status: RunStatus,
+    failure: Option<Failure>,
+    /// Why the run was asked to stop.
+    cancel: Option<String>,
+    /// Why the run was paused.
+    paused: Option<String>,
+    /// Whether a message moves the run, which is at rest.
+    receiving: bool,
+    /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
+    /// wait first.
+    receivers: Vec<(ActivationKey, String)>,
+    /// When time moves the run, which is at rest.
+    wake: Option<Timestamp>,
+}
+
+impl Standing {
+    pub(super) fn new() -> Self {
+        Self {
+            status: RunStatus::InProgress,
+            failure: None,
+            cancel: None,
+            paused: None,
+            receiving: false,
+            receivers: Vec::new(),
+            wake: None,
+        }
+    }
+
+    pub(super) fn status(&self) -> RunStatus {
+        self.status
+    }
+
+    pub(super) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
+    pub(super) fn cancel(&self) -> Option<&str> {
+        self.cancel.as_deref()
+    }
+
+    pub(super) fn paused(&self) -> Option<&str> {
+        self.paused.as_deref()
+    }
+
+    pub(super) fn is_receiving(&self) -> bool {
+        self.receiving
+    }
+
+    pub(super) fn receivers(&self) -> &[(ActivationKey, String)] {
+        &self.receivers
+    }
+
+    pub(super) fn wake(&self) -> Option<Timestamp> {
+        self.wake
+    }
+
+    /// Says what moves the run, which is at rest with this status.
+    pub(super) fn rest(&mut self, status: RunStatus, receiving: bool, wake: Option<Timestamp>) {
+        (self.status, self.receiving, self.wake) = (status, receiving, wake);
+    }
+
+    /// Notes the activations that wait for a message. A record without any does not know them.
+    pub(super) fn note_receivers(&mut self, receivers: Vec<(ActivationKey, String)>) {
+        if !receivers.is_empty() {
+            self.receivers = receivers;
+        }
+    }
+
+    /// Lets a run at rest go on, unless it is paused or has ended.
+    pub(super) fn wake_up(&mut self) {
+        if !(self.status.is_finished() || self.paused.is_some()) {
+            self.rest(RunStatus::InProgress, false, None);
+        }
+    }
+
+    pub(super) fn interrupt(&mut self) {
+        self.status = RunStatus::Interrupted;
+    }
+
+    pub(super) fn complete(&mut self) {
+        self.status = RunStatus::Completed;
+    }
+
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.failure = Some(failure);
+        self.rest(RunStatus::Failed, false, None);
+    }
+
+    pub(super) fn cancelled(&mut self) {
+        self.rest(RunStatus::Cancelled, false, None);
+    }
+
+    /// Lets a failed run go on.
+    pub(super) fn retry(&mut self) {
+        (self.status, self.failure) = (RunStatus::InProgress, None);
+    }
+
+    /// Asks the run to stop.
+    pub(super) fn ask_to_cancel(&mut self, reason: String) {
+        self.cancel = Some(reason);
+    }
+
+    pub(super) fn pause(&mut self, reason: String) {
+        self.paused = Some(reason);
+        if self.status == RunStatus::AwaitingInput {
+            self.status = RunStatus::Interrupted;
+        }
+    }
+
+    pub(super) fn unpause(&mut self) {
+        self.paused = None;
+        self.wake_up();
+    }
+
+    /// Forgets what was said to the run and why, as a run that branches off does.
+    pub(super) fn begin_anew(&mut self) {
+        *self = Self { receivers: std::mem::take(&mut self.receivers), ..Self::new() };
+    }
+
+    /// Restores why the run stands as it does, as a base holds it.
+    pub(super) fn restore(
+        &mut self,
+        failure: Option<Failure>,
+        cancel: Option<String>,
+        paused: Option<String>,
+    ) {
+        (self.failure, self.cancel, self.paused) = (failure, cancel, paused);
+    }
+}
