@@ -52,6 +52,7 @@ impl RedisStore {
 
 impl Shared {
     pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), Fault> {
+        let began = self.clock.monotonic();
         let mut found: Option<persistence::Persistence> = None;
         for node in self.link.primaries().await? {
             let settings = persistence::ask(&node).await?;
@@ -60,6 +61,7 @@ impl Shared {
             }
             found = Some(found.map_or(settings.persistence, |found| found.min(settings.persistence)));
         }
+        self.found_fit(began);
         let found = found.unwrap_or(persistence::Persistence::Unknown);
         if self.persistence.set(found).is_ok() {
             let replicas = self.options.replicas;

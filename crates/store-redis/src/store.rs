@@ -1,7 +1,7 @@
 //! The store: what its parts share, and the contract's methods, each told in a file of its own.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -146,21 +146,28 @@ impl Shared {
     /// heartbeat may be removed must not go on, and is to say why.
     fn check_again(self: &Arc<Self>) -> Option<String> {
         let now = self.clock.monotonic();
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.checked();
         let is_due = checked.began.is_none_or(|began| now.saturating_sub(began) >= CHECK_EVERY);
         if is_due && let Ok(runtime) = Handle::try_current() {
             checked.began = Some(now);
             let shared = Arc::clone(self);
             runtime.spawn(async move {
                 match shared.objection().await {
-                    Ok(objection) => {
-                        shared.checked.lock().unwrap_or_else(PoisonError::into_inner).objection = objection;
-                    }
+                    Ok(objection) => shared.checked().objection = objection,
                     Err(fault) => tracing::debug!(%fault, "could not ask the servers for their settings"),
                 }
             });
         }
         checked.objection.clone()
+    }
+
+    /// Notes that the servers, asked from this time on, were found fit.
+    pub(crate) fn found_fit(&self, began: Duration) {
+        *self.checked() = Checked { began: Some(began), objection: None };
+    }
+
+    fn checked(&self) -> MutexGuard<'_, Checked> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn objection(&self) -> Result<Option<String>, Fault> {
