@@ -55,7 +55,7 @@ pub trait Space: Send + Sync + 'static {
 
     /// Tells whether the few properties that make by far the most calls take a short form here, with a fifth of them.
     ///
-    /// For a server that answers slowly, where another space of the same store has the long form: what these properties try is the
+    /// For a server that answers slowly, where the same store has the long form elsewhere: what these properties try is the
     /// store's own work, whatever server it talks to.
     fn is_brief(&self) -> bool {
         false

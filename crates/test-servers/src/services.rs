@@ -19,6 +19,9 @@ pub struct Services {
 impl Services {
     /// Starts them all at once: Postgres, a Redis and a Redis Cluster of three masters with append-only files, and moto.
     ///
+    /// Postgres does not wait for the disk, as in `docker-compose.yml`, where its data live in memory: these servers outlive every test, and
+    /// a disk that others write to would decide how long a test takes. A test that kills a server starts one of its own.
+    ///
     /// # Errors
     ///
     /// [`ServerError::Missing`] with all that is not there and cannot be unpacked, or why the first of them did not start; none runs then.
@@ -32,7 +35,7 @@ impl Services {
             }
         };
         thread::scope(|scope| {
-            let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default()));
+            let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default().with_fsync(false)));
             let redis = scope.spawn(|| Redis::start(RedisOptions::default()));
             let cluster = scope.spawn(|| RedisCluster::start(3));
             let moto = Moto::start();

@@ -109,9 +109,10 @@ impl Space for Raw {
         Raw::damage(self, run, damage).await
     }
 
-    /// On moto, which takes any credentials: it answers slowly, and the server in this process has the long form.
+    /// Everywhere but on the server of `cargo xtask test --real-s3`, which has credentials: each request costs milliseconds in a build
+    /// without optimisation.
     fn is_brief(&self) -> bool {
-        self.bucket != BUCKET && std::env::var_os("AWS_ACCESS_KEY_ID").is_none()
+        self.bucket == BUCKET || std::env::var_os("AWS_ACCESS_KEY_ID").is_none()
     }
 
     async fn remove(&self) {
