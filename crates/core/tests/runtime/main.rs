@@ -24,6 +24,7 @@ mod rests;
 mod retries;
 mod rounds;
 mod runs;
+mod sentences;
 mod unfinished;
 mod values;
 mod world;
