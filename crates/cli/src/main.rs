@@ -19,6 +19,7 @@ mod say;
 mod store;
 mod table;
 mod time;
+mod verdict;
 
 use std::process::ExitCode;
 

@@ -55,6 +55,7 @@ struct Place {
     seq: u64,
     place: String,
     ok: bool,
+    outcome: String,
     at: Option<ferrata::Timestamp>,
     changed: Vec<String>,
 }
@@ -76,6 +77,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
             seq: index.get(),
             place: format!("{}@{}", past.node, past.visit),
             ok: past.ok,
+            outcome: crate::verdict::word(past).to_owned(),
             at: past.at,
             changed,
         });
@@ -94,7 +96,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
                 table.row([
                     place.seq.to_string().into(),
                     place.place.clone().into(),
-                    if place.ok { "success" } else { "fail" }.into(),
+                    place.outcome.clone().into(),
                     place.at.map(|at| context.out.time.write(at, time)).unwrap_or_default().into(),
                     changed.join(" ").into(),
                 ]);

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::find::shown;
 use crate::output::{completed, quoted};
 use crate::table::{Cell, Table, clean, clean_lines, of_status, paint, word};
+use crate::verdict::{self, Came};
 
 /// What `show` prints as JSON.
 #[derive(Serialize)]
@@ -119,7 +120,7 @@ fn owner(head: &RunHead, now: &Checkpoint) -> String {
 
 struct Line {
     node: String,
-    outcome: &'static str,
+    outcome: String,
     style: Option<AnsiColor>,
     attempts: String,
     took: String,
@@ -130,19 +131,30 @@ struct Line {
 fn nodes(now: &Checkpoint, at: impl Fn(ferrata::Timestamp) -> String) -> Vec<Line> {
     let ended = now.history.iter().map(|past| {
         let led: Vec<String> = past.led_to.iter().map(ToString::to_string).collect();
-        let why = past.failure.as_ref().map(|failure| clean(&failure.message));
         let led = if led.is_empty() { String::new() } else { format!("→ {}", led.join(", ")) };
+        let came = Came::of(past);
+        let shown = match (came, verdict::word(past)) {
+            (Came::Done, "success") => "done",
+            // What failed for good is told from what the run went on after.
+            (Came::Failed, _) if !past.ok => "failed",
+            (_, word) => word,
+        };
+        let details = match (verdict::reason(past), came) {
+            ("", _) => led,
+            (why, Came::Done) => clean(why),
+            (why, _) => format!("{} {led}", clean(why)).trim_end().to_owned(),
+        };
         Line {
             node: format!("{}@{}", past.node, past.visit),
-            outcome: if past.ok { "✓ done" } else { "✗ failed" },
-            style: Some(if past.ok { AnsiColor::Green } else { AnsiColor::Red }),
+            outcome: format!("{} {}", came.sign(), clean(shown)),
+            style: Some(came.color()),
             attempts: past.attempts.filter(|&n| n > 1).map(|n| n.to_string()).unwrap_or_default(),
             took: past
                 .took_ms
                 .map(|ms| crate::time::short(std::time::Duration::from_millis(ms)))
                 .unwrap_or_default(),
             at: past.at.map(&at).unwrap_or_default(),
-            details: why.or_else(|| past.notes.as_deref().map(clean)).unwrap_or(led),
+            details,
         }
     });
     let asks = |node: &str, visit| now.questions.iter().any(|q| q.node.as_str() == node && q.visit == visit);
@@ -155,7 +167,7 @@ fn nodes(now: &Checkpoint, at: impl Fn(ferrata::Timestamp) -> String) -> Vec<Lin
         };
         Line {
             node: format!("{}@{}", pending.node, pending.visit),
-            outcome,
+            outcome: outcome.to_owned(),
             style: Some(style),
             attempts: if pending.failed > 0 { format!("{} failed", pending.failed) } else { String::new() },
             took: String::new(),
@@ -165,7 +177,7 @@ fn nodes(now: &Checkpoint, at: impl Fn(ferrata::Timestamp) -> String) -> Vec<Lin
     });
     let skipped = now.skipped.iter().map(|node| Line {
         node: node.to_string(),
-        outcome: "- skipped",
+        outcome: "- skipped".to_owned(),
         style: Some(AnsiColor::BrightBlack),
         attempts: String::new(),
         took: String::new(),
@@ -181,7 +193,7 @@ fn table(lines: &[Line]) -> Table {
         let style = Style::new().fg_color(line.style.map(Into::into));
         table.row([
             line.node.clone().into(),
-            Cell::styled(line.outcome, style),
+            Cell::styled(line.outcome.clone(), style),
             line.attempts.clone().into(),
             line.took.clone().into(),
             line.at.clone().into(),

@@ -10,6 +10,8 @@ use ferrata::runtime::Checkpoint;
 use ferrata_dot::Pipeline;
 use serde::Serialize;
 
+use crate::verdict::Came;
+
 pub(crate) use svg::svg;
 pub(crate) use text::{dot, mermaid};
 
@@ -21,13 +23,15 @@ pub(crate) enum Look {
     Plain,
     /// Its last visit ended well.
     Done,
-    /// Its last visit failed, or stopped the run.
+    /// Its last visit did a part of its work.
+    Partial,
+    /// Its last visit failed, also where the run went on, or stopped the run.
     Failed,
     /// It has begun and not ended.
     Going,
     /// It waits for an answer or a message, or for other branches.
     Waiting,
-    /// It will never run.
+    /// It will never run, did nothing, or was left.
     Skipped,
 }
 
@@ -37,6 +41,7 @@ impl Look {
         match self {
             Self::Plain => ("#ffffff", "#57606a"),
             Self::Done => ("#dafbe1", "#1a7f37"),
+            Self::Partial => ("#fff1e5", "#bc4c00"),
             Self::Failed => ("#ffebe9", "#cf222e"),
             Self::Going => ("#ddf4ff", "#0969da"),
             Self::Waiting => ("#fff8c5", "#9a6700"),
@@ -49,6 +54,7 @@ impl Look {
         match self {
             Self::Plain => "",
             Self::Done => "✓ ",
+            Self::Partial => "◐ ",
             Self::Failed => "✗ ",
             Self::Going => "… ",
             Self::Waiting => "? ",
@@ -70,6 +76,9 @@ pub(crate) struct Box {
     pub(crate) look: Look,
     /// How often it was visited.
     pub(crate) visits: u32,
+    /// Why its last visit came to something else than success.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) why: String,
 }
 
 impl Box {
@@ -136,7 +145,14 @@ impl Sketch {
         let at = self.nodes.len();
         self.places.insert(id.to_owned(), at);
         let (id, label) = (id.to_owned(), id.to_owned());
-        self.nodes.push(Box { id, label, shape: "box".into(), look: Look::Plain, visits: 0 });
+        self.nodes.push(Box {
+            id,
+            label,
+            shape: "box".into(),
+            look: Look::Plain,
+            visits: 0,
+            why: String::new(),
+        });
         at
     }
 
@@ -144,7 +160,16 @@ impl Sketch {
     pub(crate) fn color(&mut self, run: &Checkpoint) {
         for past in &run.history {
             let from = self.node(past.node.as_str());
-            self.nodes[from].look = if past.ok { Look::Done } else { Look::Failed };
+            self.nodes[from].look = match Came::of(past) {
+                Came::Done => Look::Done,
+                Came::Partial => Look::Partial,
+                Came::Failed => Look::Failed,
+                Came::Skipped => Look::Skipped,
+            };
+            self.nodes[from].why = match Came::of(past) {
+                Came::Done => String::new(),
+                _ => crate::verdict::reason(past).to_owned(),
+            };
             for to in &past.led_to {
                 let to = self.node(to.as_str());
                 match self.edges.iter_mut().find(|edge| (edge.from, edge.to) == (from, to)) {

@@ -77,7 +77,11 @@ pub(crate) fn svg(sketch: &Sketch) -> String {
             "<rect x=\"{x}\" y=\"{y}\" width=\"{}\" height=\"{HEIGHT}\" rx=\"6\" fill=\"{fill}\" stroke=\"{border}\">\
              <title>{}</title></rect>",
             place.width,
-            escaped(&node.id)
+            escaped(&if node.why.is_empty() {
+                node.id.clone()
+            } else {
+                format!("{}: {}", node.id, node.why)
+            })
         );
         let _ = writeln!(
             text,

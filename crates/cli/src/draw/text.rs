@@ -61,7 +61,7 @@ pub(crate) fn mermaid(sketch: &Sketch) -> String {
     if !thick.is_empty() {
         let _ = writeln!(text, "  linkStyle {} stroke-width:3px", thick.join(","));
     }
-    for look in [Look::Done, Look::Failed, Look::Going, Look::Waiting, Look::Skipped] {
+    for look in [Look::Done, Look::Partial, Look::Failed, Look::Going, Look::Waiting, Look::Skipped] {
         let named = sketch.nodes.iter().enumerate().filter(|(_, node)| node.look == look);
         let named: Vec<String> = named.map(|(at, _)| format!("n{at}")).collect();
         if !named.is_empty() {

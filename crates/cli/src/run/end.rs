@@ -64,11 +64,24 @@ pub(super) async fn tell(
     };
     match outcome {
         Outcome::Completed(_) => {
-            context.out.note(&format!("run {run} completed: {sum}"));
+            let exits: Vec<&str> = {
+                let pipeline = &job.loaded.pipeline;
+                pipeline.exits().into_iter().map(|at| pipeline.nodes()[at].id()).collect()
+            };
+            let last = checkpoint.history.last().map(|past| past.node.as_str());
+            let elsewhere = last.filter(|last| !exits.contains(last));
+            let elsewhere =
+                elsewhere.map(|last| format!("; it ended at `{last}`, not at the exit")).unwrap_or_default();
+            context.out.note(&format!("run {run} completed: {sum}{elsewhere}"));
             Ok(Exit::Done)
         }
         Outcome::Failed { failure, .. } => {
-            let message = format!("run {run} failed: {}", clean(&failure.to_string()));
+            // What the runtime says to whoever builds a graph in Rust.
+            let why = failure.to_string().replace(
+                "raise `.max_visits(..)`",
+                "raise `max_visits` of the node or `max_node_visits` of the graph",
+            );
+            let message = format!("run {run} failed: {}", clean(&why));
             let retry = format!("{} && {}", job.place.command("retry", &job.run, ""), resume());
             Err(Failure::new(Exit::RunFailed, message, retry).with_details(files(
                 job,

@@ -12,6 +12,7 @@ use crate::args::ProgressFace;
 use crate::context::Context;
 use crate::table::{clean, paint};
 use crate::time::short;
+use crate::verdict::Came;
 
 /// How often the bar moves although nothing happens.
 const TICK: Duration = Duration::from_millis(120);
@@ -126,11 +127,14 @@ impl Voice {
                     self.line("start", &name, &more);
                 }
             }
-            Some(Event::NodeCompleted { node, visit, took }) => {
+            Some(Event::NodeCompleted { node, visit, took, verdict }) => {
                 let name = called(node.as_str(), visit.get());
                 self.working.remove(&name);
                 self.ended.insert(node.to_string());
-                self.line("done", &name, &short(*took));
+                let came = verdict.as_ref().map_or(Came::Done, |said| Came::of_word(&said.outcome));
+                let why = verdict.as_ref().map(|said| &*said.reason).unwrap_or_default();
+                let more = if why.is_empty() { short(*took) } else { format!("{}  {why}", short(*took)) };
+                self.line(came.word(), &name, &more);
             }
             Some(Event::NodeFailed { node, visit, failure, retry_in }) => {
                 let name = called(node.as_str(), visit.get());
@@ -161,8 +165,9 @@ impl Voice {
     fn line(&self, word: &str, node: &str, more: &str) {
         let color = match word {
             "done" => AnsiColor::Green,
-            "failed" => AnsiColor::Red,
-            "retry" | "wait" => AnsiColor::Yellow,
+            "failed" | "fail" => AnsiColor::Red,
+            "skip" => AnsiColor::BrightBlack,
+            "retry" | "wait" | "part" => AnsiColor::Yellow,
             _ => AnsiColor::Cyan,
         };
         // A failure may hold anything that a command printed.

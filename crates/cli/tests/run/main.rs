@@ -8,3 +8,4 @@ mod life;
 mod options;
 mod support;
 mod terminal;
+mod told;

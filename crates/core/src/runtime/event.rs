@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
 use crate::record::{Failure, RunStatus};
+use crate::runtime::past::Verdict;
 
 /// Something that happened in a run of this process.
 #[derive(Clone, Debug)]
@@ -56,6 +57,8 @@ pub enum Event {
         visit: Visit,
         /// How long the attempt took.
         took: Duration,
+        /// What it said itself of how its work came out, if that was not success.
+        verdict: Option<Verdict>,
     },
     /// An attempt failed; another follows after the delay if there is one.
     NodeFailed {

@@ -42,7 +42,7 @@ pub use inbox::Message;
 pub use outcome::Outcome;
 pub use past::{
     Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Happened, Past, Pending,
-    Position, Replanned, Verified, Waiting,
+    Position, Replanned, Verdict, Verified, Waiting,
 };
 pub use recovery::Stalled;
 pub use resume::ResumeRequest;

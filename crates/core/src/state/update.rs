@@ -47,6 +47,9 @@ impl<S: State> Update<S> {
     }
 
     /// Adds a value that travels along the fired edges to the nodes they lead to.
+    ///
+    /// An output that is an object may say by a text `outcome` how the work came out, and by a text `failure_reason` why: the run's
+    /// history, log and report show it unless it is `success`. The run goes on as after any success.
     #[must_use]
     pub fn with_output(mut self, output: impl Serialize) -> Self {
         self.output = strict::to_raw_value(&output).map(|text| Some(text.into()));

@@ -86,7 +86,9 @@ impl Results {
             let Some(branch) = sent.branch else { continue };
             let set =
                 context.get_value(&channel(&branch)).and_then(Json::as_object).cloned().unwrap_or_default();
-            ended.push(Ended { branch, status: sent.outcome, reason: sent.failure_reason, set });
+            // That a branch was left is no reason for what the join comes to.
+            let reason = if sent.left { String::new() } else { sent.failure_reason };
+            ended.push(Ended { branch, status: sent.outcome, reason, set });
         }
         ended.sort_by_key(|ended| place(&ended.branch));
         Self { ended }

@@ -8,6 +8,7 @@ use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind, SystemClock};
 
 use super::branch::{Limits, view};
+use super::cycle::{endless, visits};
 use super::leave::{self, Joins, Rule};
 use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
@@ -45,6 +46,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     }
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
     let regions = Regions::find(pipeline, &names, exit)?;
+    let endless = endless(pipeline, &names);
     let limits = Arc::new(Limits::default());
     let joins = Arc::new(Joins::default());
     let rules = Arc::new(rules(pipeline, &regions));
@@ -55,7 +57,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         let (name, handler) = &types[at];
         handler.check(node, pipeline)?;
         let region = regions.around(at);
-        let mut ways = ways(pipeline, at, &outgoing[at], &types, at == exit)?;
+        let mut ways = ways(pipeline, at, &outgoing[at], &types, (at == exit, region.is_some()))?;
         ways.home = region.map(|region| pipeline.nodes()[region.fan_in].id().to_owned());
         let ways = Arc::new(ways);
         let policy = retry(pipeline, node)?;
@@ -90,6 +92,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
                 most: max_parallel(&pipeline.nodes()[region.fork]),
                 open: Arc::clone(&limits),
             }),
+            visits: visits(pipeline, node).filter(|_| endless[at]),
             clock: Arc::<SystemClock>::clone(&clock),
         };
         if region.is_some() {
@@ -193,7 +196,7 @@ fn route(
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
             Next::Fork => Route::all(ways.edges.iter().map(|edge| edge.to.clone())),
             Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(to),
-            Next::End | Next::Fail | Next::Unmet { .. } => Route::none(),
+            Next::End | Next::Stuck | Next::Fail | Next::Unmet { .. } => Route::none(),
         }
     })
 }
@@ -204,7 +207,7 @@ fn ways(
     at: usize,
     outgoing: &[usize],
     types: &Resolved,
-    exit: bool,
+    (exit, inside): (bool, bool),
 ) -> Result<Ways, Error> {
     let node = &pipeline.nodes()[at];
     let mut ways = Ways {
@@ -235,7 +238,7 @@ fn ways(
         ways.carries.push(Some(carries).filter(|carries| *carries != Carries::default()));
         ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
     }
-    if exit {
+    if exit || ways.edges.is_empty() && !inside {
         ways.named.extend(named(pipeline, &pipeline.attributes));
         let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate());
         let graph = || {

@@ -2,6 +2,7 @@
 
 mod branch;
 mod build;
+mod cycle;
 mod leave;
 mod plan;
 mod refuse;

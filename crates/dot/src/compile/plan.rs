@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 use crate::condition::Facts;
 use crate::outcome::{StageOutcome, Status};
 use crate::select::{Candidate, Choice, Reason, choose};
+use crate::suggest::shown;
+
+/// How many of the edges that did not hold are named.
+const TOLD: usize = 8;
 
 /// What the keys of goal gates begin with.
 pub(super) const GATES: &str = "internal.gate.";
@@ -40,7 +44,7 @@ pub(super) struct Ways {
     pub(super) retry_target: Option<(String, Jump)>,
     /// Every node that is named to be jumped to, also where another one comes first: they are part of the graph.
     pub(super) named: Vec<String>,
-    /// What the exit looks at.
+    /// What the exit looks at, and every node outside of branches that nothing follows.
     pub(super) gates: Vec<Gate>,
 }
 
@@ -82,8 +86,10 @@ pub(super) enum Next {
     Jump { to: String, why: Jump },
     /// All edges: each begins a branch.
     Fork,
-    /// Nothing: the run ends here, with success.
+    /// Nothing: no edge begins here, and the run ends, with success.
     End,
+    /// None of the edges holds: the run, or the branch, fails.
+    Stuck,
     /// The run fails.
     Fail,
     /// The run fails, because the goal of this gate is not met.
@@ -121,6 +127,9 @@ pub(super) struct Sent {
     /// What the edge that was chosen says of the fidelity of the next task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) carries: Option<Carries>,
+    /// Whether none of the node's edges held: then its failure ends the branch here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) stuck: bool,
     /// Whether the branch was left: then it ends here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) left: bool,
@@ -143,6 +152,7 @@ impl Sent {
             fork,
             restart: None,
             carries: None,
+            stuck: false,
             left: false,
             life: None,
             draw: None,
@@ -181,10 +191,13 @@ impl Ways {
         if sent.left {
             return Next::End;
         }
+        if sent.stuck {
+            return Next::Fail;
+        }
         if self.forks && sent.outcome != Status::Fail {
             return Next::Fork;
         }
-        if let Some(next) = self.unmet(context) {
+        if let Some(next) = self.unmet(context).filter(|_| sent.outcome != Status::Fail) {
             return next;
         }
         let lookup = |key: &str| context.get_value(key).cloned();
@@ -192,7 +205,11 @@ impl Ways {
         let outcome = sent.as_outcome();
         let choice = choose(&self.edges, &outcome, &facts, sent.draw);
         if sent.outcome != Status::Fail {
-            return choice.map_or(Next::End, |choice| self.edge(choice));
+            return match choice {
+                Some(choice) => self.edge(choice),
+                None if self.edges.is_empty() => Next::End,
+                None => Next::Stuck,
+            };
         }
         if self.decides {
             return choice.map_or(Next::Fail, |choice| self.edge(choice));
@@ -210,6 +227,24 @@ impl Ways {
             Some(Choice { edge, reason }) => self.edge(Choice { edge: kept[edge], reason }),
             None => Next::Fail,
         }
+    }
+
+    /// Says what the edges asked for, none of which holds after this outcome.
+    pub(super) fn tried(&self, node: &str, outcome: &StageOutcome) -> String {
+        let label = match &*outcome.preferred_label {
+            "" => String::new(),
+            label => format!(" with the label `{}`", shown(label)),
+        };
+        let asked = |edge: &Candidate| format!("to `{}` if `{}`", edge.to, shown(edge.condition.text()));
+        let mut asked: Vec<String> = self.edges.iter().take(TOLD).map(asked).collect();
+        if self.edges.len() > TOLD {
+            asked.push(format!("and {} more", self.edges.len() - TOLD));
+        }
+        format!(
+            "`{node}` came to `{}`{label}, and none of its edges holds: {}; give it an edge without a condition",
+            outcome.status,
+            asked.join(", ")
+        )
     }
 
     fn edge(&self, choice: Choice) -> Next {

@@ -109,7 +109,7 @@ impl Regions {
 }
 
 /// Returns where each node leads, along edges and by jumps.
-fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
+pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); pipeline.nodes().len()];
     for edge in pipeline.edges() {
         if let (Some(from), Some(to)) = (pipeline.position(&edge.from), pipeline.position(&edge.to)) {

@@ -137,9 +137,17 @@ async fn a_failure_in_a_branch_ends_the_branch_and_not_the_run() {
 
 #[tokio::test]
 async fn a_branch_that_leads_nowhere_ends_with_what_it_came_to() {
-    let ran = run(&fork("", "a p -> a a -> f [condition=\"outcome=fail\"] b p -> b -> f")).await;
+    let ran = run(&fork(
+        "",
+        "a p -> a a -> f [condition=\"outcome=fail\"] b p -> b -> f c d p -> c -> f c -> d [weight=1]",
+    ))
+    .await;
     let found: Vec<_> = results(&ran).iter().map(|one| (one["id"].clone(), one["outcome"].clone())).collect();
-    assert_eq!(found, [(json!("a"), json!("success")), (json!("b"), json!("success"))]);
+    // None of the edges of `a` holds; nothing follows `d`.
+    let expected = [("a", "fail"), ("b", "success"), ("c", "success")];
+    assert_eq!(found, expected.map(|(id, outcome)| (json!(id), json!(outcome))));
+    let why = results(&ran)[0]["failure_reason"].as_str().unwrap().to_owned();
+    assert!(why.contains("none of its edges holds: to `f` if `outcome=fail`"), "{why}");
 }
 
 #[tokio::test]

@@ -233,6 +233,19 @@ const FAILURES: &[(&str, &str, &str)] = &[
         "start a a",
         "the node would be visited 3 times, allowed are 2; raise `.max_visits(..)`",
     ),
+    // A run that stops in the middle has not done what it was to do.
+    (
+        "a [does=\"success/label:x\"] b start -> a a -> exit [condition=\"outcome=succes\"] a -> b [condition=\"!outcome=success\"] b -> exit",
+        "start a",
+        "`a` came to `success` with the label `x`, and none of its edges holds: to `exit` if `outcome=succes`, to `b` if \
+         `!outcome=success`; give it an edge without a condition",
+    ),
+    // So its goal gates are asked where no edge leads on, too.
+    (
+        "a [goal_gate=true, does=skipped] b start -> a a -> b [weight=1] a -> exit",
+        "start a b",
+        "goal gate unsatisfied and no retry target: `a` did not succeed; give it a `retry_target`",
+    ),
     (
         "a [does=\"success/internal.gate.a:success\"] start -> a -> exit",
         "start a",
@@ -247,6 +260,24 @@ async fn pipelines_fail_with_their_reasons() {
         assert_eq!(ran.failure(), *reason, "{statements}");
         assert_eq!(ran.path(), *path, "{statements}");
     }
+}
+
+/// An unconditional way back used to go round for ten thousand steps; with a person or a timer in it, it still may.
+#[tokio::test]
+async fn a_loop_in_which_nothing_waits_ends_after_a_hundred_visits() {
+    let ran = run("a b start -> a -> b -> a b -> exit [condition=\"outcome=skipped\"]").await;
+    assert!(ran.failure().starts_with("the run came to `a` more than 100 times"), "{}", ran.failure());
+    assert!(ran.failure().contains("`max_node_visits`"), "{}", ran.failure());
+    assert_eq!(ran.path.iter().filter(|node| *node == "a").count(), 101);
+    let ran = run("max_steps=500 max_node_visits=0 a start -> a a -> a [weight=1] a -> exit").await;
+    assert!(ran.path.len() > 400, "0 is any number: {}", ran.failure());
+    let ran = run(
+        "a [does=\"fail\", goal_gate=true, retry_target=a] start -> a a -> exit [condition=\"outcome=fail\"]",
+    )
+    .await;
+    assert!(ran.failure().contains("more than 100 times"), "{}", ran.failure());
+    let waits = "a w [type=wait, duration=1ms] start -> a -> w w -> a [weight=1] w -> exit max_steps=300";
+    assert!(run(waits).await.failure().contains("steps"), "a loop that waits has no limit of visits");
 }
 
 /// What a run comes to: its path, its status and what its context holds.

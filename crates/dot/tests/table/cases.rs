@@ -55,7 +55,20 @@ pub(crate) const CASES: &[Case] = &[
         "start a b c exit",
         &[("x", "1"), ("y", "2")],
     ),
-    case("1.2 no edge to take is the end, with success", "a start -> a a -> exit [condition=\"outcome=fail\"]", "start a", &[]),
+    case("1.2 a node that nothing follows is the end, with success", "a b start -> a a -> b [condition=\"outcome=success\"] a -> exit", "start a b", &[]),
+    case(
+        "1.2 a node none of whose edges holds fails the run",
+        "a start -> a a -> exit [condition=\"outcome=fail\"]",
+        "start a",
+        &[],
+    )
+    .fails("`a` came to `success`, and none of its edges holds: to `exit` if `outcome=fail`; give it an edge without a condition"),
+    case(
+        "1.2 a branch ends with a failure where none of a node's edges holds",
+        "p [type=parallel] a b c f [type=parallel.fan_in] start -> p p -> a p -> b -> f a -> c [condition=\"outcome=skipped\"] c -> f f -> exit",
+        "start p a b f exit",
+        &[("outcome", "success")],
+    ),
     case(
         "1.1 the attributes of the graph are in the context",
         "goal=ship depth=3 a start -> a a -> exit [condition=\"graph.goal=ship && graph.depth=3\"]",

@@ -20,6 +20,7 @@ use crate::panics::panic_text;
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::past::Verdict;
 use crate::state::{Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
 
 /// An activation whose update went wrong after it had changed the live state.
@@ -198,7 +199,10 @@ impl<S: State> Driver<S> {
         }
         let (node, visit) = (done.node.clone(), done.visit);
         self.shared.emit(&self.log.run, || match failed {
-            None => RunEventKind::NodeCompleted { node, visit, took },
+            None => {
+                let verdict = done.output.as_deref().and_then(Verdict::of);
+                RunEventKind::NodeCompleted { node, visit, took, verdict }
+            }
             Some(failure) => RunEventKind::NodeFailed { node, visit, failure, retry_in: None },
         });
         if self.keeps_ends() {

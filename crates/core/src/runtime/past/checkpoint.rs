@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::walk;
+use super::{Verdict, walk};
 use crate::ask::Question;
 use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
@@ -178,6 +178,9 @@ pub struct Past {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// What it said itself of how its work came out, if that was not success: the run may go on after work that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 /// A token that waited at a join.
@@ -356,6 +359,7 @@ impl Past {
             led_to: Vec::new(),
             notes: None,
             failure: None,
+            verdict: None,
         }
     }
 }
@@ -425,6 +429,7 @@ impl Told {
             led_to: done.fired.iter().map(|fired| fired.to.clone()).collect(),
             notes: done.notes.clone(),
             failure: done.failure.clone(),
+            verdict: done.output.as_deref().and_then(Verdict::of),
             ..Past::of(done.node.clone(), done.visit, done.failure.is_none())
         };
         self.ended.entry((done.node, done.visit)).or_default().push(past);

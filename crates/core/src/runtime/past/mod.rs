@@ -7,6 +7,7 @@ mod diff;
 mod lineage;
 mod position;
 mod report;
+mod verdict;
 mod verify;
 mod walk;
 
@@ -16,6 +17,7 @@ pub use diff::{Change, Diff};
 pub use lineage::Ancestor;
 pub use position::Position;
 pub use report::Happened;
+pub use verdict::Verdict;
 pub use verify::{Divergence, Verified};
 
 pub(crate) use archive::{export, import};

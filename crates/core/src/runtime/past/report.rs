@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{checkpoint, walk};
+use super::{Verdict, checkpoint, walk};
 use crate::ask::Answer;
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
@@ -186,7 +186,10 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
 fn ended(done: &NodeDone) -> String {
     let mut text = format!("`{}@{}` ", done.node, done.visit);
     match &done.failure {
-        None => text.push_str("succeeded"),
+        None => match done.output.as_deref().and_then(Verdict::of) {
+            Some(verdict) => _ = write!(text, "came to {verdict}"),
+            None => text.push_str("succeeded"),
+        },
         Some(failure) => {
             let _ = write!(text, "failed for good after {} attempts: {}", done.attempts, chain(failure));
         }

@@ -57,6 +57,8 @@ pub(super) struct StageNode {
     pub(super) stall: Option<Duration>,
     pub(super) role: Role,
     pub(super) limit: Option<Limit>,
+    /// How often it is visited at most, if it is in a loop and nobody says.
+    pub(super) visits: Option<u32>,
     /// When branches are left, by their fork.
     pub(super) rules: Arc<HashMap<String, Rule>>,
     pub(super) joins: Arc<Joins>,
@@ -81,6 +83,14 @@ struct Arrived {
 #[async_trait]
 impl CoreNode<Context> for StageNode {
     async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
+        if let Some(most) = self.visits.filter(|most| cx.visit().get() > *most) {
+            let message = format!(
+                "the run came to `{}` more than {most} times, and nothing in the loop waits for a person or for time; if that is meant, \
+                 set `max_node_visits` of the graph or `max_visits` of the node, 0 for any number",
+                self.node.id()
+            );
+            return Err(NodeError::new(message).fatal().not_done());
+        }
         let Arrived { branch, sent: arrived, by } = self.arrived(&cx);
         let context = Arc::new(branch::view(&state, branch.as_deref()));
         let told = Told::of(&self.node, &self.pipeline, &by);
@@ -120,10 +130,17 @@ impl CoreNode<Context> for StageNode {
         let results = results.map(|(gathered, _)| gathered);
         let mut after = Context::clone(&context);
         let mut changes = self.changes(&outcome, results.as_ref(), &mut after, left, &told, &cx)?;
-        let mut sent = Sent::of(&outcome, branch, self.ways.forks);
-        sent.left = left;
-        sent.draw = self.ways.random.then(|| draw(&cx.idempotency_key()));
-        let next = self.ways.next(&sent, &after);
+        let mut sent = self.sent(&cx, &outcome, branch, left);
+        let mut next = self.ways.next(&sent, &after);
+        if next == Next::Stuck {
+            // What the work came to is not what the run can go on with.
+            outcome.failure_reason = self.ways.tried(self.node.id(), &outcome);
+            outcome.status = Status::Fail;
+            after = Context::clone(&context);
+            changes = self.changes(&outcome, results.as_ref(), &mut after, left, &told, &cx)?;
+            sent = Sent { stuck: true, ..self.sent(&cx, &outcome, sent.branch, left) };
+            next = self.ways.next(&sent, &after);
+        }
         if self.goes_home(&next) && self.may_be_left(sent.branch.as_deref()) {
             changes.set(ENDED, outcome.status.as_str());
             sent.life = Some(life(&cx));
@@ -163,7 +180,7 @@ impl CoreNode<Context> for StageNode {
                 self.tell(&cx, &to, why.as_str())?;
                 Ok(finish(update, &outcome, sent))
             }
-            Next::Fork | Next::End => Ok(finish(update, &outcome, sent)),
+            Next::Fork | Next::End | Next::Stuck => Ok(finish(update, &outcome, sent)),
         }
     }
 }
@@ -179,6 +196,17 @@ impl StageNode {
             _ => None,
         };
         self.attempt(stage).await
+    }
+
+    /// Returns what the node sends along its edges.
+    fn sent(&self, cx: &NodeContext, outcome: &StageOutcome, branch: Option<String>, left: bool) -> Sent {
+        let mut sent = Sent::of(outcome, branch, self.ways.forks);
+        if left {
+            sent.left = true;
+            sent.failure_reason.clone_from(&outcome.notes);
+        }
+        sent.draw = self.ways.random.then(|| draw(&cx.idempotency_key()));
+        sent
     }
 
     /// Finds the branch that the node runs in by what arrived at it, and the edge that led to it.

@@ -1,0 +1,74 @@
+//! What came of each node, in every view: none shows success where there was none.
+
+use crate::support::Place;
+
+/// A failure that an edge takes, a branch that fails, one that is left, and a join that is partial.
+const MIXED: &str = r#"
+    t [tool_command="echo no such file >&2; exit 3"]
+    p [shape=component] a [tool_command="echo broken >&2; exit 4"] b [tool_command=true] f [shape=tripleoctagon]
+    q [shape=component, join_policy=first_success] fast [tool_command=true] slow [tool_command="sleep 1000"] g [shape=tripleoctagon]
+    start -> t  t -> p [condition="outcome=fail"]  t -> exit [condition="outcome=success"]
+    p -> a -> f  p -> b -> f -> q  q -> fast -> g  q -> slow -> g -> exit"#;
+
+/// A node whose failure an edge took was `done` in the progress, `✓ done` in `show`, "succeeded" in `logs` and green in the picture.
+#[test]
+fn every_view_tells_what_a_node_came_to_and_why() {
+    let place = Place::new();
+    place.pipeline("M", MIXED);
+    let ran = place.call(&["run", "M.dot", "--run-dir", "d", "--id", "m"]).ends(0);
+    let line = |text: &str, parts: &[&str]| {
+        let found = text.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "no line has all of {parts:?}:\n{text}");
+    };
+    let why = "the command ended with status 3: no such file";
+    line(&ran.err, &[" fail ", " t ", why]);
+    line(&ran.err, &[" fail ", " a ", "status 4: broken"]);
+    line(&ran.err, &[" part ", " f "]);
+    line(&ran.err, &[" skip ", " slow ", "left"]);
+    line(&ran.err, &[" done ", " b "]);
+    let shown = place.call(&["show", "d"]).ends(0).out;
+    line(&shown, &["t@1", "✗ fail", why, "→ p"]);
+    line(&shown, &["a@1", "✗ fail", "broken"]);
+    line(&shown, &["f@1", "◐ partial_success"]);
+    line(&shown, &["slow@1", "- skipped", "left"]);
+    line(&shown, &["fast@1", "✓ done"]);
+    let logs = place.call(&["logs", "d"]).ends(0).out;
+    line(&logs, &["`t@1` came to fail", why, "on to `p`"]);
+    line(&logs, &["`slow@1` came to skipped", "left"]);
+    assert!(!logs.contains("`t@1` succeeded") && logs.contains("`b@1` succeeded"), "{logs}");
+    line(&place.call(&["show", "d", "--report"]).ends(0).out, &["`a@1` came to fail", "broken"]);
+    line(&place.call(&["fork", "d", "--list"]).ends(0).out, &["a@1", "fail"]);
+    let picture = place.call(&["graph", "d", "--format", "svg"]).ends(0).out;
+    for part in ["✗ t", "✗ a", "◐ f", "- slow", "✓ b", why] {
+        assert!(picture.contains(part), "{part}: {picture}");
+    }
+    assert!(!picture.contains("✓ t") && !picture.contains("✓ slow"), "{picture}");
+    let mermaid = place.call(&["graph", "d", "--format", "mermaid"]).ends(0).out;
+    assert!(mermaid.contains("classDef partial") && mermaid.contains("classDef failed"), "{mermaid}");
+}
+
+/// Both ended with "completed" and code 0, one after two nodes and one after ten thousand.
+#[test]
+fn a_run_that_stops_in_the_middle_fails_and_says_why() {
+    let place = Place::new();
+    place.pipeline(
+        "S",
+        r#"w [tool_command=true] a [tool_command=true] b [tool_command=true] start -> w
+           w -> a [condition="tool.output=yes"] w -> b [condition="tool.output=no"] a -> exit b -> exit"#,
+    );
+    let said = place.call(&["run", "S.dot", "--run-dir", "s"]).ends(1);
+    for part in ["`w` came to `success`", "to `a` if `tool.output=yes`", "to `b` if `tool.output=no`"] {
+        assert!(said.err.contains(part), "{part}: {}", said.err);
+    }
+    assert!(!said.err.contains("completed"), "{}", said.err);
+    place.pipeline("V", r#"a [tool_command=true, max_visits=2] start -> a a -> a [weight=1] a -> exit"#);
+    let said = place.call(&["run", "V.dot", "--run-dir", "v"]).ends(1);
+    assert!(said.err.contains("raise `max_visits` of the node"), "{}", said.err);
+    // An end that is not the exit is told.
+    place.pipeline(
+        "E",
+        r#"a [tool_command=true] b [tool_command=true] start -> a a -> b [weight=1] a -> exit"#,
+    );
+    let said = place.call(&["run", "E.dot", "--run-dir", "e"]).ends(0);
+    assert!(said.err.contains("ended at `b`, not at the exit"), "{}", said.err);
+}

@@ -1,0 +1,70 @@
+//! What activations say themselves of how their work came out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The word of an outcome that needs no mention.
+const SUCCESS: &str = "success";
+
+/// What an activation said itself of how its work came out, see [`Update::with_output`](crate::state::Update::with_output).
+///
+/// For the graph the activation succeeded, and the run went on. What the work came to may be something else, as a command that
+/// failed where an edge takes failures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Verdict {
+    /// A word, as `fail` or `skipped`; never `success`.
+    pub outcome: String,
+    /// Why; empty if nothing was said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// The fields of an output that say so.
+#[derive(Deserialize)]
+struct Said {
+    outcome: String,
+    #[serde(default)]
+    failure_reason: String,
+}
+
+impl Verdict {
+    /// Reads what an output says; `None` if that is nothing, or success.
+    pub(crate) fn of(output: &RawValue) -> Option<Self> {
+        // Most outputs are no objects, and need no parser.
+        let text = output.get();
+        if !text.starts_with('{') || !text.contains("\"outcome\"") {
+            return None;
+        }
+        let said: Said = serde_json::from_str(text).ok()?;
+        (said.outcome != SUCCESS).then_some(Self { outcome: said.outcome, reason: said.failure_reason })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.outcome)?;
+        match &*self.reason {
+            "" => Ok(()),
+            reason => write!(f, ": {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_says_how_the_work_came_out() {
+        let of = |text: &str| Verdict::of(&RawValue::from_string(text.into()).unwrap());
+        let shown = |text: &str| of(text).map(|verdict| verdict.to_string());
+        assert_eq!(shown(r#"{"outcome":"fail","failure_reason":"no","x":1}"#).as_deref(), Some("fail: no"));
+        assert_eq!(shown(r#"{"outcome":"skipped"}"#).as_deref(), Some("skipped"));
+        for silent in [r#"{"outcome":"success"}"#, r#"{"outcome":3}"#, r#"["outcome"]"#, "{}", "7", "null"] {
+            assert_eq!(of(silent), None, "{silent}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Loops that nothing slows down: what goes round in them is ended by a number of visits, also if nobody has set one.
+
+use super::region::steps;
+use crate::pipeline::{Node, Pipeline};
+
+/// How often a node of such a loop is visited unless the pipeline says: far more than work is repeated on purpose, and few enough that a
+/// task which costs money and is never content does not ruin anybody.
+const VISITS: u32 = 100;
+
+/// The types that wait for a person or for time: a loop through one of them may go on for as long as it is wanted.
+const WAITING: [&str; 3] = ["wait.human", "wait", crate::handler::MANAGER];
+
+/// Returns the limit for a node of such a loop, unless the pipeline sets one itself.
+pub(super) fn visits(pipeline: &Pipeline, node: &Node) -> Option<u32> {
+    let said = node.attributes.get("max_visits").or_else(|| pipeline.attributes.get("max_node_visits"));
+    said.is_none().then_some(VISITS)
+}
+
+/// Tells for each node whether it is in a loop in which nothing waits: Tarjan's components, with a stack of our own, since a chain
+/// may be as long as a file.
+pub(super) fn endless(pipeline: &Pipeline, types: &[&str]) -> Vec<bool> {
+    const NEW: usize = usize::MAX;
+    let mut next = steps(pipeline);
+    // A jump of the graph begins at the exit, which may look at its goals again and again.
+    if let Some(exit) = pipeline.exits().first() {
+        let named = |attributes: &crate::pipeline::Attributes| {
+            ["retry_target", "fallback_retry_target"].map(|key| attributes.text(key).into_owned())
+        };
+        let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate()).map(|node| &node.attributes);
+        let targets = gates.chain([&pipeline.attributes]).flat_map(named);
+        next[*exit].extend(targets.filter_map(|target| pipeline.position(&target)));
+    }
+    let waits = |node: usize| WAITING.contains(&types[node]);
+    let (mut number, mut low) = (vec![NEW; next.len()], vec![NEW; next.len()]);
+    let (mut on_stack, mut stack, mut count) = (vec![false; next.len()], Vec::new(), 0);
+    let mut endless = vec![false; next.len()];
+    for root in (0..next.len()).filter(|&node| !waits(node)) {
+        if number[root] != NEW {
+            continue;
+        }
+        let mut open = vec![(root, 0)];
+        while let Some((node, at)) = open.pop() {
+            if at == 0 {
+                (number[node], low[node]) = (count, count);
+                count += 1;
+                stack.push(node);
+                on_stack[node] = true;
+            } else {
+                low[node] = low[node].min(low[next[node][at - 1]]);
+            }
+            let mut at = at;
+            let mut deeper = None;
+            while let Some(&to) = next[node].get(at) {
+                at += 1;
+                if waits(to) {
+                    continue;
+                }
+                if number[to] == NEW {
+                    deeper = Some(to);
+                    break;
+                }
+                if on_stack[to] {
+                    low[node] = low[node].min(number[to]);
+                }
+            }
+            if let Some(to) = deeper {
+                open.push((node, at));
+                open.push((to, 0));
+                continue;
+            }
+            if low[node] == number[node] {
+                let from = stack.iter().rposition(|&other| other == node).unwrap_or(0);
+                let members = stack.split_off(from);
+                let round = members.len() > 1 || next[node].contains(&node);
+                for member in members {
+                    on_stack[member] = false;
+                    endless[member] = round;
+                }
+            }
+        }
+    }
+    endless
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(source: &str) -> Vec<bool> {
+        let pipeline = Pipeline::parse(source.as_bytes()).unwrap();
+        let types: Vec<String> =
+            pipeline.nodes().iter().map(|node| node.handler_type(|_| true).into_owned()).collect();
+        endless(&pipeline, &types.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_loop_in_which_something_waits_is_not_endless() {
+        assert_eq!(of("digraph G { a b c a -> b -> c b -> a }"), [true, true, false]);
+        assert_eq!(of("digraph G { a b [shape=hexagon] a -> b -> a }"), [false, false]);
+        assert_eq!(of("digraph G { a b [shape=insulator] c a -> b -> c -> a c -> c }"), [false, false, true]);
+        assert_eq!(of("digraph G { a [retry_target=b] b a -> a b -> a }"), [true, true]);
+        assert_eq!(
+            of("digraph G { start a [goal_gate=true, retry_target=a] exit start -> a -> exit }"),
+            [false, true, true]
+        );
+        let both = of("digraph G { a b c d a -> b -> c -> d d -> c b -> a a -> d }");
+        assert_eq!(both, [true; 4]);
+    }
+
+    #[test]
+    fn a_long_chain_and_a_long_ring_are_told_apart() {
+        let names: Vec<String> = (0..20_000).map(|at| format!("n{at}")).collect();
+        let (nodes, chain) = (names.join(" "), names.join(" -> "));
+        assert!(!of(&format!("digraph G {{ {nodes} {chain} }}")).contains(&true));
+        assert!(!of(&format!("digraph G {{ {nodes} {chain} -> n0 }}")).contains(&false));
+    }
+}
