@@ -91,6 +91,12 @@ impl Folded {
         if let Some(base) = &body.base {
             self.version = base.version;
         }
+        self.wrote(record);
+        Ok(())
+    }
+
+    /// Notes the record that was written last; what it holds is absorbed already.
+    pub(crate) fn wrote(&mut self, record: &Record) {
         self.last = record.header.clone();
         if record.header.base {
             (self.base_bytes, self.since_bytes, self.since_records) = (record.body.len() as u64, 0, 0);
@@ -98,6 +104,15 @@ impl Folded {
             self.since_bytes += record.body.len() as u64;
             self.since_records += 1;
         }
+    }
+
+    /// Has the machine know a plan, as if the log had been folded with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::restore`].
+    pub(crate) fn replan(&mut self, plan: &Arc<Plan>) -> Result<()> {
+        self.machine = Machine::restore(&self.machine.snapshot()?, Some(Arc::clone(plan)))?;
         Ok(())
     }
 }

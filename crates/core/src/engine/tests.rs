@@ -50,9 +50,14 @@ fn fold_all(life: &Life, graph: &Graph<Context>, place: usize) {
                 assert_eq!(folded.live(), moment.live());
             }
         }
+        // A fold without the graph may go on with it.
+        let planned = Machine::restore(&folded.snapshot().unwrap(), Some(Arc::clone(graph.plan()))).unwrap();
+        let last = &life.moments[life.moments.len() - 1];
+        assert_eq!(normal(&planned), normal(last), "planned at the end");
+        assert_eq!(planned.live(), last.live(), "planned at the end");
         let restored = fold_from(life, place, plan);
         if plan.is_some() {
-            assert_eq!(restored.live(), life.moments[life.moments.len() - 1].live());
+            assert_eq!(restored.live(), last.live());
         }
     }
 }

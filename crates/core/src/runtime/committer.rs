@@ -119,6 +119,17 @@ impl Committer {
         answer
     }
 
+    /// Appends the records of one run, as [`submit`](Self::submit), and waits for what came of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckpointStore::append`], after all tries; [`ErrorKind::Fenced`] if the term is over.
+    pub(crate) async fn append(&self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
+        let dropped =
+            |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
+        self.submit(append, term).await.unwrap_or_else(dropped)
+    }
+
     /// Reads from the store, again as often as a failed append is made.
     ///
     /// # Errors

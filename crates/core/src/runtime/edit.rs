@@ -4,10 +4,8 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::load::load;
-use super::log::{About, LogWriter};
+use super::amend::{Tip, Writer, amend};
 use super::shared::{Control, Shared};
-use super::signal;
 use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
@@ -15,8 +13,7 @@ use crate::id::RunKey;
 use crate::record::RunStatus;
 use crate::record::body::Event;
 use crate::record::pause::Edited;
-use crate::state::{Patch, State};
-use crate::store::RunAppend;
+use crate::state::{Channels, Patch, State};
 
 /// A change of a run's state that is about to be made; `.await` makes it, and comes back when it is durable.
 ///
@@ -44,52 +41,31 @@ impl<S: State> EditRequest<S> {
     }
 
     async fn edit(self) -> Result<()> {
-        let edit = |reply| Control::Edit { patch: self.patch.clone(), by: self.by.clone(), reply };
-        signal::attempt(&self.shared, &self.run, edit, || self.append()).await
+        let Self { shared, graph, run, patch, by } = self;
+        let message = |reply| Control::Edit { patch: patch.clone(), by: by.clone(), reply };
+        amend(&shared, &run, Writer::Signaller(&message), |tip| {
+            check_status(tip)?;
+            let mut channels = graph.migrated(&tip.folded.channels, tip.folded.version)?;
+            channels.apply(&patch).map_err(misfit)?;
+            let state = S::from_channels(channels, graph.schema()).map_err(misfit)?;
+            // Patches are in the form of the type that wrote the base before them.
+            tip.migrate(&graph, &state)?;
+            tip.folded.channels = Channels::from_json(state.to_channels_json()?.get())?;
+            Ok(vec![Event::Edit(Edited { patch: patch.clone(), by: by.clone() })])
+        })
+        .await
+        .map(|_| ())
     }
+}
 
-    /// Appends the edit to the log of a run that is not driven here.
-    async fn append(&self) -> Result<()> {
-        let (shared, run) = (&self.shared, &self.run);
-        let place = |error: Error| error.with_run(run);
-        let loaded = load(&*shared.store, &self.graph, run).await?;
-        let mut folded = loaded.folded;
-        let status = folded.machine.status();
-        if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
-            let message = format!("the run is {status}; its state is final");
-            return Err(place(Error::new(ErrorKind::WrongStatus, message)));
-        }
-        let mut channels = self.graph.migrated(&folded.channels, folded.version).map_err(place)?;
-        channels.apply(&self.patch).map_err(misfit).map_err(place)?;
-        let state = S::from_channels(channels, self.graph.schema()).map_err(misfit).map_err(place)?;
-        let owner = folded.last.owner;
-        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
-        let executor = owner.unwrap_or(shared.executor);
-        let mut log = LogWriter::new(run.clone(), executor, shared.limits.max_body, clock, ids);
-        // The parts of the log that its writer needs; the channels are the new ones by now.
-        log.head = Some(folded.last.head());
-        log.epoch = folded.last.epoch;
-        log.state_version = self.graph.schema().version();
-        // Patches are in the form of the type that wrote the base before them.
-        let migrated = folded.version != log.state_version;
-        if migrated {
-            folded
-                .machine
-                .bring_forward(|patch| self.graph.migrated_patch(&folded.channels, folded.version, patch));
-        }
-        let event = Event::Edit(Edited { patch: self.patch.clone(), by: self.by.clone() });
-        folded.machine.absorb(&event)?;
-        let about = About { release: owner.is_none(), base: migrated, ..About::default() };
-        let record = log.record(&event, about, &folded.machine, || state.to_channels_json())?;
-        let append = RunAppend {
-            run: run.clone(),
-            expected: Some(folded.last.head()),
-            records: vec![record],
-            facts: None,
-        };
-        let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-        shared.committer.submit(append, None).await.unwrap_or_else(gone).map(|_| ())
+/// Refuses to change the state of a run that has ended for good.
+pub(super) fn check_status(tip: &Tip) -> Result<()> {
+    let status = tip.folded.machine.status();
+    if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
+        let message = format!("the run is {status}; its state is final");
+        return Err(Error::new(ErrorKind::WrongStatus, message));
     }
+    Ok(())
 }
 
 /// Says that a patch does not fit. What channels report as damage in a log is the caller's mistake here.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::edit::misfit;
 use super::handle::{Link, RunHandle};
 use super::load::missing;
-use super::log::{About, LogWriter};
 use super::past::{Position, folded_at};
 use super::print::in_order;
 use super::resume::{Terms, resume};
@@ -22,7 +21,7 @@ use crate::id::{Fingerprint, RunId, RunKey, WorkflowName};
 use crate::record::body::Event;
 use crate::record::{Labels, Parent, RunFacts, RunStatus};
 use crate::state::{Channels, Patch, State, reread};
-use crate::store::{At, CheckpointStore, RunAppend, RunHead};
+use crate::store::{At, CheckpointStore, RunHead};
 
 /// A fork that is being prepared; `.await` makes the new run and takes it.
 ///
@@ -122,15 +121,10 @@ impl<S: State> ForkRequest<S> {
         };
         let run = RunKey::new(self.source.tenant.clone(), id);
         let facts = self.facts(&head, at, text.get(), now)?;
-        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
-        let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
+        let mut log = shared.log_writer(&run);
         log.state_version = self.graph.schema().version();
-        let about = About { base: true, release: true, ..About::default() };
-        let record = log.record(&Event::Base, about, &folded.machine, || Ok(text))?;
-        let append =
-            RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts.clone()) };
-        let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-        match shared.committer.submit(append, None).await.unwrap_or_else(gone) {
+        let append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
+        match shared.committer.append(append, None).await {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => same(&shared, &run, &facts).await?,
             Err(error) => return Err(error.with_run(&run)),

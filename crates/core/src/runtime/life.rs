@@ -116,11 +116,28 @@ impl Drop for Line {
     }
 }
 
+/// Says why a start or a claim was refused. If its reply was lost, what became of it is found out beside the caller; the run must not be
+/// registered here any more.
+pub(crate) fn refused(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: Error) -> Error {
+    let error = not_taken(why.clone()).with_run(&append.run);
+    settle_doubt(shared, append, tenure, &why);
+    error
+}
+
+/// Says of a run that is not taken what being fenced means for it: nothing was written, and it may be tried again.
+fn not_taken(error: Error) -> Error {
+    if error.kind() != ErrorKind::Fenced {
+        return error;
+    }
+    let message = "this process cannot say that it is alive, and takes no runs until it can; try again";
+    Error::new(ErrorKind::Unavailable, message).with_source(error)
+}
+
 /// Finds out what became of a start or claim whose reply was lost, and lets the run go if it was done after all: it would be this
 /// process's by its log, and nobody would drive it.
 ///
 /// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either.
-pub(crate) fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
+fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
     }

@@ -11,7 +11,8 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, IdSource, NodeName, RecordId, RunKey, Seq, Visit};
 use crate::record::body::{Base, Event};
-use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
+use crate::record::{FORMAT, Record, RecordHeader, RunFacts, RunStatus, codec};
+use crate::store::RunAppend;
 
 /// The writing end of one run's log.
 #[derive(Debug)]
@@ -90,6 +91,24 @@ impl LogWriter {
             None
         };
         self.seal(event, about, machine, base.as_ref())
+    }
+
+    /// Makes the append that begins the run: one record, which is a base; `release` leaves the run without an owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`record`](Self::record).
+    pub(crate) fn begin(
+        &mut self,
+        event: &Event,
+        machine: &Machine,
+        state: Box<RawValue>,
+        release: bool,
+        facts: RunFacts,
+    ) -> Result<RunAppend> {
+        let about = About { base: true, release, ..About::default() };
+        let record = self.record(event, about, machine, || Ok(state))?;
+        Ok(RunAppend { run: self.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
     }
 
     /// Makes the next record where its base would be too large.

@@ -1,14 +1,17 @@
 //! The runtime: starts, drives, resumes and steers runs in a tokio service.
 
 mod admission;
+mod amend;
 mod attempt;
 mod bases;
 mod builder;
 mod committer;
+mod drive;
 mod driver;
 mod edit;
 mod event;
 mod fork;
+mod hand_over;
 mod handle;
 mod history;
 mod inbox;
@@ -20,6 +23,7 @@ mod past;
 mod print;
 mod pulse;
 mod recovery;
+mod resting;
 mod resume;
 mod retention;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::admission::Permit;
 use super::handle::RunHandle;
-use super::resume::{Terms, resume};
+use super::resume::{Known, Terms, resume};
 use super::scales::Scales;
 use super::shared::Shared;
 use super::sweep::sweep;
@@ -33,7 +33,7 @@ const STORE_REST: Duration = Duration::from_secs(15);
 type Taken = Pin<Box<dyn Future<Output = Result<Took>> + Send>>;
 
 /// A workflow as recovery needs it: without the user's type.
-pub(crate) type Take = Arc<dyn Fn(Arc<Shared>, RunHead, Permit) -> Taken + Send + Sync>;
+pub(crate) type Take = Arc<dyn Fn(Arc<Shared>, Known, Permit) -> Taken + Send + Sync>;
 
 /// What became of a run that was to be taken up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +146,10 @@ impl Recovery {
         self.take(workflow).is_some()
     }
 
+    pub(super) fn serves_any(&self) -> bool {
+        !self.served.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(super) fn take(&self, workflow: &WorkflowName) -> Option<Take> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).get(workflow).cloned()
     }
@@ -236,12 +240,12 @@ pub(crate) fn serve<S: State>(
     policy: CheckpointPolicy,
 ) -> Result<()> {
     let (graph, name) = (graph.clone(), graph.name().clone());
-    let take: Take = Arc::new(move |shared, head, permit| {
+    let take: Take = Arc::new(move |shared, known, permit| {
         let graph = graph.clone();
         Box::pin(async move {
             let terms = Terms { recovery: true, ..Terms::default() };
-            let run = head.run.clone();
-            took(resume(&shared, &graph, &run, policy, &terms, Some(head), Some(permit)).await)
+            let run = known.head.run.clone();
+            took(resume(&shared, &graph, &run, policy, &terms, Some(known), Some(permit)).await)
         })
     });
     let mut served = shared.recovery.served.lock().unwrap_or_else(PoisonError::into_inner);

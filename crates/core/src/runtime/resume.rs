@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::admission::Permit;
+use super::amend::{Races, Tip};
+use super::drive::{Parts, drive};
 use super::driver::Outbox;
 use super::event::Event as RunEventKind;
 use super::handle::{Link, RunHandle};
-use super::life::{self, Tenure};
-use super::load::{Loaded, load, missing};
-use super::log::{About, LogWriter};
+use super::life::Tenure;
+use super::load::missing;
 use super::shared::Shared;
-use super::start::{Parts, drive};
+use super::signal::parked;
 use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
@@ -20,10 +21,7 @@ use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, StatusChange};
 use crate::state::State;
-use crate::store::{RunAppend, RunHead};
-
-/// How often a claim is tried again because others speak to the run at the same time.
-const RACES: u32 = 32;
+use crate::store::RunHead;
 
 /// On which terms a run is taken.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,22 +95,23 @@ fn check(head: &RunHead, shared: &Shared, terms: &Terms) -> Result<()> {
 /// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
 /// what it waits for.
 ///
-/// `known` is the head as it was listed, which spares a look; `permit` the room that was taken for the run.
+/// `known` spares the claimer to ask for it; `permit` is the room that was taken for the run.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
     run: &RunKey,
     policy: CheckpointPolicy,
     terms: &Terms,
-    mut known: Option<RunHead>,
+    mut known: Option<Known>,
     mut permit: Option<Permit>,
 ) -> Result<RunHandle<S>> {
-    for _ in 0..RACES {
-        let head = match known.take() {
-            Some(head) => head,
-            None => shared.store.head(run).await?.ok_or_else(|| missing(run))?,
+    let mut races = Races::new();
+    loop {
+        let known = match known.take() {
+            Some(known) => known,
+            None => shared.store.head(run).await?.ok_or_else(|| missing(run))?.into(),
         };
-        match claim(shared, graph, head, policy, terms, &mut permit).await? {
+        match claim(shared, graph, known, policy, terms, &mut permit).await? {
             Claim::Taken(handle) => return Ok(handle),
             Claim::Overtaken(epoch) => {
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
@@ -123,16 +122,28 @@ pub(crate) async fn resume<S: State>(
                 }
             }
         }
+        races.lost(run).await?;
     }
-    let message = "others keep writing to the run; try again";
-    Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
+}
+
+/// What a claimer knows of a run.
+pub(crate) struct Known {
+    pub(crate) head: RunHead,
+    /// The run as of that head, if this process has just written it.
+    pub(crate) tip: Option<Box<Tip>>,
+}
+
+impl From<RunHead> for Known {
+    fn from(head: RunHead) -> Self {
+        Self { head, tip: None }
+    }
 }
 
 /// What became of one try to claim a run.
 enum Claim<S: State> {
     /// It is claimed, or there is nothing to claim it for.
     Taken(RunHandle<S>),
-    /// Somebody wrote first, to a run of this epoch: a claim of their own, or no more than a signal. If it was purged and started anew
+    /// Another writer was first, on a run of this epoch: a claimer, or no more than a signaller. If it was purged and started anew
     /// meanwhile, the next try looks at the run that there is now.
     Overtaken(Epoch),
 }
@@ -140,12 +151,13 @@ enum Claim<S: State> {
 async fn claim<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
-    head: RunHead,
+    Known { head, tip }: Known,
     policy: CheckpointPolicy,
     terms: &Terms,
     permit: &mut Option<Permit>,
 ) -> Result<Claim<S>> {
     let run = &head.run;
+    let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
         let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
@@ -154,29 +166,31 @@ async fn claim<S: State>(
     let due = head.wake_at.is_some_and(|wake| wake <= shared.clock.now());
     let asleep = head.owner.is_none() && head.wake_at.is_some();
     if (head.status != RunStatus::InProgress || asleep) && !due {
-        return Ok(Claim::Taken(RunHandle::new(
-            Arc::clone(shared),
-            graph.clone(),
-            run.clone(),
-            Link::Elsewhere,
-        )));
+        return Ok(Claim::Taken(watching()));
     }
     // Kept over further tries, so that nobody else takes the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.take(run, &head.facts)).clone();
-    let mut driven = shared.enter(run, room)?;
-    let mut weight = match terms.recovery {
-        true => Some(shared.recovery.scales.put().await),
-        false => None,
+    let registration = shared.enter(run, room)?;
+    let mut weight = None;
+    let mut tip = match tip {
+        Some(tip) => tip.with_plan(graph.plan())?,
+        None => {
+            if terms.recovery {
+                weight = Some(shared.recovery.scales.put().await);
+            }
+            Tip::load(shared, run, Some(graph.plan())).await?
+        }
     };
-    let Loaded { folded, state } = load(&*shared.store, graph, run).await?;
+    let state = tip.state(graph)?;
     if let Some(weight) = &mut weight {
-        weight.is(folded.base_bytes + folded.since_bytes);
+        weight.is(tip.folded.base_bytes + tip.folded.since_bytes);
     }
-    if (folded.last.status, folded.last.owner) != (head.status, head.owner) {
+    let (seq, epoch) = (tip.folded.last.seq, tip.folded.last.epoch);
+    if (tip.folded.last.status, tip.folded.last.owner) != (head.status, head.owner) {
         // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
         return Ok(Claim::Overtaken(head.epoch));
     }
-    let mut machine = folded.machine.clone();
+    let machine = &tip.folded.machine;
     let misfits = machine.misfits();
     if !(misfits.is_empty()
         || terms.allow_changed_graph
@@ -187,96 +201,44 @@ async fn claim<S: State>(
             "the graph changed where the run is: {}; resume with the graph of before, or with `.allow_changed_graph()`",
             listed.join(", ")
         );
-        return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(folded.last.seq));
+        return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(seq));
     }
     if terms.recovery && machine.claims_without_progress() >= shared.limits.max_claims {
-        drop(driven);
+        drop(registration);
         let reason = format!(
             "taken up {} times without any progress; look at its node, then unpause it",
             machine.claims_without_progress()
         );
-        return park(shared, graph, run, reason).await.map(Claim::Taken);
+        tracing::error!(%run, reason, "the run is parked");
+        let events = parked(machine, reason, shared.clock.now());
+        return match tip.append(shared, None, &events).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Claim::Overtaken(epoch)),
+            Err(error) => Err(error.with_run(run)),
+            Ok(()) => Ok(Claim::Taken(watching())),
+        };
     }
     let changed = machine.changed_graph();
     let (settled, unmet) = machine.resettle();
-    let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
-    let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
-    log.follow(&folded);
-    log.epoch = next_epoch(folded.last.epoch).map_err(|error| error.with_run(run))?;
-    log.state_version = graph.schema().version();
-    // The original stays as it is until the new form is written whole.
-    let migrated = folded.version != log.state_version;
-    if migrated {
-        machine.bring_forward(|patch| graph.migrated_patch(&folded.channels, folded.version, patch));
-    }
+    let unmet = unmet.filter(|_| machine.in_flight().is_empty());
     let graph_changed = changed.is_some();
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
-    events.extend(
-        unmet
-            .filter(|_| machine.in_flight().is_empty())
-            .map(|failure| Event::Status(StatusChange::Failed(failure))),
-    );
-    let mut records = Vec::new();
-    for event in events {
-        machine.absorb(&event)?;
-        let about = About { base: migrated && records.is_empty(), ..About::default() };
-        records.push(log.record(&event, about, &machine, || state.to_channels_json())?);
-    }
-    let append = RunAppend { run: run.clone(), expected: Some(folded.last.head()), records, facts: None };
-    let tenure = Tenure { life: machine.life(), epoch: log.epoch };
-    driven.owe(Some(tenure));
-    let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    let durable = match shared.committer.submit(append.clone(), Some(driven.term)).await.unwrap_or_else(gone)
-    {
-        Ok(durable) => durable,
-        Err(error) => {
-            driven.owe(None);
-            drop(driven);
-            if error.kind() == ErrorKind::Conflict {
-                return Ok(Claim::Overtaken(folded.last.epoch));
-            }
-            life::settle_doubt(shared, append, tenure, &error);
-            return Err(not_taken(error).with_run(run));
-        }
+    events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
+    tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
+    tip.migrate(graph, &state)?;
+    let append = tip.record(&events).map_err(|error| error.with_run(run))?;
+    let Tip { folded, log, .. } = tip;
+    let tenure = Tenure { life: folded.machine.life(), epoch: log.epoch };
+    let (registration, durable) = match registration.take(append, tenure).await {
+        Ok(taken) => taken,
+        Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(epoch)),
+        Err(error) => return Err(error),
     };
     shared.admission.leave(run, &head.facts);
-    let (epoch, recorded) = (log.epoch, machine.tick());
+    let (epoch, recorded) = (log.epoch, folded.machine.tick());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
-    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), driven.term);
-    let parts = Parts { machine, state, log, outbox, first: None, created: head.facts.created };
-    Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, driven, parts)))
-}
-
-/// Counts a claim. An epoch that cannot be counted on would be that of the claim before, which could not be told from this one.
-fn next_epoch(epoch: Epoch) -> Result<Epoch> {
-    if epoch.next() > epoch {
-        return Ok(epoch.next());
-    }
-    let message = format!(
-        "the run was claimed {epoch} times by its log, and no further claim can be counted; fork it, and go on with the fork"
-    );
-    Err(Error::new(ErrorKind::Unsupported, message))
-}
-
-/// Says of a run that is not taken yet what being fenced means for it: nothing was written, and it may be tried again.
-pub(crate) fn not_taken(error: Error) -> Error {
-    if error.kind() != ErrorKind::Fenced {
-        return error;
-    }
-    let message = "this process cannot say that it is alive, and takes no runs until it can; try again";
-    Error::new(ErrorKind::Unavailable, message).with_source(error)
-}
-
-/// Pauses a run that keeps ending its process.
-async fn park<S: State>(
-    shared: &Arc<Shared>,
-    graph: &Graph<S>,
-    run: &RunKey,
-    reason: String,
-) -> Result<RunHandle<S>> {
-    tracing::error!(%run, reason, "the run is parked");
-    super::signal::park(shared, run, reason).await?;
-    Ok(RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere))
+    let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);
+    let parts = Parts { machine: folded.machine, state, log, outbox, first: None, facts: head.facts };
+    Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, registration, parts)))
 }
 
 impl<S: State> IntoFuture for ResumeRequest<S> {

@@ -11,18 +11,20 @@ use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
 use super::event::{Event, Events, RunEvent};
 use super::life::{self, Tenure};
+use super::log::LogWriter;
 use super::pulse::Pulse;
 use super::recovery::Recovery;
+use super::resting::Resting;
 use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ExecutorId, IdSource, RunKey};
+use crate::id::{ExecutorId, HeadRef, IdSource, RunKey};
 use crate::node::Resources;
 use crate::queue::{Receiver, Sender, queue};
 use crate::record::body::Signal;
 use crate::state::Patch;
-use crate::store::CheckpointStore;
+use crate::store::{CheckpointStore, RunAppend};
 
 /// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
 /// of what a store is asked, and heartbeats would wait behind them.
@@ -109,6 +111,7 @@ pub(crate) struct Shared {
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) recovery: Arc<Recovery>,
+    pub(crate) resting: Resting,
     pub(crate) admission: Arc<Admission>,
     events: broadcast::Sender<RunEvent>,
     /// How many subscribers there are.
@@ -151,6 +154,7 @@ impl Shared {
             answerer,
             retention,
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
+            resting: Resting::default(),
             admission: Admission::new(caps),
             events: broadcast::channel(events).0,
             ears: Arc::default(),
@@ -159,6 +163,12 @@ impl Shared {
             active: Mutex::default(),
             drivers: watch::channel(0).0,
         }
+    }
+
+    /// Makes the writing end of a run's log, for this executor and without any record yet.
+    pub(crate) fn log_writer(&self, run: &RunKey) -> LogWriter {
+        let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
+        LogWriter::new(run.clone(), self.executor, self.limits.max_body, clock, ids)
     }
 
     /// Tells subscribers, if there are any; `event` is made only then.
@@ -285,8 +295,26 @@ pub(crate) struct Driven {
 }
 
 impl Driven {
-    /// Says as what the log may give the run to this executor before anybody drives it. Unless that is taken back, the run is
-    /// let go of when this is dropped, as it is if what takes the run panics.
+    /// Appends what gives the run to this executor as this tenure. If the reply is lost, what became of it is found out beside the caller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is not registered any more.
+    pub(crate) async fn take(mut self, append: RunAppend, tenure: Tenure) -> Result<(Self, HeadRef)> {
+        self.owe(Some(tenure));
+        match self.shared.committer.append(append.clone(), Some(self.term)).await {
+            Ok(durable) => Ok((self, durable)),
+            Err(error) => {
+                self.owe(None);
+                let shared = Arc::clone(&self.shared);
+                drop(self);
+                Err(life::refused(&shared, append, tenure, error))
+            }
+        }
+    }
+
+    /// Says as what the log may give the run to this executor before a driver has it. Unless that is taken back, the run is let go of
+    /// when this is dropped, as it is if the start or the claim panics.
     pub(crate) fn owe(&mut self, tenure: Option<Tenure>) {
         self.owed = tenure;
     }

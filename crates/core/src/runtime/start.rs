@@ -10,28 +10,22 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::admission::{Go, room};
-use super::driver::{Driver, First, Outbox, Stopped, check_input};
+use super::drive::{Parts, drive};
+use super::driver::{First, Outbox, check_input};
 use super::event::Event as RunEventKind;
 use super::handle::{Link, RunHandle};
 use super::life::{self, Tenure};
-use super::log::{About, LogWriter};
-use super::outcome::Outcome;
 use super::print::input_print;
-use super::resume::{not_taken, resume};
-use super::shared::{Driven, Shared};
-use super::tasks::{caught, finish, spawn};
-use crate::clock::Timestamp;
+use super::resume::resume;
+use super::shared::Shared;
+use super::tasks::{caught, finish};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
-use crate::latch::latch;
-use crate::node::RunScope;
-use crate::queue::queue;
 use crate::record::body::{Event, Started};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::state::State;
-use crate::store::RunAppend;
 
 /// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -188,9 +182,7 @@ impl<S: State> Checked<S> {
             (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
         let event = Event::Start(Started { entry, graph: graphs, life, effects, gates });
         machine.absorb(&event)?;
-        let limits = shared.limits;
-        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
-        let mut log = LogWriter::new(run.clone(), shared.executor, limits.max_body, clock, ids);
+        let mut log = shared.log_writer(run);
         log.state_version = graph.schema().version();
         let (mut durable, mut first) = (None, None);
         if policy.frequency == CheckpointFrequency::Disabled {
@@ -201,33 +193,18 @@ impl<S: State> Checked<S> {
                 log.epoch = Epoch::NEVER;
             }
             let tenure = Tenure { life, epoch: log.epoch };
-            let about = About { base: true, release: driven.is_none(), ..About::default() };
-            let record = log.record(&event, about, &machine, || Ok(text))?;
-            let append = RunAppend {
-                run: run.clone(),
-                expected: None,
-                records: vec![record],
-                facts: Some(facts.clone()),
+            let append = log.begin(&event, &machine, text, driven.is_none(), facts.clone())?;
+            let taken = match driven {
+                Some(driven) => driven.take(append, tenure).await.map(|(driven, head)| (Some(driven), head)),
+                None => match shared.committer.append(append.clone(), None).await {
+                    Ok(head) => Ok((None, head)),
+                    Err(error) => Err(life::refused(shared, append, tenure, error)),
+                },
             };
-            if let Some(driven) = &mut driven {
-                driven.owe(Some(tenure));
-            }
-            let gone =
-                |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-            let term = driven.as_ref().map(|driven| driven.term);
-            match shared.committer.submit(append.clone(), term).await.unwrap_or_else(gone) {
-                Ok(head) => durable = Some(head),
-                Err(error) => {
-                    if let Some(driven) = &mut driven {
-                        driven.owe(None);
-                    }
-                    drop(driven);
-                    if error.kind() == ErrorKind::Conflict {
-                        return self.again().await;
-                    }
-                    life::settle_doubt(shared, append, tenure, &error);
-                    return Err(not_taken(error).with_run(run));
-                }
+            match taken {
+                Ok((still, head)) => (driven, durable) = (still, Some(head)),
+                Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
+                Err(error) => return Err(error),
             }
         }
         shared.emit(run, || RunEventKind::Started);
@@ -235,10 +212,9 @@ impl<S: State> Checked<S> {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, facts, policy)));
         };
         let Self { shared, graph, input: state, run, facts, .. } = self;
-        let created = facts.created;
-        let held = first.is_some().then_some(facts);
+        let held = first.is_some().then(|| facts.clone());
         let outbox = Outbox::new(run, shared.committer.clone(), held, durable, driven.term);
-        let parts = Parts { machine, state, log, outbox, first, created };
+        let parts = Parts { machine, state, log, outbox, first, facts };
         Ok(ControlFlow::Break(drive(shared, graph, policy, driven, parts)))
     }
 
@@ -271,7 +247,7 @@ impl<S: State> Checked<S> {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, &head.facts, *policy)));
         };
         let terms = super::resume::Terms::default();
-        match resume(shared, graph, run, *policy, &terms, Some(head), Some(permit)).await {
+        match resume(shared, graph, run, *policy, &terms, Some(head.into()), Some(permit)).await {
             // Somebody else was faster, which is all the same to whoever starts.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
                 Ok(ControlFlow::Break(watching()))
@@ -279,82 +255,6 @@ impl<S: State> Checked<S> {
             result => result.map(ControlFlow::Break),
         }
     }
-}
-
-/// What a driver starts from.
-pub(crate) struct Parts<S> {
-    pub(crate) machine: Machine,
-    pub(crate) state: S,
-    pub(crate) log: LogWriter,
-    pub(crate) outbox: Outbox,
-    /// What the first record says, if it is held back.
-    pub(crate) first: Option<First>,
-    /// When the run was started: what its deadline counts from.
-    pub(crate) created: Timestamp,
-}
-
-/// Drives a run in a task of its own.
-pub(crate) fn drive<S: State>(
-    shared: Arc<Shared>,
-    graph: Graph<S>,
-    policy: CheckpointPolicy,
-    driven: Driven,
-    parts: Parts<S>,
-) -> RunHandle<S> {
-    let Parts { machine, state, log, outbox, first, created } = parts;
-    let run = log.run.clone();
-    let (cancel, cancelled) = latch();
-    let (commands, receiver) = queue();
-    let scope = Arc::new(RunScope {
-        key: run.clone(),
-        workflow: graph.name().clone(),
-        life: machine.life(),
-        resources: Arc::clone(&shared.resources),
-        clock: Arc::clone(&shared.clock),
-        commands,
-        cancelled,
-    });
-    let (ended, outcome) = latch();
-    let channels = (scope, receiver, cancel);
-    let mut driver = Driver::new(
-        Arc::clone(&shared),
-        graph.clone(),
-        policy,
-        driven,
-        channels,
-        machine,
-        Arc::new(state),
-        log,
-        outbox,
-    );
-    driver.first = first.map(Box::new);
-    driver.count_from(created);
-    let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
-    let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
-    let tenure = driver.tenure();
-    // Boxed before the task is made, which would hold room for it twice otherwise.
-    let driving = Box::pin(async move {
-        let result = driver.run().await;
-        let outcome = result.map(|stopped| match stopped {
-            Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
-            Stopped::Released => Outcome::Released,
-        });
-        let begun = driver.log.head.is_some();
-        // Whoever waits must be able to start or resume the run anew.
-        drop(driver);
-        (outcome, begun)
-    });
-    let task = async move {
-        // What had panicked may have begun: its log is looked at.
-        let (outcome, begun) =
-            caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
-        if let (true, Err(error)) = (begun, &outcome) {
-            life::let_go(&weak, &run_then, tenure, error);
-        }
-        ended.tell(outcome);
-    };
-    spawn(tracing::Instrument::instrument(task, span));
-    RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life)
 }
 
 /// Has a run that is recorded wait for room.

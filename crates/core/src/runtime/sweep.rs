@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::admission::Permit;
 use super::recovery::{Take, Took};
+use super::resume::Known;
 use super::shared::{Phase, Shared};
 use super::tasks::{caught, spawn};
 use crate::clock::within;
@@ -280,7 +281,7 @@ impl Sweeper {
             let (shared, late, won) = (Arc::clone(shared), Arc::clone(&late), Arc::clone(&won));
             spawn(async move {
                 let _taking = taking;
-                match go(shared, take, head, permit, filter, round).await {
+                match go(shared, take, head.into(), permit, filter, round).await {
                     Some(Took::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
                     Some(Took::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
                     None => {}
@@ -336,24 +337,24 @@ impl Sweeper {
 }
 
 /// Takes up one run and notes how that ended.
-async fn go(
+pub(super) async fn go(
     shared: Arc<Shared>,
     take: Take,
-    head: RunHead,
+    known: Known,
     permit: Permit,
     filter: RunFilter,
     round: u64,
 ) -> Option<Took> {
-    let (run, now) = (head.run.clone(), shared.clock.now());
+    let (run, now) = (known.head.run.clone(), shared.clock.now());
     // Reading its state is the user's code: a run that panics there must not be tried again in each look.
-    let result = caught(&run, take(Arc::clone(&shared), head, permit)).await.and_then(|took| took);
+    let result = caught(&run, take(Arc::clone(&shared), known, permit)).await.and_then(|took| took);
     let took = result.as_ref().ok().copied();
     shared.recovery.tried(run, result.map(drop), filter, now, round);
     took
 }
 
 /// Lets a run wait here for room, unless so many do that others may as well have them.
-fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, round: u64) {
+pub(super) fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, round: u64) {
     if shared.admission.waiting() >= LINE {
         return;
     }
@@ -364,7 +365,7 @@ fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, r
         Box::pin(async move {
             // It may have waited for long: how it stands now decides.
             match shared.store.head(&head.run).await {
-                Ok(Some(head)) => drop(go(shared, take, head, permit, filter, round).await),
+                Ok(Some(head)) => drop(go(shared, take, head.into(), permit, filter, round).await),
                 Ok(None) => {}
                 Err(error) => shared.recovery.tried(head.run, Err(error), filter, shared.clock.now(), round),
             }

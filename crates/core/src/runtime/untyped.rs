@@ -5,23 +5,22 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::edit::misfit;
+use super::amend::{Writer, amend};
+use super::edit::{check_status, misfit};
 use super::fork::{Told, origin, same};
 use super::load::missing;
-use super::log::{About, LogWriter, too_large};
+use super::log::too_large;
 use super::past::Position;
 use super::runtime::Runtime;
 use super::shared::{Control, Shared};
-use super::signal;
 use super::tasks::finish;
-use crate::engine::fold::{Folded, fold};
+use crate::engine::fold::Folded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey};
 use crate::record::body::Event;
+use crate::record::codec;
 use crate::record::pause::Edited;
-use crate::record::{RunStatus, codec};
 use crate::state::Patch;
-use crate::store::{At, RunAppend};
 
 impl Runtime {
     /// Changes the state of a run without the type of its state; as [`edit`](Self::edit) otherwise.
@@ -84,38 +83,16 @@ impl UntypedEditRequest {
     }
 
     async fn edit(self) -> Result<()> {
-        let edit = |reply| Control::Edit { patch: self.patch.clone(), by: self.by.clone(), reply };
-        signal::attempt(&self.shared, &self.run, edit, || self.append()).await
-    }
-
-    async fn append(&self) -> Result<()> {
-        let (shared, run) = (&self.shared, &self.run);
-        let place = |error: Error| error.with_run(run);
-        let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
-        let mut folded = fold(run, &records, None)?;
-        let status = folded.machine.status();
-        if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
-            let message = format!("the run is {status}; its state is final");
-            return Err(place(Error::new(ErrorKind::WrongStatus, message)));
-        }
-        folded.channels.apply(&self.patch).map_err(misfit).map_err(place)?;
-        checked_size(shared, &folded).map_err(place)?;
-        let owner = folded.last.owner;
-        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
-        let executor = owner.unwrap_or(shared.executor);
-        let mut log = LogWriter::new(run.clone(), executor, shared.limits.max_body, clock, ids);
-        log.follow(&folded);
-        let event = Event::Edit(Edited { patch: self.patch.clone(), by: self.by.clone() });
-        folded.machine.absorb(&event)?;
-        let about = About { release: owner.is_none(), ..About::default() };
-        let record = log.record(&event, about, &folded.machine, || codec::to_raw(&folded.channels))?;
-        let append = RunAppend {
-            run: run.clone(),
-            expected: Some(folded.last.head()),
-            records: vec![record],
-            facts: None,
-        };
-        submit(shared, append).await
+        let Self { shared, run, patch, by } = self;
+        let message = |reply| Control::Edit { patch: patch.clone(), by: by.clone(), reply };
+        amend(&shared, &run, Writer::Signaller(&message), |tip| {
+            check_status(tip)?;
+            tip.folded.channels.apply(&patch).map_err(misfit)?;
+            checked_size(&shared, &tip.folded)?;
+            Ok(vec![Event::Edit(Edited { patch: patch.clone(), by: by.clone() })])
+        })
+        .await
+        .map(|_| ())
     }
 }
 
@@ -181,16 +158,13 @@ impl UntypedForkRequest {
         let told = Told { source, at, nodes: &self.nodes, labels: &self.labels, state: text.get() };
         let graph = (head.facts.workflow.clone(), head.facts.version.clone(), head.facts.graph);
         let facts = told.facts(&head, graph, now)?;
-        let (clock, ids) = (Arc::clone(&shared.clock), Arc::clone(&shared.ids));
-        let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
+        let mut log = shared.log_writer(&run);
         log.state_version = folded.version;
-        let about = About { base: true, release: true, ..About::default() };
-        let record = log.record(&Event::Base, about, &folded.machine, || Ok(text))?;
-        let append =
-            RunAppend { run: run.clone(), expected: None, records: vec![record], facts: Some(facts.clone()) };
-        match submit(shared, append).await {
+        let append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
+        match shared.committer.append(append, None).await {
+            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => same(shared, &run, &facts).await?,
-            result => result.map_err(|error| error.with_run(&run))?,
+            Err(error) => return Err(error.with_run(&run)),
         }
         Ok(run)
     }
@@ -219,11 +193,6 @@ fn checked_size(shared: &Shared, folded: &Folded) -> Result<()> {
     let text = codec::to_raw(&folded.channels)?;
     let most = shared.limits.max_body;
     if text.get().len() > most { Err(too_large(&text, most)) } else { Ok(()) }
-}
-
-async fn submit(shared: &Shared, append: RunAppend) -> Result<()> {
-    let gone = |_| Err(Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer"));
-    shared.committer.submit(append, None).await.unwrap_or_else(gone).map(|_| ())
 }
 
 impl IntoFuture for UntypedEditRequest {

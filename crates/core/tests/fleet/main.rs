@@ -4,6 +4,7 @@
 mod admission;
 mod endings;
 mod fencing;
+mod handed_on;
 mod idle;
 mod orphans;
 mod panics;

@@ -62,6 +62,8 @@ pub(crate) struct Line {
     pub(crate) heard: AtomicU32,
     /// How many runs were appended to.
     pub(crate) appends: AtomicU32,
+    /// Whether the store tells this process of changes only when it asks.
+    is_silent: bool,
 }
 
 impl Line {
@@ -180,7 +182,7 @@ impl CheckpointStore for Line {
     }
 
     fn subscribe(&self) -> Option<Notices> {
-        self.inner.subscribe()
+        if self.is_silent { None } else { self.inner.subscribe() }
     }
 }
 
@@ -202,8 +204,21 @@ impl World {
         &self,
         set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
     ) -> (Arc<Line>, Runtime) {
+        self.connected(Line::default(), set).await
+    }
+
+    /// Makes a process whose store tells it of no changes, so that it asks for none of its own.
+    pub(crate) async fn process_without_notices(&self) -> (Arc<Line>, Runtime) {
+        self.connected(Line { is_silent: true, ..Line::default() }, |b| b).await
+    }
+
+    async fn connected(
+        &self,
+        line: Line,
+        set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> (Arc<Line>, Runtime) {
         let (inner, watch, clock) = (self.store.clone(), Arc::clone(&self.watch), Arc::clone(&self.clock));
-        let line = Arc::new(Line { inner, watch, clock, ..Line::default() });
+        let line = Arc::new(Line { inner, watch, clock, ..line });
         let builder = Runtime::builder_with(Arc::clone(&line) as _).clock(Arc::clone(&self.clock) as _);
         (line, set(builder).build().await.unwrap())
     }

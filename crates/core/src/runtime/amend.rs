@@ -1,0 +1,250 @@
+//! Writing to a run from outside its driver: load its log, decide what follows, append that, and again where another writer was first.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::load::missing;
+use super::log::{About, LogWriter};
+use super::shared::{Control, Shared};
+use crate::engine::fold::{Folded, fold};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Graph;
+use crate::graph::plan::Plan;
+use crate::id::{Epoch, ExecutorId, RunKey};
+use crate::queue::Sender;
+use crate::record::body::Event;
+use crate::record::codec;
+use crate::state::{Channels, State};
+use crate::store::{At, RunAppend};
+
+/// How often a writer tries again because other writers come first.
+const RACES: u32 = 32;
+
+/// The tries that a writer has left.
+pub(crate) struct Races(u32);
+
+impl Races {
+    pub(crate) fn new() -> Self {
+        Self(RACES)
+    }
+
+    /// Counts a try at which another writer came first, and gives that writer a turn.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if it was the last try.
+    pub(crate) async fn lost(&mut self, run: &RunKey) -> Result<()> {
+        self.0 = self.0.saturating_sub(1);
+        if self.0 == 0 {
+            let message = "others keep writing to the run; try again";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
+        }
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+}
+
+/// The reply of a driver to a signaller.
+pub(crate) type Reply = oneshot::Sender<Result<()>>;
+
+/// Who writes to a run.
+#[derive(Clone, Copy)]
+pub(crate) enum Writer<'a> {
+    /// A signaller leaves the run to its owner. Where the run is driven in this process, the driver gets this message and writes.
+    Signaller(&'a (dyn Fn(Reply) -> Control + Sync)),
+    /// The owner, which lost its driver, in this term of heartbeats.
+    Owner(u64),
+}
+
+/// Appends to a run what `decide` says of its last record, and returns the run as it is then; `None` if its driver in this process
+/// wrote instead. Appends nothing if `decide` returns no event.
+///
+/// `decide` is called anew, on the run as it is by then, whenever another writer was first.
+///
+/// # Errors
+///
+/// Those of `decide`. [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Unavailable`]: the store, or other writers were first
+/// each time. [`ErrorKind::Indeterminate`]: the events may be on record. [`ErrorKind::Fenced`]: the owner's term is over.
+pub(crate) async fn amend(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    who: Writer<'_>,
+    mut decide: impl FnMut(&mut Tip) -> Result<Vec<Event>>,
+) -> Result<Option<Tip>> {
+    let mut races = Races::new();
+    loop {
+        let said = match who {
+            Writer::Signaller(message) => tell(shared.driver(run), message).await,
+            Writer::Owner(_) => None,
+        };
+        match said {
+            // Nothing is on record: other writers were first, or the driver was fenced or had ended.
+            Some(Err(error)) if is_untold(&error) => {}
+            Some(said) => return said.map(|()| None),
+            None => {
+                let mut tip = Tip::load(shared, run, None).await?;
+                let events = decide(&mut tip).map_err(|error| error.with_run(run))?;
+                let term = match who {
+                    Writer::Signaller(_) => None,
+                    Writer::Owner(term) => Some(term),
+                };
+                match tip.append(shared, term, &events).await {
+                    Ok(()) => return Ok(Some(tip)),
+                    Err(error) if error.kind() == ErrorKind::Conflict => {}
+                    Err(error) => return Err(error.with_run(run)),
+                }
+            }
+        }
+        races.lost(run).await?;
+    }
+}
+
+/// Sends a message to a driver and waits for its reply. Returns `None` if there is none, or it has ended.
+async fn tell(
+    driver: Option<Sender<Control>>,
+    message: &(dyn Fn(Reply) -> Control + Sync),
+) -> Option<Result<()>> {
+    let (reply, said) = oneshot::channel();
+    driver?.send(message(reply)).ok()?;
+    let ended = |_| Err(Error::new(ErrorKind::Conflict, "the driver ended"));
+    Some(said.await.unwrap_or_else(ended))
+}
+
+fn is_untold(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Closed)
+}
+
+/// A run as of its head, and the right to append after it.
+pub(crate) struct Tip {
+    pub(crate) folded: Folded,
+    pub(crate) log: LogWriter,
+    /// Whether the run has an owner while it is in progress.
+    is_owned: bool,
+    /// Whether the channels are of a newer version than the last base, so that the next record must be one.
+    is_migrated: bool,
+}
+
+impl Tip {
+    /// Reads a run, as its owner would append to it if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`], and as [`fold`] and the store.
+    pub(crate) async fn load(shared: &Shared, run: &RunKey, plan: Option<&Arc<Plan>>) -> Result<Self> {
+        let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+        let folded = fold(run, &records, plan)?;
+        let mut log = shared.log_writer(run);
+        log.follow(&folded);
+        log.executor = folded.last.owner.unwrap_or(shared.executor);
+        let is_owned = folded.last.owner.is_some();
+        Ok(Self { folded, log, is_owned, is_migrated: false })
+    }
+
+    /// Makes `executor` the owner of the run from the next record on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if no further claim can be counted.
+    pub(crate) fn claim(&mut self, executor: ExecutorId) -> Result<()> {
+        self.log.epoch = next_epoch(self.folded.last.epoch)?;
+        (self.log.executor, self.is_owned) = (executor, true);
+        Ok(())
+    }
+
+    /// Leaves the run without an owner from the next record on.
+    pub(crate) fn release(&mut self) {
+        self.is_owned = false;
+    }
+
+    /// Has the machine know the plan of a graph, as if the log had been folded with it.
+    ///
+    /// # Errors
+    ///
+    /// As [`fold`].
+    pub(crate) fn with_plan(mut self, plan: &Arc<Plan>) -> Result<Self> {
+        self.folded.replan(plan)?;
+        Ok(self)
+    }
+
+    /// Returns the state in the form of the graph's type.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::GraphChanged`] if it does not fit the type.
+    pub(crate) fn state<S: State>(&self, graph: &Graph<S>) -> Result<S> {
+        graph
+            .migrated(&self.folded.channels, self.folded.version)
+            .and_then(|channels| S::from_channels(channels, graph.schema()))
+            .map_err(|error| error.with_run(&self.log.run))
+    }
+
+    /// Brings the machine to the version of the graph's type, if the log is of an older one: `state` is then the state from the next
+    /// record on, which becomes a base. The original stays as it is until that is written whole.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the state cannot be encoded.
+    pub(crate) fn migrate<S: State>(&mut self, graph: &Graph<S>, state: &S) -> Result<()> {
+        let wanted = graph.schema().version();
+        let Folded { machine, channels, version, .. } = &mut self.folded;
+        if *version == wanted {
+            return Ok(());
+        }
+        machine.bring_forward(|patch| graph.migrated_patch(channels, *version, patch));
+        *channels = Channels::from_json(state.to_channels_json()?.get())?;
+        *version = wanted;
+        self.log.state_version = wanted;
+        self.is_migrated = true;
+        Ok(())
+    }
+
+    /// Absorbs events and returns the append of their records.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooLarge`], [`ErrorKind::Invalid`]: a record cannot be made; the tip is of no further use.
+    pub(crate) fn record(&mut self, events: &[Event]) -> Result<RunAppend> {
+        let expected = Some(self.folded.last.head());
+        let mut records = Vec::with_capacity(events.len());
+        for event in events {
+            self.folded.machine.absorb(event)?;
+            let base = std::mem::take(&mut self.is_migrated);
+            let about = About { release: !self.is_owned, base, ..About::default() };
+            let Folded { machine, channels, .. } = &self.folded;
+            let record = self.log.record(event, about, machine, || codec::to_raw(channels))?;
+            self.folded.wrote(&record);
+            records.push(record);
+        }
+        Ok(RunAppend { run: self.log.run.clone(), expected, records, facts: None })
+    }
+
+    /// Absorbs events and appends their records, for an owner in its term of heartbeats.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if another writer was first. After an error the tip is of no further use.
+    pub(crate) async fn append(
+        &mut self,
+        shared: &Shared,
+        term: Option<u64>,
+        events: &[Event],
+    ) -> Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let append = self.record(events)?;
+        shared.committer.append(append, term).await.map(|_| ())
+    }
+}
+
+/// Counts a claim. An epoch that cannot be counted on would be that of the claim before, which could not be told from this one.
+fn next_epoch(epoch: Epoch) -> Result<Epoch> {
+    if epoch.next() > epoch {
+        return Ok(epoch.next());
+    }
+    let message = format!(
+        "the run was claimed {epoch} times by its log, and no further claim can be counted; fork it, and go on with the fork"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message))
+}

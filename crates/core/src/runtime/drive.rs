@@ -1,0 +1,99 @@
+//! Driving a run that was started or claimed, in a task of its own.
+
+use std::sync::Arc;
+
+use super::driver::{Driver, First, Outbox, Stopped};
+use super::handle::{Link, RunHandle};
+use super::life;
+use super::log::LogWriter;
+use super::outcome::Outcome;
+use super::shared::{Driven, Shared};
+use super::tasks::{caught, spawn};
+use crate::engine::machine::Machine;
+use crate::graph::{CheckpointPolicy, Graph};
+use crate::latch::latch;
+use crate::node::RunScope;
+use crate::queue::queue;
+use crate::record::{RunFacts, RunStatus};
+use crate::state::State;
+
+/// What a driver starts from.
+pub(crate) struct Parts<S> {
+    pub(crate) machine: Machine,
+    pub(crate) state: S,
+    pub(crate) log: LogWriter,
+    pub(crate) outbox: Outbox,
+    /// What the first record says, if it is held back.
+    pub(crate) first: Option<First>,
+    pub(crate) facts: RunFacts,
+}
+
+/// Drives a run in a task of its own.
+pub(crate) fn drive<S: State>(
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    policy: CheckpointPolicy,
+    driven: Driven,
+    parts: Parts<S>,
+) -> RunHandle<S> {
+    let Parts { machine, state, log, outbox, first, facts } = parts;
+    let run = log.run.clone();
+    let (cancel, cancelled) = latch();
+    let (commands, receiver) = queue();
+    let scope = Arc::new(RunScope {
+        key: run.clone(),
+        workflow: graph.name().clone(),
+        life: machine.life(),
+        resources: Arc::clone(&shared.resources),
+        clock: Arc::clone(&shared.clock),
+        commands,
+        cancelled,
+    });
+    let (ended, outcome) = latch();
+    let channels = (scope, receiver, cancel);
+    let mut driver = Driver::new(
+        Arc::clone(&shared),
+        graph.clone(),
+        policy,
+        driven,
+        channels,
+        machine,
+        Arc::new(state),
+        log,
+        outbox,
+    );
+    driver.first = first.map(Box::new);
+    // The deadline counts from the start of the run, whoever drove it since.
+    driver.count_from(facts.created);
+    let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
+    let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
+    let tenure = driver.tenure();
+    let facts = Box::new(facts);
+    // Boxed before the task is made, which would hold room for it twice otherwise.
+    let driving = Box::pin(async move {
+        let result = driver.run().await;
+        let outcome = result.map(|stopped| match stopped {
+            Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
+            Stopped::Released => Outcome::Released,
+        });
+        let begun = driver.log.head.is_some();
+        let is_over = matches!(driver.machine.status(), RunStatus::Completed | RunStatus::Cancelled);
+        if outcome.is_ok() && begun && !is_over {
+            driver.shared.resting.remember(driver.log.run.clone(), driver.machine.life(), *facts);
+        }
+        // Who waits must be able to start or resume the run anew.
+        drop(driver);
+        (outcome, begun)
+    });
+    let task = async move {
+        // What had panicked may have begun: its log is looked at.
+        let (outcome, begun) =
+            caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
+        if let (true, Err(error)) = (begun, &outcome) {
+            life::let_go(&weak, &run_then, tenure, error);
+        }
+        ended.tell(outcome);
+    };
+    spawn(tracing::Instrument::instrument(task, span));
+    RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life)
+}

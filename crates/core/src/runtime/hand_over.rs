@@ -1,0 +1,66 @@
+//! Going on with a run that this process has just written to, without looking for it.
+
+use std::sync::Arc;
+
+use super::amend::Tip;
+use super::resume::Known;
+use super::shared::Shared;
+use super::sweep::{go, line_up};
+use super::tasks::spawn;
+use crate::id::Seq;
+use crate::record::{RunFacts, RunStatus};
+use crate::store::{RunFilter, RunHead};
+
+/// Has this process go on with a run after a signal, if nobody owns it and its workflow is served here: beside the caller, and as a look
+/// that found the run would.
+pub(crate) fn hand_over(shared: &Arc<Shared>, tip: Tip) {
+    let last = &tip.folded.last;
+    if last.owner.is_some() {
+        // The owner meets the signal. If it is dead, a look finds the run.
+        return shared.recovery.ring();
+    }
+    let is_due = last.wake_at.is_none_or(|at| at <= shared.clock.now());
+    if last.status == RunStatus::InProgress && is_due && shared.recovery.serves_any() {
+        let shared = Arc::clone(shared);
+        spawn(async move { take_up(&shared, tip).await });
+    }
+}
+
+async fn take_up(shared: &Arc<Shared>, tip: Tip) {
+    let run = tip.log.run.clone();
+    let Some(facts) = facts(shared, &tip).await else { return shared.recovery.ring() };
+    let (limits, filter, now) = (&shared.limits, RunFilter::Orphaned, shared.clock.now());
+    let Some(take) = shared.recovery.take(&facts.workflow) else { return };
+    if shared.is_closing()
+        || shared.driver(&run).is_some()
+        || shared.admission.is_waiting(&run)
+        || shared.recovery.rests(&run, filter, now, 0)
+    {
+        return;
+    }
+    if shared.driven() >= limits.max_recovered {
+        return shared.recovery.fill();
+    }
+    let part = shared.store.part(&run);
+    if shared.recovery.is_taking(part, &run, limits.recovered_at_once) {
+        return shared.recovery.ring();
+    }
+    // A claim does not ask what was pruned.
+    let head = RunHead::after(run.clone(), Seq::new(0), &tip.folded.last, false, facts);
+    let Some(permit) = shared.admission.try_take(&run, &head.facts) else {
+        return line_up(shared, take, head, filter, 0);
+    };
+    let _taking = shared.recovery.begin_taking(part, &run);
+    let known = Known { head, tip: Some(Box::new(tip)) };
+    go(Arc::clone(shared), take, known, permit, filter, 0).await;
+}
+
+/// Returns what was said of the run at its start; asks the store unless the run came to rest here. `None` if the store cannot say, or
+/// another writer was there since.
+async fn facts(shared: &Shared, tip: &Tip) -> Option<RunFacts> {
+    if let Some(facts) = shared.resting.take(&tip.log.run, tip.folded.machine.life()) {
+        return Some(facts);
+    }
+    let head = shared.store.head(&tip.log.run).await.ok().flatten()?;
+    (head.id == tip.folded.last.id).then_some(head.facts)
+}

@@ -1,0 +1,78 @@
+//! The facts of runs that came to rest in this process: what a claim needs and a log does not hold.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use uuid::Uuid;
+
+use crate::id::RunKey;
+use crate::record::RunFacts;
+
+/// How many runs each half remembers: some MiB at the most, and enough for the answers that come soon.
+const HALF: usize = 2_048;
+
+/// Remembers the facts of the last runs that came to rest here, each for one life of the run.
+#[derive(Default)]
+pub(crate) struct Resting {
+    halves: Mutex<Halves>,
+}
+
+/// The younger half becomes the older one when it is full, which forgets the older one.
+#[derive(Default)]
+struct Halves {
+    young: HashMap<RunKey, (Uuid, RunFacts)>,
+    old: HashMap<RunKey, (Uuid, RunFacts)>,
+}
+
+impl Resting {
+    pub(crate) fn remember(&self, run: RunKey, life: Uuid, facts: RunFacts) {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        if halves.young.len() >= HALF {
+            halves.old = std::mem::take(&mut halves.young);
+        }
+        halves.young.insert(run, (life, facts));
+    }
+
+    /// Forgets the facts of a run and returns them, if they are those of this life.
+    pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<RunFacts> {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        let (young, old) = (halves.young.remove(run), halves.old.remove(run));
+        young.or(old).filter(|(known, _)| *known == life).map(|(_, facts)| facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::id::{Fingerprint, WorkflowName};
+
+    fn facts(created: i64) -> RunFacts {
+        let print = Fingerprint::of(b"");
+        let workflow = WorkflowName::new("w").unwrap();
+        RunFacts::new(workflow, "1", print, print, Timestamp::from_unix_ms(created)).unwrap()
+    }
+
+    #[test]
+    fn facts_are_those_of_one_life_and_are_taken_once() {
+        let (resting, run) = (Resting::default(), RunKey::try_from("r").unwrap());
+        let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        resting.remember(run.clone(), first, facts(1));
+        assert_eq!(resting.take(&run, second), None, "another life, which was started with other facts");
+        resting.remember(run.clone(), first, facts(1));
+        resting.remember(run.clone(), second, facts(2));
+        assert_eq!(resting.take(&run, second), Some(facts(2)));
+        assert_eq!(resting.take(&run, second), None);
+    }
+
+    #[test]
+    fn a_bounded_number_of_the_last_ones_is_remembered() {
+        let resting = Resting::default();
+        let run = |number: usize| RunKey::try_from(&*format!("r{number}")).unwrap();
+        for number in 0..3 * HALF {
+            resting.remember(run(number), Uuid::nil(), facts(0));
+        }
+        let known = (0..3 * HALF).filter(|&number| resting.take(&run(number), Uuid::nil()).is_some());
+        assert_eq!(known.collect::<Vec<_>>(), (HALF..3 * HALF).collect::<Vec<_>>());
+    }
+}

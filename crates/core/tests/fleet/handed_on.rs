@@ -1,0 +1,130 @@
+//! What it costs the store when the process that speaks to a run at rest also goes on with it.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferrata_core::ask::Answer;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RecordKind;
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, Page};
+
+use super::world::{Gate, World, key};
+
+/// Returns a workflow whose node asks, and then waits for a word, so that nothing is appended after the claim.
+fn asks(gate: &Gate) -> Graph<Context> {
+    let gate = gate.clone();
+    Graph::<Context>::builder("asks")
+        .node("ask", move |cx: NodeContext, mut s: Draft<Context>| {
+            let gate = gate.clone();
+            async move {
+                let yes: bool = cx.ask("sure", "Go on?").await?;
+                gate.began.fetch_add(1, Ordering::SeqCst);
+                gate.word.notified().await;
+                s.set("yes", yes)?;
+                Ok(s)
+            }
+        })
+        .effect(Effect::Write)
+        .entry("ask")
+        .build()
+        .unwrap()
+}
+
+async fn kinds(store: &impl CheckpointStore, run: &str) -> Vec<RecordKind> {
+    let headers = store.history(&key(run), Page::first(100)).await.unwrap().items;
+    headers.into_iter().map(|header| header.kind).rev().collect()
+}
+
+fn calls(calls: &[(&'static str, u64)]) -> BTreeMap<&'static str, u64> {
+    calls.iter().copied().collect()
+}
+
+/// Lets what is under way without any time come to its end.
+async fn turns() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A signal rang a bell, at which the process listed what it had just written, twice, and loaded it again to claim it.
+#[tokio::test]
+async fn an_answer_to_a_run_at_rest_is_followed_by_its_claim_and_by_no_other_call() {
+    let world = World::new();
+    let gate = Gate::default();
+    let (line, runtime) = world.process_without_notices().await;
+    runtime.serve(&asks(&gate)).unwrap();
+    let run = runtime.start(&asks(&gate), Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    turns().await;
+    let before = kinds(&world.store, "r").await.len();
+    line.take_calls();
+
+    runtime.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
+    gate.until_began(1).await;
+    turns().await;
+    assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2)]));
+    assert_eq!(kinds(&world.store, "r").await[before..], [RecordKind::Signal, RecordKind::Claim]);
+    gate.word.notify_one();
+    world.pass(run.completed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_retry_of_a_failed_run_is_followed_by_its_claim_and_by_no_other_call() {
+    let world = World::new();
+    let gate = Gate::default();
+    let (line, runtime) = world.process_without_notices().await;
+    let (tries, waits) = (Arc::new(AtomicU32::new(0)), gate.clone());
+    let graph = Graph::<Context>::builder("fails")
+        .node("work", move |_cx: NodeContext, s: Draft<Context>| {
+            let (tries, gate) = (Arc::clone(&tries), waits.clone());
+            async move {
+                if tries.fetch_add(1, Ordering::SeqCst) == 0 {
+                    return Err(NodeError::new("it is out of order").fatal());
+                }
+                gate.began.fetch_add(1, Ordering::SeqCst);
+                gate.word.notified().await;
+                Ok(s)
+            }
+        })
+        .effect(Effect::Write)
+        .entry("work")
+        .build()
+        .unwrap();
+    runtime.serve(&graph).unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+    turns().await;
+    let before = kinds(&world.store, "r").await.len();
+    line.take_calls();
+
+    runtime.retry(run.run()).await.unwrap();
+    gate.until_began(1).await;
+    turns().await;
+    assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2)]));
+    assert_eq!(kinds(&world.store, "r").await[before..], [RecordKind::Signal, RecordKind::Claim]);
+}
+
+/// What the run was started with is not in its log: a process that never drove the run asks for its head.
+#[tokio::test]
+async fn a_process_that_answers_for_another_lists_nothing_either() {
+    let world = World::new();
+    let gate = Gate::default();
+    let (_, first) = world.process(|b| b).await;
+    let run = first.start(&asks(&gate), Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    let (line, second) = world.process_without_notices().await;
+    second.serve(&asks(&gate)).unwrap();
+    turns().await;
+    line.take_calls();
+
+    second.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
+    gate.until_began(1).await;
+    turns().await;
+    assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2), ("head", 1)]));
+}
