@@ -142,7 +142,7 @@ impl LogWriter {
             visit,
             epoch: self.epoch,
             owner: owned.then_some(self.executor),
-            wake_at: about.wake_at.or(machine.wake()),
+            wake_at: about.wake_at.filter(|_| owned).or(machine.wake()),
             at: now,
             base: base.is_some(),
             body_len: 0,

@@ -154,6 +154,30 @@ async fn a_retry_beside_a_payment_under_way_goes_on_here() {
     assert!(matches!(resumed(&runtime, &beside.graph).await, Outcome::Completed(_)));
 }
 
+/// An attempt beside a branch that had failed the run was refused, and would have been made again later. The head of the failed run said
+/// until the retry that it was to be woken then, and nothing wakes a run that has failed.
+#[tokio::test]
+async fn a_failed_run_is_not_to_be_woken() {
+    let graph = Graph::<Context>::builder("refused")
+        .node("begin", async |_cx, s| Ok(s))
+        .node("fails", async |_cx, _s: Draft<Context>| Err::<(), _>(NodeError::new("no")))
+        .node("pay", async |cx, _s: Draft<Context>| {
+            cx.cancelled().await;
+            Err::<(), _>(NodeError::new("refused").not_done())
+        })
+        .effect(Effect::External)
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(60)))
+        .entry("begin")
+        .edge("begin", ["pay", "fails"])
+        .build()
+        .unwrap();
+    let runtime = runtime().await;
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
+    let head = runtime.head(&key()).await.unwrap().unwrap();
+    assert_eq!((head.status, head.wake_at), (RunStatus::Failed, None));
+}
+
 /// A checkpoint told both ends of a visit with what the last one came to: the failure was gone from the history.
 #[tokio::test]
 async fn a_failure_and_the_success_after_the_retry_are_both_told() {
