@@ -30,7 +30,9 @@ pub(crate) fn stood(stand: &Stand) {
 }
 
 /// What must have happened at least once.
-const WANTED: [&str; 41] = [
+const WANTED: [&str; 43] = [
+    "bank",
+    "most",
     "start",
     "start again",
     "resume",

@@ -19,9 +19,10 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, RunKey, Timestamp};
 use serde_json::{Value, json};
 
 use crate::coverage;
-use crate::graphs::{Family, Outside};
+use crate::graphs::{Family, Outside, set_most};
 use crate::operations::{Answering, Body, Choice, Op, Refused, Resolving, SLOTS, Which, Whom, answer_to};
 use crate::oracle::{Generation, Oracle, Run, Stand};
+use crate::support::log::Log;
 
 /// The most that a record may hold.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
@@ -72,6 +73,7 @@ impl World {
     pub(crate) fn new(family: Family) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
         let store = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        set_most(9);
         let mut world = Self {
             family,
             oracle: Oracle::new(clock.now().unix_ms().try_into().unwrap(), SLOTS),
@@ -143,6 +145,11 @@ impl World {
             _ => return Err(format!("came to {real:?}, by the oracle {wanted:?}")),
         }
         self.compare()
+    }
+
+    /// Shows the log of the run.
+    pub(crate) fn log(&self) -> Vec<String> {
+        now(Log::read(&self.store, &key())).show()
     }
 
     /// Whether nothing can be done to the run any more.
@@ -285,10 +292,15 @@ impl World {
                 self.oracle.set_rain(rain);
                 ("rain", Ok(()), Ok(()))
             }
-            Op::Bank(open) => {
-                self.outside.bank.send_replace(open);
-                self.oracle.set_bank(open);
+            Op::Bank(bank) => {
+                self.outside.bank.send_replace(bank);
+                self.oracle.set_bank(bank);
                 ("bank", Ok(()), Ok(()))
+            }
+            Op::Most(most) => {
+                set_most(most);
+                self.oracle.most = most.into();
+                ("most", Ok(()), Ok(()))
             }
         }
     }
@@ -323,6 +335,8 @@ impl World {
             &self.outside.steps.load(std::sync::atomic::Ordering::SeqCst),
             &self.oracle.steps,
         )?;
+        same("begun", &*self.outside.begun.lock().unwrap(), &self.oracle.begun)?;
+        same("told to stop", &self.outside.told.load(std::sync::atomic::Ordering::SeqCst), &false)?;
         // Both see the same store, so one of them is asked at a time.
         self.applied += 1;
         self.compare_seen(self.applied % SLOTS)?;

@@ -1,24 +1,29 @@
 //! What a process does with a run that it has: all that can be done now, and then rest.
 
+use std::collections::BTreeMap;
+
 use ferrata_core::ErrorKind;
 use ferrata_core::record::{FailureKind, RunStatus};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::plan::{End, Got, Need};
-use super::{Activation, Before, Closed, GRACE, KEPT, Oracle, Progress, Resolved, Run, Stand, Wait};
+use super::{Activation, Before, GRACE, KEPT, Oracle, Progress, Resolved, Run, Stand, Wait};
+use crate::graphs::Bank;
 
 /// What a run finds outside.
-struct Outside<'a> {
-    now: u64,
-    steps: &'a mut u32,
+pub(super) struct Outside<'a> {
+    pub(super) now: u64,
+    pub(super) steps: &'a mut u32,
     rain: bool,
-    bank: bool,
+    pub(super) most: u64,
+    begun: &'a mut BTreeMap<String, u32>,
 }
 
 impl Oracle {
     /// Lets the process that has the run, if one has, do what can be done now.
     pub(super) fn go_on(&mut self) {
-        let mut outside = Outside { now: self.now, steps: &mut self.steps, rain: self.rain, bank: self.bank };
+        let (now, rain, most) = (self.now, self.rain, self.most);
+        let mut outside = Outside { now, steps: &mut self.steps, rain, most, begun: &mut self.begun };
         if let Some(run) = self.run.as_mut().filter(|run| run.driver.is_some()) {
             run.drive(&mut outside);
         }
@@ -28,8 +33,13 @@ impl Oracle {
         self.rain = rain;
     }
 
-    pub(crate) fn set_bank(&mut self, open: bool) {
-        self.bank = open;
+    pub(crate) fn set_bank(&mut self, bank: Bank) {
+        if let Some(run) = &mut self.run {
+            let works =
+                |wait: &&mut Wait| matches!((&wait.need, &wait.progress), (Need::Work(_), Progress::Open(_)));
+            let waits = run.acts.iter_mut().flat_map(|act| act.groups.iter_mut().flatten());
+            waits.filter(works).for_each(|wait| wait.progress = Progress::Got(Got::Did(bank)));
+        }
         self.go_on();
     }
 }
@@ -37,6 +47,10 @@ impl Oracle {
 impl Run {
     /// Begins an activation that nothing holds back but what it asks for itself.
     pub(super) fn activate(&mut self, node: &'static str, behind: Option<(&'static str, u32)>) {
+        if self.family.takes_first(node) && !self.spent.insert(node) {
+            // Too late for it; what comes behind has waited to know that.
+            return self.activate(self.family.behind_first(), behind);
+        }
         let tokens = self.tokens.entry(node).or_default();
         *tokens += 1;
         if *tokens < self.family.branches(node) {
@@ -45,12 +59,13 @@ impl Run {
         self.tokens.remove(node);
         let visit = self.visits.entry(node).or_default();
         *visit += 1;
-        let wait = |need: Need| Wait { need, progress: Progress::Unset };
+        let wait = |need: Need| Wait { need, progress: Progress::Unset, until: None, said: None };
         let group = |needs: Vec<Need>| needs.into_iter().map(wait).collect();
         self.acts.push(Activation {
             node,
             visit: *visit,
             groups: self.family.needs(node).into_iter().map(group).collect(),
+            chooses: self.family.chooses(node),
             failed: 0,
             retry_at: None,
             before: Before::Unasked,
@@ -59,6 +74,7 @@ impl Run {
             resolved: None,
             behind,
             running: false,
+            came: 0,
             read: 0,
         });
         let family = self.family;
@@ -66,27 +82,53 @@ impl Run {
     }
 
     fn drive(&mut self, outside: &mut Outside<'_>) {
+        let is_over = self.deadline.is_some_and(|deadline| deadline <= outside.now);
+        if is_over && !self.is_stopping() {
+            self.status = RunStatus::Failed;
+            self.failure = Some(FailureKind::Deadline);
+            self.drop_work();
+        }
         // All get what is there for them before any of them ends.
         let mut moved = true;
-        while moved && self.status == RunStatus::InProgress {
+        while moved && (self.status == RunStatus::InProgress || self.is_busy()) {
             moved = (0..self.acts.len()).any(|at| self.begin(at, outside));
             if !moved {
                 for at in 0..self.acts.len() {
                     moved |= self.wait(at, outside);
                 }
-                // Each is handed one thing, and goes on with it, before any is handed the next.
-                for act in self.acts.iter_mut().filter(|act| act.running && act.read < act.got()) {
-                    act.read += 1;
-                    moved = true;
+                // Each is handed one thing, and goes on with it, before any is handed the next: what was said first goes first.
+                let mut turns: Vec<_> =
+                    self.acts.iter().map(|act| (act.turn(), (act.node, act.visit))).collect();
+                turns.sort_by_key(|(turn, _)| *turn);
+                for (_, key) in &turns {
+                    moved |= self.place(*key).is_some_and(|at| self.hand(at, outside));
                 }
-                while self.status == RunStatus::InProgress
-                    && (0..self.acts.len()).any(|at| self.finish(at, outside))
-                {
-                    moved = true;
+                for (_, key) in &turns {
+                    if self.place(*key).is_some_and(|at| self.finish(at, outside)) {
+                        moved = true;
+                        if self.status != RunStatus::InProgress {
+                            self.drop_work();
+                        }
+                    }
                 }
             }
         }
         self.settle(outside.now);
+    }
+
+    fn place(&self, key: (&'static str, u32)) -> Option<usize> {
+        self.acts.iter().position(|act| (act.node, act.visit) == key)
+    }
+
+    /// Whether nothing new starts, and nothing that waits goes on.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.cancel.is_some() || self.paused.is_some() || self.status != RunStatus::InProgress
+    }
+
+    /// Drops all that runs but what must not be repeated, which is let finish.
+    fn drop_work(&mut self) {
+        let family = self.family;
+        self.acts.iter_mut().filter(|act| !family.is_external(act.node)).for_each(Activation::stop);
     }
 
     /// Has an activation begin if it may. Returns whether it ended at once.
@@ -95,15 +137,14 @@ impl Run {
         if !act.running {
             let behind = act.behind.is_some_and(|behind| self.holds.contains(&behind));
             let later = act.retry_at.is_some_and(|at| at > outside.now);
-            let stopping = self.cancel.is_some() || self.paused.is_some();
-            if stopping || act.doubt || behind || later {
+            if self.is_stopping() || act.doubt || behind || later {
                 return false;
             }
             match &act.resolved {
-                Some(Resolved::Fail) => return self.fail(at, FailureKind::Operator, outside.now),
-                Some(Resolved::Skip) => return self.end(at, End::Done { set: vec![], next: vec!["thank"] }),
+                Some(Resolved::Fail) => return self.fail(at, FailureKind::Operator, None),
+                Some(Resolved::Skip) => return self.end(at, vec![], self.family.behind_payment()),
                 Some(Resolved::Supply) => {
-                    return self.end(at, End::Done { set: vec![("paid", json!(7))], next: vec!["thank"] });
+                    return self.end(at, vec![("paid", json!(7))], self.family.behind_payment());
                 }
                 None => {}
             }
@@ -116,11 +157,14 @@ impl Run {
                     return false;
                 }
                 Before::Open => return false,
-                Before::Rejected => return self.fail(at, FailureKind::Rejected, outside.now),
+                Before::Rejected => return self.fail(at, FailureKind::Rejected, None),
                 _ => {}
             }
-            (act.running, act.read) = (true, 0);
+            (act.running, act.came, act.read, act.retry_at) = (true, 0, 0, None);
             act.begun = external;
+            if external {
+                *outside.begun.entry(format!("{}@{}", act.node, act.visit)).or_default() += 1;
+            }
         }
         false
     }
@@ -128,57 +172,51 @@ impl Run {
     /// Ends an activation that got all it waits for. Returns whether it did.
     fn finish(&mut self, at: usize, outside: &Outside<'_>) -> bool {
         let act = &self.acts[at];
-        let all = act.groups.iter().flatten().count();
-        let got_all = act.got() == all && act.read >= all;
-        if !act.running || self.is_asked_to_stop(at) || !got_all {
+        let got: Vec<Got> = act.groups.iter().flatten().filter_map(Wait::got).collect();
+        let got_all = got.len() == act.all() && act.read >= act.all();
+        if !act.running || self.is_asked_to_stop(at) || !(got_all || act.is_broken_off()) {
             return false;
         }
-        let got: Vec<Got> = act.groups.iter().flatten().filter_map(Wait::got).collect();
         match self.family.end(act.node, act.visit, &got, &self.state, outside.rain) {
-            End::Failed(kind) => self.fail(at, kind, outside.now),
-            end => self.end(at, end),
+            End::Done { set, next } => self.end(at, set, next),
+            End::Revisit { set, to } => self.go_back(at, set, to),
+            End::Failed(kind) => self.fail(at, kind, Some(outside.now)),
+            End::NotDone => {
+                self.acts[at].begun = false;
+                self.fail(at, FailureKind::Node, Some(outside.now))
+            }
+            End::Closed => {
+                self.acts[at].begun = false;
+                self.fail(at, FailureKind::Node, None)
+            }
+            End::Doubt => {
+                let act = &mut self.acts[at];
+                act.stop();
+                (act.doubt, act.failed, act.retry_at) = (true, act.failed + 1, None);
+                true
+            }
         }
     }
 
     /// A cancellation ends what only waits, and lets the rest finish.
     fn is_asked_to_stop(&self, at: usize) -> bool {
-        let works = |wait: &Wait| matches!(wait.need, Need::Bank);
+        let works = |wait: &Wait| matches!(wait.need, Need::Work(_));
         self.cancel.is_some() && !self.acts[at].groups.iter().flatten().any(works)
     }
 
-    /// Lets an activation wait for its next group. Returns whether it got all of that, or a message to set aside.
-    fn wait(&mut self, at: usize, outside: &mut Outside<'_>) -> bool {
-        let act = &mut self.acts[at];
-        let open =
-            |group: &&mut Vec<Wait>| !group.iter().all(|wait| matches!(wait.progress, Progress::Got(_)));
-        let Some(group) = act.groups.iter_mut().find(open).filter(|_| act.running) else { return false };
-        let messages = self.inbox.len();
-        for wait in group.iter_mut() {
-            let id = |name: &str| format!("{}@{}:{name}", act.node, act.visit);
-            wait.go_on(outside, &mut self.inbox, |name, what| {
-                self.closed.insert(id(name), what);
-            });
+    fn go_back(&mut self, at: usize, set: Vec<(&'static str, Value)>, to: &'static str) -> bool {
+        self.replans += 1;
+        if self.replans <= super::Family::REPLANS {
+            return self.end(at, set, vec![to]);
         }
-        messages > self.inbox.len() || group.iter().all(|wait| matches!(wait.progress, Progress::Got(_)))
+        self.refused = Some(to);
+        self.status = RunStatus::Failed;
+        self.failure = Some(FailureKind::Replan);
+        self.end(at, set, vec![])
     }
 
-    fn end(&mut self, at: usize, end: End) -> bool {
+    fn end(&mut self, at: usize, set: Vec<(&'static str, Value)>, next: Vec<&'static str>) -> bool {
         let act = self.acts.remove(at);
-        let (set, next) = match end {
-            End::Done { set, next } => (set, next),
-            End::Revisit { set, to } => {
-                self.replans += 1;
-                if self.replans > super::Family::REPLANS {
-                    self.refused = Some(to);
-                    self.status = RunStatus::Failed;
-                    self.failure = Some(FailureKind::Replan);
-                    (set, vec![])
-                } else {
-                    (set, vec![to])
-                }
-            }
-            End::Failed(_) => unreachable!("failures have their own way"),
-        };
         for (channel, value) in set {
             self.state.insert(channel.to_owned(), value);
         }
@@ -194,18 +232,20 @@ impl Run {
         true
     }
 
-    fn fail(&mut self, at: usize, kind: FailureKind, now: u64) -> bool {
+    /// Ends an activation as failed; `again` is the time, if another attempt may follow.
+    fn fail(&mut self, at: usize, kind: FailureKind, again: Option<u64>) -> bool {
         let act = &mut self.acts[at];
-        let delays = self.family.delays(act.node);
-        if let (FailureKind::Node, Some(delay)) = (kind, delays.get(act.failed as usize)) {
+        let delay = self.family.delays(act.node).get(act.failed as usize);
+        act.stop();
+        if let (FailureKind::Node, Some(delay), Some(now)) = (kind, delay, again) {
             act.failed += 1;
             act.retry_at = Some(now + delay);
-            act.running = false;
             return true;
         }
         let act = self.acts.remove(at);
         match self.family.catcher(act.node) {
             Some(next) => self.activate(next, None),
+            None if self.cancel.is_some() => {}
             None => {
                 self.stopped.push(act);
                 self.status = RunStatus::Failed;
@@ -216,14 +256,19 @@ impl Run {
     }
 
     fn is_busy(&self) -> bool {
-        let busy = |wait: &Wait| matches!((&wait.need, &wait.progress), (Need::Bank, Progress::Open(_)));
+        let busy =
+            |wait: &Wait| matches!(wait.need, Need::Work(_)) && !matches!(wait.progress, Progress::Unset);
         self.acts.iter().any(|act| act.running && act.groups.iter().flatten().any(busy))
     }
 
     /// Rests if nothing more can be done now.
     fn settle(&mut self, now: u64) {
         if self.status != RunStatus::InProgress {
-            return self.rest(None);
+            self.owner = None;
+            if !self.is_busy() {
+                self.rest(None);
+            }
+            return;
         }
         if self.cancel.is_some() {
             let over = *self.grace.get_or_insert(now + GRACE);
@@ -257,10 +302,7 @@ impl Run {
 
     /// What the activations in memory wait for.
     fn waits(&self) -> impl Iterator<Item = &Wait> {
-        let running = self.acts.iter().filter(|act| act.running);
-        running
-            .flat_map(|act| act.groups.iter().flatten())
-            .filter(|wait| matches!(wait.progress, Progress::Open(_)))
+        self.acts.iter().filter(|act| act.running).flat_map(Activation::waits)
     }
 
     /// When time moves the run.
@@ -269,7 +311,8 @@ impl Run {
             Progress::Open(until) => until,
             _ => None,
         });
-        until.chain(self.acts.iter().filter_map(|act| act.retry_at.filter(|_| !act.running))).min()
+        let retries = self.acts.iter().filter_map(|act| act.retry_at.filter(|_| !act.running));
+        until.chain(retries).chain(self.deadline).min()
     }
 
     /// The driver ends, with the run at rest.
@@ -285,7 +328,7 @@ impl Run {
     pub(super) fn leave(&mut self) {
         self.driver = None;
         self.grace = None;
-        self.acts.iter_mut().for_each(|act| act.running = false);
+        self.acts.iter_mut().for_each(Activation::stop);
     }
 
     /// It ends for good.
@@ -301,6 +344,9 @@ impl Run {
 
     /// The process that has it ends, and says so.
     pub(super) fn release(&mut self) {
+        if self.status != RunStatus::InProgress {
+            return self.rest(None);
+        }
         let waiting = self.waits().any(|wait| matches!(wait.need, Need::Hear { .. }));
         if self.paused.is_some() {
             (self.status, self.receiving) = (RunStatus::Interrupted, waiting);
@@ -318,77 +364,5 @@ impl Run {
             self.ends.insert(self.epoch, Stand::Error(ErrorKind::Fenced));
             self.leave();
         }
-    }
-}
-
-impl Activation {
-    /// How much of what it waits for has come.
-    fn got(&self) -> usize {
-        self.groups.iter().flatten().filter(|wait| matches!(wait.progress, Progress::Got(_))).count()
-    }
-}
-
-impl Wait {
-    fn got(&self) -> Option<Got> {
-        match &self.progress {
-            Progress::Got(got) => Some(got.clone()),
-            _ => None,
-        }
-    }
-
-    fn go_on(
-        &mut self,
-        outside: &mut Outside<'_>,
-        inbox: &mut Vec<super::Waiting>,
-        mut close: impl FnMut(&str, Closed),
-    ) {
-        let now = outside.now;
-        if let Progress::Unset = self.progress {
-            let within = match self.need {
-                Need::Ask { within, .. } | Need::Hear { within, .. } => within,
-                Need::Sleep(time) => Some(time),
-                Need::Step | Need::Bank => None,
-            };
-            self.progress = Progress::Open(within.map(|within| now + within));
-        }
-        let Progress::Open(until) = self.progress else { return };
-        let over = until.is_some_and(|until| until <= now);
-        let got = match &self.need {
-            Need::Ask { name, default, .. } if over => {
-                let (got, what) = match default {
-                    Some(value) => (Got::Value(value.clone()), Closed::By(Some("deadline".into()))),
-                    None => (Got::Expired, Closed::Expired),
-                };
-                close(name, what);
-                got
-            }
-            Need::Ask { .. } => return,
-            Need::Hear { fits, within } => {
-                if !inbox.is_empty() {
-                    let (_, body, ..) = inbox.remove(0);
-                    if fits.takes(&body) {
-                        self.progress = Progress::Got(Got::Value(body));
-                        return;
-                    }
-                    // Set aside; the patience begins anew, and the next message is another turn.
-                    self.progress = Progress::Open(within.map(|within| now + within));
-                    return;
-                }
-                let Progress::Open(until) = self.progress else { return };
-                if until.is_none_or(|until| until > now) {
-                    return;
-                }
-                Got::Idle
-            }
-            Need::Sleep(_) if over => Got::Done,
-            Need::Sleep(_) => return,
-            Need::Step => {
-                *outside.steps += 1;
-                Got::Value(json!(*outside.steps))
-            }
-            Need::Bank if outside.bank => Got::Done,
-            Need::Bank => return,
-        };
-        self.progress = Progress::Got(got);
     }
 }

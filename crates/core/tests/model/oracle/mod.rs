@@ -1,10 +1,12 @@
 //! A plain model of a run and of the processes that drive it, written from the documentation: no log, no store, no threads.
 
 mod drive;
+mod ends;
 mod plan;
 mod say;
+mod wait;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_core::ErrorKind;
 use ferrata_core::ask::QuestionKind;
@@ -76,12 +78,20 @@ enum Progress {
     Unset,
     Open(Option<u64>),
     Got(Got),
+    /// Answered when another wait beside it had ended first.
+    Late {
+        rejected: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
 struct Wait {
     need: Need,
     progress: Progress,
+    /// When it is over, once it has begun.
+    until: Option<u64>,
+    /// When somebody said what has come.
+    said: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +116,8 @@ struct Activation {
     visit: u32,
     /// All that it waits for, in groups.
     groups: Vec<Vec<Wait>>,
+    /// Whether one wait of each group is enough.
+    chooses: bool,
     failed: u32,
     retry_at: Option<u64>,
     before: Before,
@@ -117,6 +129,8 @@ struct Activation {
     behind: Option<(&'static str, u32)>,
     /// Whether a process has it in memory.
     running: bool,
+    /// How many of the groups it has come to since.
+    came: usize,
     /// How many of the things that have come for it it was handed since.
     read: usize,
 }
@@ -142,6 +156,10 @@ pub(crate) struct Run {
     stopped: Vec<Activation>,
     /// How many branches have come to a node where several meet.
     tokens: BTreeMap<&'static str, usize>,
+    /// Nodes that the first of several branches has started.
+    spent: BTreeSet<&'static str>,
+    /// When it must have ended.
+    deadline: Option<u64>,
     /// A node that a replan over the limit was to go back to.
     refused: Option<&'static str>,
     visits: BTreeMap<&'static str, u32>,
@@ -167,7 +185,10 @@ pub(crate) struct Oracle {
     pub(crate) run: Option<Run>,
     pub(crate) steps: u32,
     pub(crate) rain: bool,
-    pub(crate) bank: bool,
+    /// The largest number that is small.
+    pub(crate) most: u64,
+    /// How often what must not be repeated was begun.
+    pub(crate) begun: BTreeMap<String, u32>,
 }
 
 impl Oracle {
@@ -180,7 +201,8 @@ impl Oracle {
             run: None,
             steps: 0,
             rain: true,
-            bank: false,
+            most: 9,
+            begun: BTreeMap::new(),
         }
     }
 

@@ -1,9 +1,9 @@
 //! What the nodes of the graphs wait for and lead to, as their authors would tell it.
 
 use ferrata_core::record::FailureKind;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::graphs::Family;
+use crate::graphs::{Bank, Family};
 
 pub(super) const SECOND: u64 = 1_000;
 pub(super) const MINUTE: u64 = 60 * SECOND;
@@ -26,8 +26,8 @@ pub(super) enum Need {
     Sleep(u64),
     /// Not a wait, but done once.
     Step,
-    /// Something outside, of which the run knows nothing.
-    Bank,
+    /// Work outside, of which the run knows nothing, and how long it may take.
+    Work(Option<u64>),
 }
 
 /// What fits an answer or a message.
@@ -37,13 +37,15 @@ pub(super) enum Fits {
     Number,
     Text,
     OneOf(&'static [&'static str]),
+    /// A number; how large, only the type's own code can tell.
+    Small,
 }
 
 impl Fits {
     pub(super) fn takes(self, value: &Value) -> bool {
         match self {
             Self::Bool => value.is_boolean(),
-            Self::Number => value.as_u64().is_some_and(|n| u32::try_from(n).is_ok()),
+            Self::Number | Self::Small => value.as_u64().is_some_and(|n| u32::try_from(n).is_ok()),
             Self::Text => value.is_string(),
             Self::OneOf(texts) => value.as_str().is_some_and(|text| texts.contains(&text)),
         }
@@ -59,6 +61,19 @@ pub(super) enum Got {
     /// No message came in time.
     Idle,
     Done,
+    /// Work ended so.
+    Did(Bank),
+    /// Work took too long.
+    TimedOut,
+    /// The default is not read back by its type.
+    Unreadable,
+}
+
+impl Got {
+    /// Whether it may end the node, whatever that would wait for next.
+    pub(super) fn is_bad(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Unreadable | Self::Rejected | Self::Expired)
+    }
 }
 
 /// How a node ends.
@@ -74,15 +89,29 @@ pub(super) enum End {
         to: &'static str,
     },
     Failed(FailureKind),
+    /// Nobody knows whether the work was done.
+    Doubt,
+    /// Nothing was done, and the node is begun again if it has attempts left.
+    NotDone,
+    /// Nothing was done, and it is not begun again.
+    Closed,
 }
 
 impl Family {
     pub(super) fn entry(self) -> &'static str {
         match self {
             Self::Approval => "approve",
-            Self::Parallel | Self::Mixed => "fork",
+            Self::Parallel
+            | Self::Mixed
+            | Self::Held
+            | Self::Gates
+            | Self::Beside
+            | Self::Timed
+            | Self::Quorum => "fork",
+            Self::Choice => "wait",
+            Self::Picky => "ask",
             Self::Talk => "talk",
-            Self::Journey => "nap",
+            Self::Journey | Self::Slow => "nap",
             Self::Flaky => "walk",
             Self::Guarded => "build",
             Self::Replan => "plan",
@@ -108,7 +137,23 @@ impl Family {
             }
             (Self::Flaky, "walk") => vec![vec![Need::Step]],
             (Self::Replan, "draft") => vec![vec![ask("good", Fits::Bool, None, None)]],
-            (Self::Payment, "pay") => vec![vec![Need::Bank]],
+            (Self::Payment, "pay") => vec![vec![Need::Work(Some(2 * MINUTE))]],
+            (Self::Beside, "pay") | (Self::Held | Self::Timed, "work") => vec![vec![Need::Work(None)]],
+            (Self::Beside, "shaky") => vec![vec![ask("sure", Fits::Bool, None, None)]],
+            (Self::Held | Self::Timed, "ask") => vec![vec![ask("amount", Fits::Number, None, None)]],
+            (Self::Held | Self::Timed, "hear") => vec![vec![Need::Hear { fits: Fits::Text, within: None }]],
+            (Self::Held, "nap") => vec![vec![Need::Sleep(30 * SECOND)]],
+            (Self::Gates, "left" | "right") => vec![vec![ask("gate", Fits::Bool, None, None)]],
+            (Self::Choice, "wait") => vec![
+                vec![ask("first", Fits::Text, None, None), Need::Sleep(10 * MINUTE)],
+                vec![Need::Hear { fits: Fits::Text, within: None }, Need::Sleep(HOUR)],
+                vec![ask("sure", Fits::Bool, None, None)],
+            ],
+            (Self::Slow, "nap") => vec![vec![Need::Sleep(30 * SECOND)], vec![Need::Work(Some(45 * SECOND))]],
+            (Self::Picky, "ask") => vec![vec![ask("one", Fits::Small, None, None)]],
+            (Self::Picky, "late") => vec![vec![ask("two", Fits::Small, Some(HOUR), Some(json!(9)))]],
+            (Self::Quorum, "asks") => vec![vec![ask("late", Fits::Bool, None, None)]],
+            (Self::Quorum, "close") => vec![vec![ask("close", Fits::Bool, None, None)]],
             (Self::Mixed, "ask") => vec![vec![ask("amount", Fits::Number, Some(HOUR), None)]],
             (Self::Mixed, "hear") => vec![vec![Need::Hear { fits: Fits::Text, within: None }]],
             (Self::Mixed, "nap") => vec![vec![Need::Sleep(30 * SECOND)], vec![Need::Sleep(2 * DAY)]],
@@ -128,6 +173,14 @@ impl Family {
             Self::Replan => &["plan", "draft", "print"],
             Self::Payment => &["prepare", "pay", "thank"],
             Self::Mixed => &["fork", "ask", "hear", "nap", "end"],
+            Self::Held => &["fork", "work", "ask", "hear", "nap", "end"],
+            Self::Timed => &["fork", "work", "ask", "hear", "end"],
+            Self::Gates => &["fork", "left", "right", "end"],
+            Self::Choice => &["wait", "end"],
+            Self::Slow => &["nap", "end"],
+            Self::Beside => &["fork", "shaky", "pay", "end"],
+            Self::Picky => &["ask", "late", "end"],
+            Self::Quorum => &["fork", "quick", "asks", "first", "close"],
         };
         nodes.iter().position(|name| *name == node).unwrap()
     }
@@ -144,13 +197,34 @@ impl Family {
 
     /// Whether the node must not be repeated.
     pub(super) fn is_external(self, node: &str) -> bool {
-        matches!((self, node), (Self::Payment, "pay"))
+        matches!((self, node), (Self::Payment | Self::Beside, "pay"))
+    }
+
+    /// Whether the node goes on with whichever of the waits of a group ends first.
+    pub(super) fn chooses(self, node: &str) -> bool {
+        matches!((self, node), (Self::Choice, "wait"))
+    }
+
+    /// Whether the first branch that comes to the node starts it, and the others come too late.
+    pub(super) fn takes_first(self, node: &str) -> bool {
+        matches!((self, node), (Self::Quorum, "first"))
+    }
+
+    /// What comes behind such a node.
+    pub(super) fn behind_first(self) -> &'static str {
+        "close"
+    }
+
+    /// How long a run may take.
+    pub(super) fn deadline(self) -> Option<u64> {
+        (self == Self::Timed).then_some(2 * HOUR)
     }
 
     /// How long the node waits after each failed attempt that another follows.
     pub(super) fn delays(self, node: &str) -> &'static [u64] {
         match (self, node) {
             (Self::Flaky, "walk") => &[20 * SECOND, 10 * MINUTE],
+            (Self::Payment | Self::Beside, "pay") => &[20 * SECOND],
             _ => &[],
         }
     }
@@ -159,7 +233,9 @@ impl Family {
     pub(super) fn branches(self, node: &str) -> usize {
         match (self, node) {
             (Self::Parallel, "both") => 2,
-            (Self::Mixed, "end") => 3,
+            (Self::Mixed | Self::Timed, "end") => 3,
+            (Self::Held, "end") => 4,
+            (Self::Beside | Self::Gates, "end") | (Self::Quorum, "close") => 2,
             _ => 1,
         }
     }
@@ -167,90 +243,5 @@ impl Family {
     /// Which node takes the failure of this one.
     pub(super) fn catcher(self, node: &str) -> Option<&'static str> {
         matches!((self, node), (Self::Approval, "sign")).then_some("refuse")
-    }
-
-    /// How often the run goes back on purpose.
-    pub(super) const REPLANS: u32 = 1;
-
-    /// How the node ends after it got all it waited for.
-    pub(super) fn end(
-        self,
-        node: &str,
-        visit: u32,
-        got: &[Got],
-        state: &Map<String, Value>,
-        rain: bool,
-    ) -> End {
-        let late = match self {
-            Self::Parallel => Some(json!("none")),
-            Self::Mixed => Some(json!(0)),
-            _ => None,
-        };
-        if got.contains(&Got::Rejected) || (late.is_none() && got.contains(&Got::Expired)) {
-            // The first that was asked for decides.
-            let decides =
-                |got: &&Got| matches!(got, Got::Rejected) || late.is_none() && matches!(got, Got::Expired);
-            let bad = got.iter().find(decides);
-            return End::Failed(match bad {
-                Some(Got::Rejected) => FailureKind::Rejected,
-                _ => FailureKind::Expired,
-            });
-        }
-        let value = |at: usize| match &got[at] {
-            Got::Value(value) => value.clone(),
-            Got::Expired if late.is_some() => late.clone().unwrap_or_default(),
-            other => unreachable!("{other:?}"),
-        };
-        let done =
-            |set: Vec<(&'static str, Value)>, next: &[&'static str]| End::Done { set, next: next.to_vec() };
-        match (self, node) {
-            (Self::Approval, "approve") => done(vec![("amount", value(0))], &["sign"]),
-            (Self::Approval, "sign") => done(vec![("signed", value(0))], &["pay"]),
-            (Self::Approval, "pay") => done(vec![("n", json!(2 * state["n"].as_i64().unwrap()))], &[]),
-            (Self::Approval, "refuse") => done(vec![("refused", json!(true))], &[]),
-            (Self::Parallel, "fork") => done(vec![], &["left", "right"]),
-            (Self::Parallel, "left") => done(vec![("one", value(0)), ("two", value(1))], &["both"]),
-            (Self::Parallel, "right") => done(vec![("third", value(0))], &["both"]),
-            (Self::Parallel, "both") => done(vec![("done", json!(true))], &[]),
-            (Self::Talk, "talk") => Self::end_of_talk(visit, &got[0], state),
-            (Self::Talk, "after") => {
-                done(vec![("stars", if got[0] == Got::Idle { json!(0) } else { value(0) })], &[])
-            }
-            (Self::Journey, "nap") => done(vec![("ticket", value(2))], &["home"]),
-            (Self::Flaky, "walk") if rain => End::Failed(FailureKind::Node),
-            (Self::Flaky, "walk") => done(vec![("hat", value(0))], &["home"]),
-            (Self::Journey | Self::Flaky, "home") => done(vec![("home", json!(true))], &[]),
-            (Self::Guarded, "build") => done(vec![("built", json!(true))], &["ship"]),
-            (Self::Guarded, "ship") => done(vec![("shipped", json!(true))], &[]),
-            (Self::Replan, "plan") => done(vec![("plan", json!(visit))], &["draft"]),
-            (Self::Replan, "draft") if value(0) == json!(true) => done(vec![("good", value(0))], &["print"]),
-            (Self::Replan, "draft") => End::Revisit { set: vec![("good", value(0))], to: "plan" },
-            (Self::Replan, "print") => done(vec![("printed", json!(true))], &[]),
-            (Self::Payment, "prepare") => done(vec![("prepared", json!(true))], &["pay"]),
-            (Self::Payment, "pay") => done(vec![("paid", json!(1))], &["thank"]),
-            (Self::Payment, "thank") => done(vec![("thanked", json!(true))], &[]),
-            (Self::Mixed, "fork") => done(vec![], &["ask", "hear", "nap"]),
-            (Self::Mixed, "ask") => done(vec![("amount", value(0))], &["end"]),
-            (Self::Mixed, "hear") => done(vec![("heard", value(0))], &["end"]),
-            (Self::Mixed, "nap") => done(vec![("rested", json!(true))], &["end"]),
-            (Self::Mixed, "end") => done(vec![("end", json!(true))], &[]),
-            (family, node) => unreachable!("{family:?} has no node {node}"),
-        }
-    }
-
-    /// Three turns, ten minutes without a word, `/quit`, or the problem solved.
-    fn end_of_talk(visit: u32, got: &Got, state: &Map<String, Value>) -> End {
-        let Got::Value(text) = got else { return End::Done { set: vec![], next: vec!["after"] } };
-        if text == "/quit" {
-            return End::Done { set: vec![], next: vec!["after"] };
-        }
-        let mut said = state.get("said").and_then(Value::as_array).cloned().unwrap_or_default();
-        said.push(text.clone());
-        let mut set = vec![("said", Value::Array(said))];
-        let solved = text == "solved" || state.contains_key("solved");
-        if text == "solved" {
-            set.push(("solved", json!(true)));
-        }
-        End::Done { set, next: vec![if solved || visit >= 3 { "after" } else { "talk" }] }
     }
 }

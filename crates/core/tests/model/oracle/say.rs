@@ -27,6 +27,7 @@ impl Oracle {
         }
         let Some(run) = &self.run else {
             let mut run = Run::new(family, input);
+            run.deadline = family.deadline().map(|after| self.now + after);
             run.owner = Some(self.processes[slot].generation);
             run.driver = Some(slot);
             run.activate(family.entry(), None);
@@ -125,7 +126,7 @@ impl Oracle {
             return Err(ErrorKind::WrongStatus.into());
         }
         run.closed.insert(full.clone(), Closed::By(by.map(str::to_owned)));
-        run.take(&found, answer);
+        run.take(&found, answer, now);
         if let Answering::Cancel(reason) = answer {
             run.cancel = Some(format!("the question `{full}` was cancelled: {reason}"));
         }
@@ -196,12 +197,17 @@ impl Oracle {
             return Err(ErrorKind::WrongStatus);
         }
         (run.status, run.failure) = (RunStatus::InProgress, None);
+        run.acts.iter_mut().for_each(Activation::ask_anew);
         for mut act in std::mem::take(&mut run.stopped) {
+            act.ask_anew();
             act.forget();
             run.acts.push(act);
         }
         let family = run.family;
         run.acts.sort_by_key(|act| (family.place(act.node), act.visit));
+        // What must not be repeated may still be at work: its process goes on.
+        run.owner = run.driver.map(|slot| self.processes[slot].generation);
+        self.go_on();
         Ok(())
     }
 
@@ -238,6 +244,8 @@ impl Run {
             acts: Vec::new(),
             stopped: Vec::new(),
             tokens: std::collections::BTreeMap::new(),
+            spent: std::collections::BTreeSet::new(),
+            deadline: None,
             refused: None,
             visits: std::collections::BTreeMap::new(),
             replans: 0,
@@ -292,7 +300,7 @@ impl Run {
     }
 
     /// Takes an answer that fits.
-    fn take(&mut self, found: &Found, answer: &Answering) {
+    fn take(&mut self, found: &Found, answer: &Answering, now: u64) {
         match *found {
             Found::Doubt(at) => {
                 let act = &mut self.acts[at];
@@ -311,10 +319,18 @@ impl Run {
                 };
             }
             Found::Asked(at, name) => {
-                self.acts[at].question_mut(name).progress = Progress::Got(match answer {
+                let got = match answer {
                     Answering::Accept(value) => Got::Value(value.clone()),
                     _ => Got::Rejected,
-                });
+                };
+                let is_late = self.acts[at].is_decided(name);
+                let wait = self.acts[at].question_mut(name);
+                wait.progress = if is_late {
+                    Progress::Late { rejected: got == Got::Rejected }
+                } else {
+                    Progress::Got(got)
+                };
+                wait.said = Some(now);
             }
             Found::Behind(at) => {
                 self.holds.remove(at);
@@ -328,19 +344,31 @@ impl Run {
 }
 
 impl Activation {
-    /// What an operator who has it tried again forgets: attempts, and answers that were no values.
+    /// What an operator who has it tried again forgets.
     fn forget(&mut self) {
         (self.failed, self.retry_at, self.begun) = (0, None, false);
         // What must not be repeated is repeated by somebody's word alone.
         self.doubt = self.resolved.take().is_some();
+    }
+
+    /// A retry asks anew whatever was answered with no value.
+    fn ask_anew(&mut self) {
         if self.before == Before::Rejected {
             self.before = Before::Unasked;
         }
         for wait in self.groups.iter_mut().flatten() {
-            if let Progress::Got(Got::Rejected | Got::Expired) = wait.progress {
+            if let Progress::Got(Got::Rejected | Got::Expired | Got::Unreadable)
+            | Progress::Late { rejected: true } = wait.progress
+            {
                 wait.progress = Progress::Unset;
             }
         }
+    }
+
+    /// Whether another wait beside this question has ended first.
+    fn is_decided(&self, called: &str) -> bool {
+        let is = |wait: &super::Wait| matches!(wait.need, Need::Ask { name, .. } if name == called);
+        self.chooses && self.groups.iter().any(|group| group.iter().any(is) && self.is_over(group))
     }
 
     fn question(&self, called: &str) -> &super::Wait {

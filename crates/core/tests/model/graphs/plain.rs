@@ -1,92 +1,16 @@
-//! The graphs that the runs go through: every way of waiting, failing and going back, each in a small graph of its own.
+//! One thing at a time: every way of waiting, failing and going back, each in a small graph of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrata_core::ask::{Ask, AskError};
+use ferrata_core::ask::Ask;
 use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::Conversation;
 use ferrata_core::state::{Context, Reducer};
-use tokio::sync::watch;
 
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(86_400);
+use super::{DAY, HOUR, MINUTE, Outside, once_more, pay, unless_late};
 
-/// What nodes find in the world outside: it outlives every process.
-#[derive(Clone, Debug)]
-pub(crate) struct Outside {
-    /// How often a step was done.
-    pub(crate) steps: Arc<AtomicU32>,
-    /// Whether the flaky node fails.
-    pub(crate) rain: Arc<AtomicBool>,
-    /// Whether the payment goes through; until then its node is busy.
-    pub(crate) bank: watch::Sender<bool>,
-}
-
-impl Outside {
-    pub(crate) fn new() -> Self {
-        Self { steps: Arc::default(), rain: Arc::new(AtomicBool::new(true)), bank: watch::channel(false).0 }
-    }
-
-    fn count(&self) -> u32 {
-        self.steps.fetch_add(1, Ordering::SeqCst) + 1
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
-    /// A gate with deadline and default, then one with a deadline alone, whose failure an edge takes.
-    Approval,
-    /// Three questions of two nodes at once.
-    Parallel,
-    /// A conversation with every way out, then a message that is not waited for for ever.
-    Talk,
-    /// A short and a long sleep, and a step.
-    Journey,
-    /// A step in a node that fails when it rains, twice with another attempt to follow.
-    Flaky,
-    /// Declared interrupts before and behind.
-    Guarded,
-    /// A route that goes back on purpose.
-    Replan,
-    /// A payment that must not be made twice.
-    Payment,
-    /// A question, a sleeper and a listener beside each other.
-    Mixed,
-}
-
-impl Family {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Approval,
-        Self::Parallel,
-        Self::Talk,
-        Self::Journey,
-        Self::Flaky,
-        Self::Guarded,
-        Self::Replan,
-        Self::Payment,
-        Self::Mixed,
-    ];
-
-    /// Builds the graph, with the code of its nodes in this revision.
-    pub(crate) fn graph(self, revision: &str) -> Graph<Context> {
-        match self {
-            Self::Approval => approval(revision),
-            Self::Parallel => parallel(revision),
-            Self::Talk => talk(revision),
-            Self::Journey => journey(revision),
-            Self::Flaky => flaky(revision),
-            Self::Guarded => guarded(revision),
-            Self::Replan => replan(revision),
-            Self::Payment => payment(revision),
-            Self::Mixed => mixed(revision),
-        }
-    }
-}
-
-fn approval(revision: &str) -> Graph<Context> {
+pub(super) fn approval(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("approval")
         .gate(
             "approve",
@@ -117,16 +41,7 @@ fn approval(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-/// Takes a value where nobody answered in time. In graphs with branches, what fails the run is said by somebody, and not by the
-/// time: of several things that are due at once, the documentation does not say which a branch hears of first.
-fn unless_late<A>(answer: Result<A, AskError>, late: A) -> Result<A, AskError> {
-    match answer {
-        Err(AskError::Expired { .. }) => Ok(late),
-        answer => answer,
-    }
-}
-
-fn parallel(revision: &str) -> Graph<Context> {
+pub(super) fn parallel(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("parallel")
         .node("fork", async |_cx, _s| Ok(()))
         .revision(revision)
@@ -147,7 +62,7 @@ fn parallel(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn talk(revision: &str) -> Graph<Context> {
+pub(super) fn talk(revision: &str) -> Graph<Context> {
     let policy = Conversation::<Context>::new()
         .turns(3)
         .idle(10 * MINUTE)
@@ -170,7 +85,7 @@ fn talk(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn journey(revision: &str) -> Graph<Context> {
+pub(super) fn journey(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("journey")
         .node("nap", async |cx, _s| {
             cx.sleep(Duration::from_secs(30)).await?;
@@ -188,7 +103,7 @@ fn journey(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn flaky(revision: &str) -> Graph<Context> {
+pub(super) fn flaky(revision: &str) -> Graph<Context> {
     let twice = RetryPolicy::none()
         .with_attempts(3)
         .with_delay(Duration::from_secs(20))
@@ -214,7 +129,7 @@ fn flaky(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn guarded(revision: &str) -> Graph<Context> {
+pub(super) fn guarded(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("guarded")
         .node("build", async |_cx, _s| Ok(Context::update().set("built", true)))
         .interrupt_before()
@@ -229,7 +144,7 @@ fn guarded(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn replan(revision: &str) -> Graph<Context> {
+pub(super) fn replan(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("replan")
         .node("plan", async |cx, _s| Ok(Context::update().set("plan", cx.visit().get())))
         .max_replans(1)
@@ -250,16 +165,17 @@ fn replan(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn payment(revision: &str) -> Graph<Context> {
+pub(super) fn payment(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("payment")
         .node("prepare", async |_cx, _s| Ok(Context::update().set("prepared", true)))
         .revision(revision)
         .node("pay", async |cx, _s| {
-            let mut bank = cx.resource::<Outside>().bank.subscribe();
-            bank.wait_for(|open| *open).await?;
+            pay(&cx).await?;
             Ok(Context::update().set("paid", 1))
         })
         .effect(Effect::External)
+        .retry(once_more())
+        .timeout(2 * MINUTE)
         .revision(revision)
         .node("thank", async |_cx, _s| Ok(Context::update().set("thanked", true)))
         .revision(revision)
@@ -270,7 +186,7 @@ fn payment(revision: &str) -> Graph<Context> {
         .unwrap()
 }
 
-fn mixed(revision: &str) -> Graph<Context> {
+pub(super) fn mixed(revision: &str) -> Graph<Context> {
     Graph::<Context>::builder("mixed")
         .node("fork", async |_cx, _s| Ok(()))
         .revision(revision)

@@ -1,0 +1,188 @@
+//! The graphs that the runs go through, and the world outside of them.
+
+mod beside;
+mod plain;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::ask::AskError;
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::state::Context;
+use tokio::sync::watch;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What nodes find in the world outside: it outlives every process.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    /// How often a step was done.
+    pub(crate) steps: Arc<AtomicU32>,
+    /// Whether the flaky node fails.
+    pub(crate) rain: Arc<AtomicBool>,
+    /// Says to all that are at work what comes of it.
+    pub(crate) bank: watch::Sender<Bank>,
+    /// How often what must not be repeated was begun, by activation.
+    pub(crate) begun: Arc<Mutex<BTreeMap<String, u32>>>,
+    /// Whether a node that ran was told to stop although its run was not to.
+    pub(crate) told: Arc<AtomicBool>,
+}
+
+/// What comes of work at the bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bank {
+    Pays,
+    /// Fails, and does not say whether anything was done.
+    Breaks,
+    /// Fails, and nothing was done.
+    Refuses,
+    /// The same, for good.
+    Closes,
+    /// The node panics.
+    Burns,
+}
+
+impl Outside {
+    pub(crate) fn new() -> Self {
+        Self {
+            steps: Arc::default(),
+            rain: Arc::new(AtomicBool::new(true)),
+            bank: watch::channel(Bank::Pays).0,
+            begun: Arc::default(),
+            told: Arc::default(),
+        }
+    }
+
+    fn count(&self) -> u32 {
+        self.steps.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+/// Works until somebody says what comes of it.
+async fn work(cx: &NodeContext) -> Result<Bank, NodeError> {
+    let mut bank = cx.resource::<Outside>().bank.subscribe();
+    bank.changed().await?;
+    Ok(*bank.borrow())
+}
+
+/// Does at the bank what must not be repeated.
+async fn pay(cx: &NodeContext) -> Result<(), NodeError> {
+    let outside = cx.resource::<Outside>();
+    let at = format!("{}@{}", cx.node(), cx.visit());
+    *outside.begun.lock().unwrap().entry(at).or_default() += 1;
+    if cx.is_cancelled() {
+        outside.told.store(true, Ordering::SeqCst);
+    }
+    match work(cx).await? {
+        Bank::Breaks => Err(NodeError::new("the line broke")),
+        Bank::Refuses => Err(NodeError::new("it was refused").not_done()),
+        Bank::Closes => Err(NodeError::new("there is no such bank").not_done().fatal()),
+        // Without the hook, which would print.
+        Bank::Burns => std::panic::resume_unwind(Box::new("fire")),
+        Bank::Pays => Ok(()),
+    }
+}
+
+/// One more attempt, after 20 seconds.
+fn once_more() -> RetryPolicy {
+    RetryPolicy::none().with_attempts(2).with_delay(Duration::from_secs(20)).with_jitter(0.0)
+}
+
+/// Takes a value where nobody answered in time. In graphs with branches, what fails the run is said by somebody, and not by the
+/// time: of several things that are due at once, the documentation does not say which a branch hears of first.
+fn unless_late<A>(answer: Result<A, AskError>, late: A) -> Result<A, AskError> {
+    match answer {
+        Err(AskError::Expired { .. }) => Ok(late),
+        answer => answer,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// A gate with deadline and default, then one with a deadline alone, whose failure an edge takes.
+    Approval,
+    /// Three questions of two nodes at once.
+    Parallel,
+    /// A conversation with every way out, then a message that is not waited for for ever.
+    Talk,
+    /// A short and a long sleep, and a step.
+    Journey,
+    /// A step in a node that fails when it rains, twice with another attempt to follow.
+    Flaky,
+    /// Declared interrupts before and behind.
+    Guarded,
+    /// A route that goes back on purpose.
+    Replan,
+    /// A payment that must not be made twice.
+    Payment,
+    /// A question, a sleeper and a listener beside each other.
+    Mixed,
+    /// Work beside a question, a sleeper and a listener, which wait in memory as long as it goes on.
+    Held,
+    /// Two gates beside each other, each of which may fail the run.
+    Gates,
+    /// One wait or the other, and then another: what ended first is found again.
+    Choice,
+    /// Work with a timeout behind waits that are longer.
+    Slow,
+    /// A payment beside a node that may fail the run.
+    Beside,
+    /// A question whose type takes less from one day to the other, with a default.
+    Picky,
+    /// Work, a question and a listener within two hours.
+    Timed,
+    /// The first of two branches starts what joins them.
+    Quorum,
+}
+
+impl Family {
+    pub(crate) const ALL: [Self; 17] = [
+        Self::Approval,
+        Self::Parallel,
+        Self::Talk,
+        Self::Journey,
+        Self::Flaky,
+        Self::Guarded,
+        Self::Replan,
+        Self::Payment,
+        Self::Mixed,
+        Self::Held,
+        Self::Gates,
+        Self::Choice,
+        Self::Slow,
+        Self::Beside,
+        Self::Picky,
+        Self::Timed,
+        Self::Quorum,
+    ];
+
+    /// Builds the graph, with the code of its nodes in this revision.
+    pub(crate) fn graph(self, revision: &str) -> Graph<Context> {
+        match self {
+            Self::Approval => plain::approval(revision),
+            Self::Parallel => plain::parallel(revision),
+            Self::Talk => plain::talk(revision),
+            Self::Journey => plain::journey(revision),
+            Self::Flaky => plain::flaky(revision),
+            Self::Guarded => plain::guarded(revision),
+            Self::Replan => plain::replan(revision),
+            Self::Payment => plain::payment(revision),
+            Self::Mixed => plain::mixed(revision),
+            Self::Held => beside::held(revision),
+            Self::Gates => beside::gates(revision),
+            Self::Choice => beside::choice(revision),
+            Self::Slow => beside::slow(revision),
+            Self::Beside => beside::payment(revision),
+            Self::Picky => beside::picky(revision),
+            Self::Timed => beside::timed(revision),
+            Self::Quorum => beside::quorum(revision),
+        }
+    }
+}
+
+pub(crate) use self::beside::set_most;
