@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::resources::Resources;
-use super::wait::{Replier, Waits, Wish};
+use super::wish::{Replier, Waits, Wish};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};

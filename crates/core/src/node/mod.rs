@@ -5,8 +5,11 @@ mod context;
 mod conversation;
 mod error;
 mod gate;
+mod question;
 mod resources;
+mod step;
 mod wait;
+mod wish;
 mod work;
 
 use async_trait::async_trait;
@@ -22,7 +25,7 @@ pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::Taken;
 pub use resources::Resources;
-pub(crate) use wait::{Given, Replier, Waits, Wish};
+pub(crate) use wish::{Given, Replier, Waits, Wish};
 pub(crate) use work::{Begin, Called, Typed, Work};
 
 /// What a node returns: an update of the state, or why there is none.

@@ -36,14 +36,13 @@ pub(crate) fn drive<S: State>(
     driven: Driven,
     parts: Parts<S>,
 ) -> RunHandle<S> {
-    let Parts { machine, state, log, outbox, first, facts } = parts;
-    let run = log.run.clone();
+    let run = parts.log.run.clone();
     let (cancel, cancelled) = latch();
     let (commands, receiver) = queue();
     let scope = Arc::new(RunScope {
         key: run.clone(),
         workflow: graph.name().clone(),
-        life: machine.life(),
+        life: parts.machine.life(),
         resources: Arc::clone(&shared.resources),
         clock: Arc::clone(&shared.clock),
         commands,
@@ -51,20 +50,8 @@ pub(crate) fn drive<S: State>(
     });
     let (ended, outcome) = latch();
     let channels = (scope, receiver, cancel);
-    let mut driver = Driver::new(
-        Arc::clone(&shared),
-        graph.clone(),
-        policy,
-        driven,
-        channels,
-        machine,
-        Arc::new(state),
-        log,
-        outbox,
-    );
-    driver.first = first.map(Box::new);
-    // The deadline counts from the start of the run, whoever drove it since.
-    driver.count_from(facts.created);
+    let (mut driver, facts) =
+        Driver::new(Arc::clone(&shared), graph.clone(), policy, driven, channels, parts);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();
@@ -73,13 +60,13 @@ pub(crate) fn drive<S: State>(
     let driving = Box::pin(async move {
         let result = driver.run().await;
         let outcome = result.map(|stopped| match stopped {
-            Stopped::Settled => Outcome::of(&driver.machine, &*driver.state),
+            Stopped::Settled => Outcome::of(driver.machine(), driver.state()),
             Stopped::Released => Outcome::Released,
         });
-        let begun = driver.log.head.is_some();
-        let is_over = matches!(driver.machine.status(), RunStatus::Completed | RunStatus::Cancelled);
+        let begun = driver.has_begun();
+        let is_over = matches!(driver.machine().status(), RunStatus::Completed | RunStatus::Cancelled);
         if outcome.is_ok() && begun && !is_over {
-            driver.shared.resting.remember(driver.log.run.clone(), driver.machine.life(), *facts);
+            driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), *facts);
         }
         // Who waits must be able to start or resume the run anew.
         drop(driver);

@@ -31,11 +31,21 @@ impl Draw {
 /// From where, to where, and whether it takes failures.
 type Arrow = (usize, usize, bool);
 
-/// What a graph is made of: per node its join and whether it routes; edges that take success or failure.
+/// What a graph is made of: per node its join, whether it routes and what else is declared; edges that take success or failure.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    nodes: Vec<(Join, bool)>,
+    nodes: Vec<(Join, bool, Extra)>,
     edges: Vec<Arrow>,
+}
+
+/// What else few nodes declare.
+#[derive(Clone, Copy, Debug)]
+enum Extra {
+    Nothing,
+    /// That it may be visited twice.
+    MaxVisits,
+    /// That what it leads to waits for an answer.
+    InterruptAfter,
 }
 
 /// Drafts in which the entry, node 0, reaches every node.
@@ -45,7 +55,12 @@ pub(super) fn drafts() -> impl Strategy<Value = Draft> {
         2 => Just(Join::Any),
         2 => (1..4u32).prop_map(Join::AtLeast),
     ];
-    prop::collection::vec((join, any::<bool>()), 3..=10).prop_flat_map(|nodes| {
+    let extra = prop_oneof![
+        8 => Just(Extra::Nothing),
+        1 => Just(Extra::MaxVisits),
+        1 => Just(Extra::InterruptAfter),
+    ];
+    prop::collection::vec((join, any::<bool>(), extra), 3..=10).prop_flat_map(|nodes| {
         let count = nodes.len();
         let tree = prop::collection::vec(any::<prop::sample::Index>(), count - 1);
         let extra = prop::collection::vec((0..count, 0..count, prop::bool::weighted(0.2)), 0..=count);
@@ -80,10 +95,15 @@ fn declare(draft: &Draft, join: &dyn Fn(Join) -> Join) -> Result<Graph<Context>,
         .entry("n0")
         .max_steps(MAX_STEPS)
         .max_replans_total(MAX_REPLANS_TOTAL);
-    for (node, (wanted, _)) in draft.nodes.iter().enumerate() {
+    for (node, (wanted, _, extra)) in draft.nodes.iter().enumerate() {
         builder = builder.node(name(node), async |_cx, s| Ok(s)).join(join(*wanted));
+        builder = match extra {
+            Extra::Nothing => builder,
+            Extra::MaxVisits => builder.max_visits(2),
+            Extra::InterruptAfter => builder.interrupt_after(),
+        };
     }
-    for (from, (_, routed)) in draft.nodes.iter().enumerate() {
+    for (from, (_, routed, _)) in draft.nodes.iter().enumerate() {
         let own = draft.edges.iter().filter(|edge| edge.0 == from);
         let (failure, usual): (Vec<&Arrow>, Vec<&Arrow>) = own.partition(|edge| edge.2);
         let targets: Vec<String> = usual.iter().map(|edge| name(edge.1)).collect();

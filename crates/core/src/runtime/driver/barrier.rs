@@ -44,17 +44,13 @@ impl<S: State> Driver<S> {
             }
             _ => {}
         }
-        match self.log.head {
-            Some(head) if !self.outbox.is_durable(head.seq) => {
-                self.waiting.push_back((head.seq, key));
-                Ok(Barrier::Waits)
-            }
-            _ => Ok(Barrier::Open),
-        }
+        let Some(seq) = self.journal.on_its_way() else { return Ok(Barrier::Open) };
+        self.line.hold_back(seq, key);
+        Ok(Barrier::Waits)
     }
 
     /// Waits until this process surely owns the run, for an attempt that must not be repeated: whatever passed since its intent was
-    /// recorded, nobody else may have claimed the run. Returns false if somebody wrote first, and everything is in line anew.
+    /// recorded, no other process may have claimed the run. Returns false if another writer came first, and everything is in line anew.
     ///
     /// # Errors
     ///
@@ -62,18 +58,22 @@ impl<S: State> Driver<S> {
     pub(super) async fn may_act(&mut self) -> Result<bool> {
         let (mut tries, mut pause) = (LOOKS, FIRST_PAUSE);
         loop {
-            let term = self.driven.term;
+            let term = self.registration.term;
             let gaps = match self.shared.pulse.certain(term) {
                 Some(gaps) => gaps,
-                None => self.shared.pulse.sure(term).await.map_err(|error| error.with_run(&self.log.run))?,
+                None => {
+                    self.shared.pulse.sure(term).await.map_err(|error| error.with_run(self.journal.run()))?
+                }
             };
-            if gaps == self.driven.gaps {
+            if gaps == self.registration.gaps {
                 return Ok(true);
             }
-            match self.shared.store.head(&self.log.run).await {
+            match self.shared.store.head(self.journal.run()).await {
                 // Of no other life: while this driver is registered, this executor takes the run in none.
-                Ok(Some(head)) if (head.epoch, head.owner) == (self.log.epoch, Some(self.log.executor)) => {
-                    self.driven.gaps = gaps;
+                Ok(Some(head))
+                    if (head.epoch, head.owner) == (self.journal.epoch(), Some(self.journal.executor())) =>
+                {
+                    self.registration.gaps = gaps;
                 }
                 Ok(_) => {
                     self.rebase().await?;
@@ -83,17 +83,8 @@ impl<S: State> Driver<S> {
                     self.shared.clock.sleep(pause).await;
                     (tries, pause) = (tries - 1, pause * 2);
                 }
-                Err(error) => return Err(error.with_run(&self.log.run)),
+                Err(error) => return Err(error.with_run(self.journal.run())),
             }
-        }
-    }
-
-    /// Lets those start whose records have become durable.
-    pub(super) fn pass_barriers(&mut self) {
-        let Some(durable) = self.outbox.durable() else { return };
-        while let Some(&(_, key)) = self.waiting.front().filter(|(seq, _)| *seq <= durable.seq) {
-            self.waiting.pop_front();
-            self.passed.push_back(key);
         }
     }
 }

@@ -4,38 +4,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-
-use super::super::attempt::AttemptEnd;
-use super::super::log::too_large;
 use super::Driver;
-use super::facts::{Fact, What};
+use super::apply::{Applied, FailedApply};
+use super::journal::facts::{Fact, What};
 use crate::engine::decide::Ending;
 use crate::engine::frontier::ActivationKey;
-use crate::error::{Error, ErrorKind, Result};
-use crate::graph::fire::Fires;
+use crate::error::Result;
+use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::graph::{Effect, RouteContext};
-use crate::panics::panic_text;
+use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Event};
-use crate::record::{Failure, FailureKind};
+use crate::runtime::attempt::AttemptEnd;
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::past::Verdict;
-use crate::state::{Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
-
-/// An activation whose update went wrong after it had changed the live state.
-pub(super) struct Spoilt {
-    key: ActivationKey,
-    failure: Failure,
-    took: Duration,
-}
-
-/// What an update and the routes after it came to.
-struct Applied {
-    patch: Patch,
-    overwrites: Vec<String>,
-    fired: Fires,
-}
+use crate::state::{Patch, State, Update};
 
 impl<S: State> Driver<S> {
     /// Takes in the end of an attempt.
@@ -45,11 +27,11 @@ impl<S: State> Driver<S> {
         end: AttemptEnd<S>,
         took: Duration,
     ) -> Result<()> {
-        let told = match self.running.remove(&key) {
-            Some(running) => running.scope.run.cancelled.get().is_some(),
-            None => self.cancelled.has_told(),
+        let told = match self.line.take_running(key) {
+            Some(running) => running.scope().run.cancelled.get().is_some(),
+            None => self.stopping.has_told(),
         };
-        self.waits.forget(key);
+        self.waiters.forget(key);
         let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first, and the activation does not follow any more.
             return Ok(());
@@ -73,32 +55,31 @@ impl<S: State> Driver<S> {
                 self.take_in(Fact { key, what })?;
             }
         }
-        if let Some(spoilt) = self.spoilt.take() {
+        if let Some(failed) = self.failed_apply.take() {
             // Rare and large, like all that is boxed where a driver awaits it: the driver is as large as the largest, at rest, too.
-            Box::pin(self.mend(*spoilt)).await?;
+            Box::pin(self.mend(*failed)).await?;
         }
-        if self.log.head.is_some_and(|head| !self.outbox.is_durable(head.seq)) {
-            return Ok(());
+        if let (None, Some(durable)) = (self.journal.on_its_way(), self.journal.durable()) {
+            self.line.pass_barriers(durable.seq);
         }
-        self.pass_barriers();
         Ok(())
     }
 
     /// Takes in that an attempt broke off because its run was to stop.
     ///
-    /// It stays in flight: a cancelled run has no use for it, and whoever goes on with one that was left begins it again, or asks
-    /// what became of it. A run that failed may be retried while it is still driven here, so there the doubt is recorded at once.
+    /// It stays in flight: a cancelled run has no use for it, and the claimer of a run that was left begins it again, or asks what
+    /// became of it. A run that failed may be retried while it is still driven here, so there the doubt is recorded at once.
     fn broken_off(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
         let failure = failure.with_node(&self.plan.node(NodeIx::new(key.0)).name);
-        let ends = self.machine.cancel().is_some() || self.grace.is_some();
+        let ends = self.machine.cancel().is_some() || self.stopping.has_grace();
         let (failed, at) = match activation.intent {
             // Without a record of that, it would be asked about.
             true if failure.not_done => (activation.failed, Some(self.shared.clock.now())),
             true if !ends => (activation.failed + 1, None),
             _ => {
                 if !self.is_stopping() {
-                    self.ready.push_back(key);
+                    self.line.push_again(key);
                 }
                 return Ok(());
             }
@@ -121,15 +102,16 @@ impl<S: State> Driver<S> {
                     retry_at: at,
                 };
                 let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
-                self.timers.extend(at.map(|at| (at, key)));
-                self.shared.emit(&self.log.run, || match delay {
+                if let Some(at) = at {
+                    self.line.wait_until(at, key);
+                }
+                self.emit(|| match delay {
                     Some(_) => {
                         RunEventKind::NodeFailed { node, visit, failure: failure.clone(), retry_in: delay }
                     }
                     None => RunEventKind::NodeInDoubt { node, visit, failure: failure.clone() },
                 });
-                self.facts.push(Fact { key, what: What::Retry { failed, failure, at } });
-                self.facts.written(seq);
+                self.journal.remember(Fact { key, what: What::Retry { failed, failure, at } }, Some(seq));
                 Ok(())
             }
             What::Ended { result, took } => self.take_in_end(key, result, took),
@@ -145,7 +127,7 @@ impl<S: State> Driver<S> {
         took: Duration,
     ) -> Result<()> {
         let index = NodeIx::new(key.0);
-        let keep = !self.keeps_ends() && self.may_fail_after_apply(index);
+        let keep = !self.journal.keeps_ends() && self.may_fail_after_apply(index);
         let before = keep.then(|| Arc::clone(&self.state));
         let applied = match &result {
             Ok(update) => self.apply(key, update).and_then(|applied| {
@@ -172,7 +154,7 @@ impl<S: State> Driver<S> {
                 if let Some(before) = before {
                     self.state = before;
                 } else if result.is_ok() {
-                    self.spoilt = Some(Box::new(Spoilt { key, failure, took }));
+                    self.failed_apply = Some(Box::new(FailedApply { key, failure, took }));
                     return Ok(());
                 }
                 (Err(failure), Patch::default(), Vec::new())
@@ -191,22 +173,20 @@ impl<S: State> Driver<S> {
             }
         }
         let status = self.machine.status();
-        self.given.remove(&key);
-        // Each starts from the state as it is now.
+        self.line.forget(key);
         for &fresh in self.machine.absorb_end(&done)? {
-            self.given.insert(fresh, Arc::clone(&self.state));
-            self.ready.push_back(fresh);
+            self.line.push(fresh, &self.state);
         }
         let (node, visit) = (done.node.clone(), done.visit);
-        self.shared.emit(&self.log.run, || match failed {
+        self.emit(|| match failed {
             None => {
                 let verdict = done.output.as_deref().and_then(Verdict::of);
                 RunEventKind::NodeCompleted { node, visit, took, verdict }
             }
             Some(failure) => RunEventKind::NodeFailed { node, visit, failure, retry_in: None },
         });
-        if self.keeps_ends() {
-            self.facts.push(Fact { key, what: What::Ended { result, took } });
+        if self.journal.keeps_ends() {
+            self.journal.remember(Fact { key, what: What::Ended { result, took } }, None);
         }
         let node = self.plan.node(index);
         let (checkpoint, must) = (node.checkpoint, node.effect == Effect::External);
@@ -214,109 +194,4 @@ impl<S: State> Driver<S> {
         self.announce(status);
         Ok(())
     }
-
-    /// Makes the live state anew from the log, without the update that went wrong, and takes in the failure.
-    ///
-    /// No copy of the state is kept for this rare case: that would cost every node what the whole state weighs.
-    ///
-    /// # Errors
-    ///
-    /// What went wrong, if checkpoints are held back without a bound: then the log does not hold what it takes.
-    async fn mend(&mut self, spoilt: Spoilt) -> Result<()> {
-        let Spoilt { key, failure, took } = spoilt;
-        if !self.keeps_ends() {
-            let message = format!(
-                "{failure}; checkpoints are held back, so the run stops: resume it from the last one"
-            );
-            return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.log.run));
-        }
-        while !self.outbox.is_empty() {
-            let answer = self.outbox.acknowledged().await;
-            self.acknowledge(answer).await?;
-        }
-        self.rebase().await?;
-        if self.machine.in_flight().contains_key(&key) {
-            self.ready.retain(|ready| *ready != key);
-            self.take_in(Fact { key, what: What::Ended { result: Err(failure), took } })?;
-        }
-        Ok(())
-    }
-
-    /// Whether something can go wrong once the update is applied, so that the state before must be kept.
-    fn may_fail_after_apply(&self, node: NodeIx) -> bool {
-        let plan = self.plan.node(node);
-        plan.routed
-            || self.machine.has_overwrites()
-            || plan.outgoing.iter().any(|&edge| self.plan.edge(edge).kind == crate::graph::EdgeKind::When)
-    }
-
-    /// Applies an update to the state and asks the routes.
-    fn apply(&mut self, key: ActivationKey, update: &Update<S>) -> Result<Applied, Failure> {
-        let index = NodeIx::new(key.0);
-        let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
-            Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
-        };
-        // Who runs alone overwrites what nobody else writes.
-        let alone = self.machine.in_flight().len() <= 1 && !self.machine.has_overwrites();
-        let mut writer = match self.encodes_patches() {
-            true => PatchWriter::recording(),
-            false if alone => PatchWriter::idle(),
-            false => PatchWriter::touching(),
-        };
-        if !update.is_none() || update.output().is_none() {
-            let state = Arc::make_mut(&mut self.state);
-            catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
-                .map_err(|panic| caught("a reducer of the state", &*panic))?
-                .map_err(|error| Failure::of(FailureKind::Update, &error))?;
-        }
-        let (patch, touched) = writer.close();
-        self.check_size(&touched, update.output())?;
-        let name = &self.plan.node(index).name;
-        let replans = self.machine.replan_counts();
-        let cx = RouteContext::new(name, key.1, update.output())
-            .with_replans(&replans)
-            .with_left(self.machine.node(key.0).left);
-        let (graph, state) = (&self.graph, &self.state);
-        let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
-            .map_err(|panic| caught("a route or a condition", &*panic))?
-            .map_err(|error| Failure::of(FailureKind::Route, &error))?;
-        let overwritten = touched.iter().filter(|touch| touch.write == Write::Overwritten);
-        let overwrites = if alone {
-            Vec::new()
-        } else {
-            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
-        };
-        Ok(Applied { patch: patch.unwrap_or_default(), overwrites, fired })
-    }
-
-    /// Refuses what would not fit into a record, and names what is to blame.
-    fn check_size(&self, touched: &[Touch], output: Option<&RawValue>) -> Result<(), Failure> {
-        let output_bytes = output.map_or(0, |text| text.get().len());
-        let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes;
-        let most = self.log.max_body;
-        if bytes <= most {
-            return Ok(());
-        }
-        let blame = match touched.iter().max_by_key(|touch| touch.bytes) {
-            Some(touch) if touch.bytes >= output_bytes => {
-                format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)
-            }
-            _ => format!("its output alone {output_bytes} bytes"),
-        };
-        let message = format!(
-            "the update writes {bytes} bytes, {blame}; allowed are {most}: keep large values elsewhere and store a reference, \
-             or raise `max_body`"
-        );
-        Err(Failure::new(FailureKind::Update, message))
-    }
-}
-
-/// Refuses an input that would not fit into a record, or that a restart would not find as it is.
-pub(crate) fn check_input<S: State>(input: &S, schema: &Schema, most: usize) -> Result<Box<RawValue>> {
-    let text = input.to_channels_json()?;
-    if text.get().len() > most {
-        return Err(too_large(&text, most));
-    }
-    reread::<S>(text.get(), schema)?;
-    Ok(text)
 }

@@ -34,14 +34,14 @@ impl<S: State> Driver<S> {
     ///
     /// What others wrote since may begin with a base: then records before it were not loaded, and are taken to be there.
     pub(super) fn look_for_loss(&self, records: &[Record], found: Seq) -> Option<Lost> {
-        let durable = self.outbox.durable().filter(|durable| is_missing(records, durable))?;
+        let durable = self.journal.durable().filter(|durable| is_missing(records, durable))?;
         let lost = Lost { acknowledged: durable.seq, found };
         tracing::error!(
-            run = %self.log.run, acknowledged = %lost.acknowledged, %found,
+            run = %self.journal.run(), acknowledged = %lost.acknowledged, %found,
             "the store has lost records that it had acknowledged"
         );
         let Lost { acknowledged, found } = lost;
-        self.shared.emit(&self.log.run, || RunEventKind::RecordsLost { acknowledged, found });
+        self.emit(|| RunEventKind::RecordsLost { acknowledged, found });
         Some(lost)
     }
 
@@ -56,7 +56,7 @@ impl<S: State> Driver<S> {
                      repeated and had begun is in doubt: resume the run, and answer what it asks",
                     lost.acknowledged, lost.found
                 );
-                Error::new(ErrorKind::Corrupt, message).with_run(&self.log.run).with_seq(lost.found)
+                Error::new(ErrorKind::Corrupt, message).with_run(self.journal.run()).with_seq(lost.found)
             }
         }
     }
@@ -72,8 +72,7 @@ impl<S: State> Driver<S> {
                 Some(folded) => folded,
                 None => self.load_ours().await?.0,
             };
-            self.facts.take().for_each(drop);
-            self.stand_on(now)?;
+            self.stand_on(now)?.for_each(drop);
             let unsaid = |key: &&ActivationKey| !is_said(&self.machine, **key);
             let intent =
                 |key: &ActivationKey| Intent { node: self.machine.name(key.0).clone(), visit: key.1 };
@@ -84,22 +83,24 @@ impl<S: State> Driver<S> {
                 return Ok(());
             }
             self.note(&Event::Release(released), None, true)?;
-            match self.outbox.acknowledged().await {
+            match self.journal.acknowledged().await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
-                Err(error) => return Err(error.with_run(&self.log.run)),
+                Err(error) => return Err(error.with_run(self.journal.run())),
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "others keep writing to the run; resume it")
-            .with_run(&self.log.run))
+            .with_run(self.journal.run()))
     }
 
     /// Lists the activations that must not be repeated and have begun, as this process knows them.
     fn begun(&self) -> BTreeSet<ActivationKey> {
         let ended = self.machine.history().iter().map(|ended| (ended.node, ended.visit));
         // An intent that is not durable yet begins nothing.
-        let has_begun = |key, activation: &Activation| self.running.contains_key(key) || activation.in_doubt;
-        let going = self.machine.in_flight().iter().filter(|(key, activation)| has_begun(key, activation));
+        let has_begun = |key: ActivationKey, activation: &Activation| {
+            self.line.running(key).is_some() || activation.in_doubt
+        };
+        let going = self.machine.in_flight().iter().filter(|&(&key, activation)| has_begun(key, activation));
         let all = ended.chain(going.map(|(&key, _)| key));
         let is_external = |key: &ActivationKey| {
             (key.0 as usize) < self.plan.nodes.len()

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::waiting::{Waiter, WaitsFor};
-use super::{Driver, Owed};
+use super::Driver;
+use super::journal::{Expiry, Owed};
+use super::waiters::{Waiter, WaitsFor};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -28,7 +29,7 @@ enum Turn {
     Again(usize),
     /// Its place is on record, or it had none beside it.
     Noted,
-    /// Somebody has said something.
+    /// An answer or a message has come.
     Said(Timestamp),
     /// Its time has come: what was said goes first, for it would be lost if a wait beside it ended instead.
     Due(Timestamp),
@@ -56,22 +57,22 @@ enum End {
 }
 
 impl<S: State> Driver<S> {
-    /// Hands what has come to those who wait for it.
+    /// Hands what has come to the nodes that wait for it.
     pub(super) fn offer(&mut self) -> Result<()> {
-        if !self.is_stopping() && self.waits.next_look().is_some() {
+        if !self.is_stopping() && self.waiters.next_look().is_some() {
             self.ring(self.shared.clock.now())?;
         }
         let mut crowded = Vec::new();
         let mut seen = None;
         loop {
-            // Whoever has waited longest for a message may be somebody else by now.
+            // Another wait may be the longest for a message by now.
             if !self.machine.inbox().is_empty()
                 && let Some((key, order)) = self.first_receiver()
                 && seen.replace(order) != Some(order)
             {
-                self.waits.stir(key);
+                self.waiters.stir(key);
             }
-            let stirred = self.waits.take_stirred();
+            let stirred = self.waiters.drain_stirred();
             let now = self.shared.clock.now();
             let mut offers: Vec<Offer> =
                 stirred.into_iter().filter_map(|key| self.next_of(key, now)).collect();
@@ -86,33 +87,33 @@ impl<S: State> Driver<S> {
                 }
             }
         }
-        crowded.into_iter().for_each(|key| self.waits.stir(key));
+        crowded.into_iter().for_each(|key| self.waiters.stir(key));
         Ok(())
     }
 
-    /// Finds who takes the next message: whoever has waited longest, before the last rest or since. Nobody, as long as one who waited
-    /// before is about to come to that again.
+    /// Finds the wait that takes the next message: the longest, counting from before the last rest. `None` as long as an activation
+    /// that waited before is about to wait again.
     fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
         let before = self.machine.receivers();
-        let first = self.waits.first_receiver(before)?;
+        let first = self.waiters.first_receiver(before)?;
         let is_first = |(key, name): &&(ActivationKey, String)| {
-            self.waits.order_of(*key, name).is_none_or(|order| order != first.1)
+            self.waiters.order_of(*key, name).is_none_or(|order| order != first.1)
         };
         let comes = |(key, name): &(ActivationKey, String)| {
             let Some(activation) = self.machine.in_flight().get(key) else { return false };
             let waits = matches!(activation.memos.get(name), None | Some(Memo::Until(_)));
-            waits && self.running.get(key).is_none_or(|running| !running.scope.waits.is_quiet())
+            waits && self.line.running(*key).is_none_or(|running| !running.scope().waits.is_quiet())
         };
         (!before.iter().take_while(is_first).any(comes)).then_some(first)
     }
 
-    /// Whether the activation may go on as far as `concurrency` goes, and nobody is in line whose time came before.
+    /// Whether `concurrency` allows the activation to go on, and none is in line whose time came before.
     fn has_place(&self, offer: &Offer) -> bool {
-        let parked = self.running.get(&offer.key).is_some_and(|running| running.scope.waits.is_parked());
+        let parked = self.line.running(offer.key).is_some_and(|running| running.scope().waits.is_parked());
         if self.plan.concurrency.is_none() || !parked {
             return true;
         }
-        let first = self.ready.front().and_then(|key| self.machine.in_flight().get(key));
+        let first = self.line.first_ready().and_then(|key| self.machine.in_flight().get(key));
         let before = first.and_then(|activation| activation.retry_at);
         let waits = matches!((offer.turn, before), (Turn::Due(at), Some(before)) if before < at);
         self.room() && !waits
@@ -120,8 +121,8 @@ impl<S: State> Driver<S> {
 
     /// Returns what an activation is handed next, if it has read what it was handed before.
     fn next_of(&mut self, key: ActivationKey, now: Timestamp) -> Option<Offer> {
-        let running = self.running.get(&key)?;
-        if !running.scope.waits.is_quiet() {
+        let running = self.line.running(key)?;
+        if !running.scope().waits.is_quiet() {
             return None;
         }
         let memos = &self.machine.in_flight().get(&key)?.memos;
@@ -129,8 +130,8 @@ impl<S: State> Driver<S> {
         let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<Offer> = None;
-        for waiter in self.waits.of(key) {
-            let again = running.ended.get(&waiter.name).copied();
+        for waiter in self.waiters.of(key) {
+            let again = running.place_of(&waiter.name);
             let inbox = inbox.filter(|_| first == Some(waiter.order));
             let Some((turn, what)) = end_of(waiter, memos, now, again, inbox) else { continue };
             // What ended before is the way to where the attempt before was; whatever is new waits.
@@ -146,7 +147,7 @@ impl<S: State> Driver<S> {
     /// Hands an activation what it waited for.
     fn hand(&mut self, offer: Offer) -> Result<()> {
         let Offer { key, name, what, .. } = offer;
-        let Some(mut waiter) = self.waits.take(key, &name) else { return Ok(()) };
+        let Some(mut waiter) = self.waiters.remove(key, &name) else { return Ok(()) };
         // It might have ended otherwise: then that is to be remembered.
         let first = waiter.reply.waits().has_rivals();
         waiter.reply.promise();
@@ -172,56 +173,33 @@ impl<S: State> Driver<S> {
     /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that.
     fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: Replier, given: Given) {
         let weak = matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
-        match seq.filter(|&seq| !weak && !self.outbox.is_durable(seq)) {
-            Some(seq) => self.replies.push_back((seq, Owed::Given { reply, given })),
+        match seq.filter(|&seq| !weak && !self.journal.is_durable(seq)) {
+            Some(seq) => self.journal.owe(seq, Owed::Given { reply, given }),
             None => reply.send(Ok(given)),
         }
     }
 
-    /// Has those looked at whose time has come, and notes which questions are over.
+    /// Looks at the waits whose time has come, and notes which questions are over.
     fn ring(&mut self, now: Timestamp) -> Result<()> {
-        while let Some((at, key, name)) = self.waits.take_due(now) {
-            self.waits.stir(key);
+        while let Some((at, key, name)) = self.waiters.next_due(now) {
+            self.waiters.stir(key);
             let memo = self.machine.in_flight().get(&key).and_then(|activation| activation.memos.get(&name));
             let open = matches!(memo, Some(Memo::Asked(asked)) if asked.reply.is_open());
-            if !open || !self.waits.of(key).iter().any(|waiter| waiter.name == name) {
+            if !open || !self.waiters.of(key).iter().any(|waiter| waiter.name == name) {
                 continue;
             }
             let node = self.machine.name(key.0).clone();
             let expired = Expired { node, visit: key.1, name: name.clone(), at };
-            // No node may act on it before it is on record: until then, somebody may answer.
+            // No node may act on it before it is on record: until then, an answer may come.
             let seq = self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
-            if let Some(waiter) = self.waits.get_mut(key, &name) {
-                waiter.what = WaitsFor::Expiry;
-            }
-            self.replies.push_back((seq, Owed::Expiry { key, name }));
+            self.waiters.await_expiry(key, &name);
+            self.journal.owe(seq, Owed::Expiry(Expiry { key, name }));
         }
         Ok(())
     }
-
-    /// Says that it is durable that nobody answered in time.
-    pub(super) fn expired(&mut self, key: ActivationKey, name: &str) {
-        if let Some(waiter) = self.waits.get_mut(key, name) {
-            waiter.what = WaitsFor::Answer;
-        }
-        self.waits.stir(key);
-    }
-
-    /// Has those wait again who were to be told of a deadline whose record did not become durable: others may have answered.
-    pub(super) fn wait_again(&mut self) {
-        self.replies.retain(|(_, owed)| !matches!(owed, Owed::Expiry { .. }));
-        self.waits.wait_again();
-    }
-
-    /// Looks at everybody whom a signal or another writer may have answered.
-    pub(super) fn serve_all(&mut self) {
-        let in_flight = self.machine.in_flight();
-        self.waits.keep(|key| in_flight.contains_key(&key));
-        self.waits.stir_all();
-    }
 }
 
-/// Tells whether what somebody waits for has come, and how it ends then. `again` is its place among what ended before this attempt,
+/// Tells whether a wait is over, and how it ends then. `again` is its place among what ended before this attempt,
 /// `inbox` the time of a message that is for this one.
 fn end_of(
     waiter: &Waiter,
@@ -253,7 +231,7 @@ fn end_of(
         (WaitsFor::Answer, Some(Memo::Asked(asked))) => {
             let turn = match &asked.reply {
                 Reply::Open => return None,
-                // Whoever asked what somebody cancelled waits on, and is dropped with the run: told, it would fail the run first.
+                // A node whose question was answered by cancelling waits on, and is dropped with the run: told, it would fail the run first.
                 Reply::Answered { answer: Answer::Cancel(_), .. } => return None,
                 Reply::Answered { at, .. } if asked.ask.deadline.is_none_or(|deadline| *at < deadline) => {
                     Turn::Said(*at)

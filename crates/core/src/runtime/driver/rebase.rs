@@ -1,9 +1,9 @@
-//! When somebody else wrote first: back to the last acknowledged record, what is new, and our own records made anew.
+//! When another writer came first: back to the last acknowledged record, what is new, and our own records made anew.
 
 use std::sync::Arc;
 
 use super::Driver;
-use super::facts::{Fact, What};
+use super::journal::facts::{Fact, What};
 use super::lost::Lost;
 use crate::engine::fold::{Folded, fold};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,53 +24,37 @@ impl<S: State> Driver<S> {
     /// - [`ErrorKind::Corrupt`] if the store has lost records: then the run is let go.
     /// - [`ErrorKind::Conflict`] if something is refused that cannot be made anew.
     pub(super) async fn rebase(&mut self) -> Result<()> {
-        let run = self.log.run.clone();
+        let run = self.journal.run().clone();
         let (folded, lost) = self.load_ours().await?;
         if let Some(lost) = lost {
             return Err(Box::pin(self.leave(folded, lost)).await);
         }
-        if self.outbox.is_unique() || (self.held.any && !self.keeps_ends()) {
+        if !self.journal.can_restart() {
             let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
-        self.stand_on(folded)?;
-        let facts = self.facts.take();
-        for fact in facts {
+        for fact in self.stand_on(folded)? {
             // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
             if self.still_follows(&fact) {
                 self.take_in(fact)?;
             }
         }
-        if self.spoilt.is_some() {
+        if self.failed_apply.is_some() {
             let message =
                 "what the nodes returned cannot be applied after what somebody else wrote; resume the run";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         self.flush(false)?;
-        self.wait_again();
-        if let Some(head) = self.log.head {
-            // What is owed was promised for records that have other numbers now.
-            self.replies.iter_mut().for_each(|(seq, _)| *seq = head.seq);
-            if self.outbox.is_empty() {
-                self.replies.drain(..).for_each(|(_, owed)| owed.pay());
-            }
-        }
-        let machine = &self.machine;
-        self.running.retain(|key, running| {
-            let follows = machine.in_flight().contains_key(key);
-            if !follows {
-                running.task.abort();
-            }
-            follows
-        });
-        self.schedule_all();
-        self.serve_all();
+        self.journal.owe_again();
+        self.line.restart(&self.machine, &self.state, self.shared.clock.now());
+        let in_flight = self.machine.in_flight();
+        self.waiters.restart(|key| in_flight.contains_key(&key));
         Ok(())
     }
 
     /// Loads the log as it is now, and makes sure that the run in it is the one that goes on here. Tells if acknowledged records are missing.
     pub(super) async fn load_ours(&mut self) -> Result<(Folded, Option<Lost>)> {
-        let run = self.log.run.clone();
+        let run = self.journal.run().clone();
         let records = self.shared.store.load(&run, At::Latest).await?.ok_or_else(|| {
             Error::new(ErrorKind::Fenced, "the run was purged while it went on here; it stops").with_run(&run)
         })?;
@@ -81,7 +65,9 @@ impl<S: State> Driver<S> {
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
         let lost = self.look_for_loss(&records, last.seq);
-        if last.epoch != self.log.epoch || last.owner.is_some_and(|owner| owner != self.log.executor) {
+        if last.epoch != self.journal.epoch()
+            || last.owner.is_some_and(|owner| owner != self.journal.executor())
+        {
             let message = match last.owner {
                 Some(owner) => format!("executor {owner} has claimed the run; it goes on there"),
                 None => "another executor has claimed the run".into(),
@@ -91,18 +77,13 @@ impl<S: State> Driver<S> {
         Ok((folded, lost))
     }
 
-    /// Takes the place of the run in the log for the one that it has here, and forgets what is on its way.
-    pub(super) fn stand_on(&mut self, folded: Folded) -> Result<()> {
+    /// Takes the place of the run in the log for the one that it has here. Returns what happened here and no acknowledged record holds.
+    pub(super) fn stand_on(&mut self, folded: Folded) -> Result<impl Iterator<Item = Fact<S>> + use<S>> {
         let state =
             S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
-        self.log.follow(&folded);
-        self.outbox.restart(folded.last.head());
-        self.machine = folded.machine;
-        self.state = Arc::new(state);
-        self.held.any = false;
-        self.held.done.clear();
-        self.held.patch = crate::state::Patch::default();
-        Ok(())
+        let facts = self.journal.restart(&folded);
+        (self.machine, self.state) = (folded.machine, Arc::new(state));
+        Ok(facts)
     }
 
     /// Whether what happened is not in the log as it is now, and still can be.

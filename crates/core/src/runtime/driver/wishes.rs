@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::Driver;
-use super::facts::{Fact, What};
-use super::waiting::WaitsFor;
+use super::journal::facts::{Fact, What};
+use super::waiters::WaitsFor;
 use crate::ask::{Answer, OnDeadline, Request};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -50,16 +50,16 @@ impl<S: State> Driver<S> {
         match wish {
             Wish::Keep(text) => self.keep(key, name, text, reply),
             Wish::Recall => {
-                self.waits.add(key, name, WaitsFor::Step(None), None, reply);
+                self.waiters.add(key, name, WaitsFor::Step(None), None, reply);
                 Ok(())
             }
             Wish::Until(moment) => self.wait_until(key, name, memo.as_ref(), moment, reply),
             Wish::Message { patience } => self.wait_message(key, name, memo.as_ref(), patience, reply),
             Wish::Refuse { message, why, patience } => {
                 let node = self.machine.name(key.0).clone();
-                tracing::warn!(run = %self.log.run, %node, message, why, "a message cannot be read and is set aside");
+                tracing::warn!(run = %self.journal.run(), %node, message, why, "a message cannot be read and is set aside");
                 let event = RunEventKind::MessageRefused { node, visit: key.1, message, why: why.clone() };
-                self.shared.emit(&self.log.run, || event);
+                self.emit(|| event);
                 self.note_step(key, &name, Noted::Refused { message, why }, false)?;
                 self.ends_anew(key, &name);
                 self.wait_message(key, name, None, patience, reply)
@@ -79,13 +79,13 @@ impl<S: State> Driver<S> {
 
     /// Forgets that a wait ended before this attempt: it goes on, and may end otherwise.
     fn ends_anew(&mut self, key: ActivationKey, name: &str) {
-        if let Some(running) = self.running.get_mut(&key) {
-            running.ended.remove(name);
+        if let Some(running) = self.line.running_mut(key) {
+            running.ends_anew(name);
         }
     }
 
     fn keep(&mut self, key: ActivationKey, name: String, text: Box<RawValue>, reply: Replier) -> Result<()> {
-        let (bytes, most) = (text.get().len(), self.log.max_body);
+        let (bytes, most) = (text.get().len(), self.journal.max_body());
         if bytes > most {
             let message = format!(
                 "the step `{name}` came to {bytes} bytes, allowed are {most}: keep large values elsewhere and return a \
@@ -97,7 +97,7 @@ impl<S: State> Driver<S> {
         }
         let first = reply.waits().has_rivals();
         let seq = self.note_step(key, &name, Noted::Result(text.into()), first)?;
-        self.waits.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
+        self.waiters.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl<S: State> Driver<S> {
                 moment
             }
         };
-        self.waits.add(key, name, WaitsFor::Time, Some(until), reply);
+        self.waiters.add(key, name, WaitsFor::Time, Some(until), reply);
         Ok(())
     }
 
@@ -135,14 +135,14 @@ impl<S: State> Driver<S> {
                 let until = patience.map(|patience| self.shared.clock.now().plus(patience));
                 // Where a message is there for it, none is waited for.
                 if let Some(until) =
-                    until.filter(|_| self.machine.inbox().is_empty() || self.waits.is_receiving())
+                    until.filter(|_| self.machine.inbox().is_empty() || self.waiters.is_receiving())
                 {
                     self.note_step(key, &name, Noted::Until(until), false)?;
                 }
                 until
             }
         };
-        self.waits.add(key, name, WaitsFor::Message, until, reply);
+        self.waiters.add(key, name, WaitsFor::Message, until, reply);
         Ok(())
     }
 
@@ -171,11 +171,11 @@ impl<S: State> Driver<S> {
                 deadline
             }
         };
-        self.waits.add(key, name.to_owned(), WaitsFor::Answer, deadline, reply);
+        self.waiters.add(key, name.to_owned(), WaitsFor::Answer, deadline, reply);
         Ok(())
     }
 
-    /// Whether the node may start as far as a declared interrupt before it goes.
+    /// Whether `interrupt_before` allows the node to start.
     pub(super) fn agreed(&mut self, key: ActivationKey) -> Result<bool> {
         if !self.plan.node(NodeIx::new(key.0)).interrupt.before {
             return Ok(true);
@@ -227,15 +227,14 @@ impl<S: State> Driver<S> {
             self.note(&Event::Status(StatusChange::Asked(asking)), Some((node.clone(), key.1)), false)?;
         self.remember(key, fact, seq);
         let (visit, name) = (key.1, name.to_owned());
-        if !self.posed.is_empty() {
-            self.unpose(&format!("{node}@{visit}:{name}"));
+        if !self.asks.is_empty() {
+            self.asks.take_back(&format!("{node}@{visit}:{name}"));
         }
-        self.shared.emit(&self.log.run, || RunEventKind::Asked { node, visit, name });
+        self.emit(|| RunEventKind::Asked { node, visit, name });
         Ok(seq)
     }
 
     fn remember(&mut self, key: ActivationKey, what: What<S>, seq: Seq) {
-        self.facts.push(Fact { key, what });
-        self.facts.written(seq);
+        self.journal.remember(Fact { key, what }, Some(seq));
     }
 }

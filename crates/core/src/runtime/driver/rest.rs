@@ -1,7 +1,5 @@
 //! Bringing a run to rest when nothing here can move it any more.
 
-use std::time::Duration;
-
 use super::{Driver, Stopped};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
@@ -12,44 +10,26 @@ use crate::record::pause::{Receiver, Rested};
 use crate::state::State;
 
 impl<S: State> Driver<S> {
-    /// Has what runs end within this time, and sooner if it had to before.
-    pub(super) fn end_within(&mut self, grace: Duration) {
-        if !std::mem::replace(&mut self.ending, true) {
-            let end = self.shared.clock.monotonic().saturating_add(grace);
-            self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
-            self.cancelled.tell(());
-        }
-    }
-
     /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
-    pub(super) async fn settle(&mut self) -> Result<Option<Stopped>> {
-        if self.machine.cancel().is_some()
-            && self.machine.status() == RunStatus::InProgress
-            && self.grace.is_none()
-        {
-            self.cancelled.tell(());
-            self.grace = Some(self.shared.clock.monotonic().saturating_add(self.shared.limits.cancel_grace));
+    pub(super) async fn come_to_rest(&mut self) -> Result<Option<Stopped>> {
+        if self.machine.cancel().is_some() && self.machine.status() == RunStatus::InProgress {
+            self.stopping.cancel_within(self.shared.limits.cancel_grace);
         }
         if self.machine.status().is_finished() {
             // What must not be repeated is let finish and recorded; the rest is not waited for.
-            self.cancelled.tell(());
-            self.running.retain(|_, running| {
-                if !running.external {
-                    running.task.abort();
-                }
-                running.external
-            });
+            self.stopping.tell();
+            self.line.abort_repeatable();
         }
-        if self.is_at_work() {
+        if self.line.is_at_work(|key| self.waiters.waits(key)) {
             return Ok(None);
         }
         let stopping = self.is_stopping();
-        let none_in_line = self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty();
+        let none_in_line = self.line.is_empty();
         if !(stopping || none_in_line) {
             return Ok(None);
         }
         if self.machine.status() == RunStatus::InProgress {
-            let idle = self.answering.is_empty() && self.replies.is_empty() && self.commands.is_empty();
+            let idle = self.asks.is_idle() && self.journal.owes_nothing() && self.commands.is_empty();
             if !(stopping || idle) {
                 return Ok(None);
             }
@@ -57,11 +37,11 @@ impl<S: State> Driver<S> {
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
             } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
-                let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
+                let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
                 self.rest(Rested { status, receiving, wake: None, receivers })?;
-            } else if self.grace.is_some() {
+            } else if self.stopping.has_grace() {
                 self.flush(false)?;
-                if self.log.head.is_some() {
+                if self.journal.has_begun() {
                     let wake = self.next_time().filter(|_| none_in_line);
                     self.release("the runtime was shut down", wake)?;
                 }
@@ -72,7 +52,7 @@ impl<S: State> Driver<S> {
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Settled));
             }
         }
-        if self.writes_status() {
+        if self.journal.writes_status(self.machine.status()) {
             self.flush(false)?;
         }
         self.drain().await.map(|settled| settled.then_some(Stopped::Settled))
@@ -82,10 +62,10 @@ impl<S: State> Driver<S> {
     fn fall_asleep(&mut self) -> Result<bool> {
         let wake = self.next_time();
         if wake.is_some_and(|at| at <= self.shared.clock.now()) {
-            // Whoever took up a run whose time has come would find it as it is: it is done here.
+            // The claimer of a run whose time has come would find it as it is: the driver goes on with it here.
             return Ok(false);
         }
-        let timed = !self.timers.is_empty() || self.waits.is_sleeping();
+        let timed = self.line.next_time().is_some() || self.waiters.is_sleeping();
         if let (true, Some(at)) = (timed, wake) {
             let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
             if near && !self.shared.is_closing() {
@@ -94,7 +74,7 @@ impl<S: State> Driver<S> {
             self.release("nothing but time moves the run", wake)?;
             return Ok(true);
         }
-        let (asked, receiving) = (!self.machine.posed().is_empty(), self.waits.is_receiving());
+        let (asked, receiving) = (!self.machine.posed().is_empty(), self.waiters.is_receiving());
         if !(asked || receiving) {
             return Err(self.stuck());
         }
@@ -103,9 +83,9 @@ impl<S: State> Driver<S> {
         Ok(true)
     }
 
-    /// Lists who waits for a message, whoever has waited longest first. Nothing of one alone: it takes the next.
+    /// Lists the waits for a message, the longest first. One wait alone is left out: it takes the next message.
     fn receivers(&self) -> Vec<Receiver> {
-        let waiting = self.waits.receivers();
+        let waiting = self.waiters.receivers();
         if waiting.len() < 2 {
             return Vec::new();
         }
@@ -116,8 +96,8 @@ impl<S: State> Driver<S> {
 
     /// Returns when time moves the run, if nothing else does before.
     fn next_time(&self) -> Option<Timestamp> {
-        let retry = self.timers.first().map(|&(at, _)| at);
-        [retry, self.waits.next_time(), self.deadline_at].into_iter().flatten().min()
+        let times = [self.line.next_time(), self.waiters.next_time(), self.stopping.deadline_at()];
+        times.into_iter().flatten().min()
     }
 
     /// Records that the run rests, under every policy, with what is held back: whatever a caller is told that the run waits for, others
@@ -130,15 +110,15 @@ impl<S: State> Driver<S> {
     }
 
     fn release(&mut self, reason: &str, wake: Option<Timestamp>) -> Result<()> {
-        let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
+        let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
         let released = Released { reason: reason.into(), wake, receiving, receivers, begun: Vec::new() };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 
     /// Waits until everything is acknowledged. Returns false if another writer came first and the run is to be looked at anew.
     async fn drain(&mut self) -> Result<bool> {
-        while !self.outbox.is_empty() {
-            match self.outbox.acknowledged().await {
+        while self.journal.pending() > 0 {
+            match self.journal.acknowledged().await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {
                     self.rebase().await?;
                     return Ok(false);

@@ -10,7 +10,7 @@ use crate::record::{Record, RunFacts};
 use crate::runtime::committer::Committer;
 use crate::store::RunAppend;
 
-/// How what a record says is decided again where the log refuses the record, because somebody else wrote first.
+/// How what a record says is decided again where the log refuses the record, because another writer came first.
 ///
 /// Each record is handed over with it: what is decided, refused and not decided again would be taken for done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum Anew {
     Kept,
     /// It follows from the machine and the time, which the driver looks at again in its next turn.
     Follows,
-    /// Whoever said it is told that it is not on record.
+    /// The signaller is told that it is not on record.
     Told,
     /// Not at all: the run stops here, and goes on from its last record.
     Never,
@@ -128,8 +128,8 @@ impl Outbox {
         let (_, answer) = self.sent.as_mut()?;
         match answer.try_recv() {
             Err(oneshot::error::TryRecvError::Empty) => None,
-            Err(oneshot::error::TryRecvError::Closed) => Some(self.settle(Err(gone()))),
-            Ok(result) => Some(self.settle(result)),
+            Err(oneshot::error::TryRecvError::Closed) => Some(self.take_in(Err(gone()))),
+            Ok(result) => Some(self.take_in(result)),
         }
     }
 
@@ -141,12 +141,12 @@ impl Outbox {
             None => std::future::pending().await,
             Some((_, answer)) => {
                 let result = answer.await.unwrap_or_else(|_| Err(gone()));
-                self.settle(result)
+                self.take_in(result)
             }
         }
     }
 
-    fn settle(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
+    fn take_in(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
         self.sent = None;
         let is_unique = std::mem::take(&mut self.is_unique.sent);
         self.is_unique.refused |= is_unique && result.is_err();

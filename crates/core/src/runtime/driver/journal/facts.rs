@@ -12,15 +12,15 @@ use crate::record::pause::Noted;
 use crate::state::{State, Update};
 
 /// Something that happened to an activation.
-pub(super) struct Fact<S: State> {
-    pub(super) key: ActivationKey,
-    pub(super) what: What<S>,
+pub(in crate::runtime::driver) struct Fact<S: State> {
+    pub(in crate::runtime::driver) key: ActivationKey,
+    pub(in crate::runtime::driver) what: What<S>,
 }
 
-pub(super) enum What<S: State> {
+pub(in crate::runtime::driver) enum What<S: State> {
     /// It ended: with an update, or for good with a failure.
     Ended { result: Result<Update<S>, Failure>, took: Duration },
-    /// An attempt failed and another follows at this time; without one, somebody is asked what became of it.
+    /// An attempt failed and another follows at this time; without one, a question asks what became of it.
     Retry { failed: u32, failure: Failure, at: Option<Timestamp> },
     /// It noted something.
     Noted { name: String, what: Noted, first: bool },
@@ -29,7 +29,7 @@ pub(super) enum What<S: State> {
 }
 
 /// The facts that no acknowledged record holds, in order.
-pub(super) struct Facts<S: State> {
+pub(in crate::runtime::driver) struct Facts<S: State> {
     /// Each with the record that holds it; none yet if it is held back.
     queue: VecDeque<(Option<Seq>, Fact<S>)>,
 }
@@ -41,26 +41,26 @@ impl<S: State> Default for Facts<S> {
 }
 
 impl<S: State> Facts<S> {
-    pub(super) fn push(&mut self, fact: Fact<S>) {
+    pub(in crate::runtime::driver) fn push(&mut self, fact: Fact<S>) {
         self.queue.push_back((None, fact));
     }
 
     /// Says that everything so far stands in the record with this number.
-    pub(super) fn written(&mut self, seq: Seq) {
+    pub(in crate::runtime::driver) fn written(&mut self, seq: Seq) {
         for (at, _) in self.queue.iter_mut().rev().take_while(|(at, _)| at.is_none()) {
             *at = Some(seq);
         }
     }
 
     /// Forgets what stands in acknowledged records.
-    pub(super) fn acknowledged(&mut self, seq: Seq) {
+    pub(in crate::runtime::driver) fn acknowledged(&mut self, seq: Seq) {
         while self.queue.front().is_some_and(|(at, _)| at.is_some_and(|at| at <= seq)) {
             self.queue.pop_front();
         }
     }
 
     /// Takes all facts, to make their records anew.
-    pub(super) fn take(&mut self) -> impl Iterator<Item = Fact<S>> + use<S> {
+    pub(in crate::runtime::driver) fn take(&mut self) -> impl Iterator<Item = Fact<S>> + use<S> {
         std::mem::take(&mut self.queue).into_iter().map(|(_, fact)| fact)
     }
 }

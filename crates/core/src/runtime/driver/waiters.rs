@@ -1,4 +1,4 @@
-//! Who waits here, and for what.
+//! The waits of nodes that run here: for what, since when, and until when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,15 @@ use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
 use crate::node::Replier;
 
-/// What nodes that run here wait for.
+/// The waits of nodes that run here.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct Waiters {
     by_activation: BTreeMap<ActivationKey, Vec<Waiter>>,
     /// When the driver must look although nothing happens.
     times: BTreeSet<(Timestamp, ActivationKey, String)>,
-    /// How many have waited: those who wait longest are served first.
+    /// How many waits there were: the longest wait is served first.
     count: u64,
-    /// Activations of which something may have ended that they wait for.
+    /// Activations of which a wait may have ended.
     stirred: BTreeSet<ActivationKey>,
 }
 
@@ -45,7 +45,7 @@ impl Waiter {
     }
 }
 
-impl Waiting {
+impl Waiters {
     fn open(&self) -> impl Iterator<Item = (ActivationKey, &Waiter)> {
         let all = self.by_activation.iter().flat_map(|(&key, all)| all.iter().map(move |one| (key, one)));
         all.filter(|(_, waiter)| waiter.is_open())
@@ -70,17 +70,17 @@ impl Waiting {
         self.by_activation.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether somebody of this activation waits who has not gone away.
+    /// Whether the activation has a wait that it has not given up.
     pub(super) fn waits(&self, key: ActivationKey) -> bool {
         self.by_activation.get(&key).is_some_and(|all| all.iter().any(Waiter::is_open))
     }
 
-    /// Whether anybody waits for a message.
+    /// Whether a wait for a message is open.
     pub(super) fn is_receiving(&self) -> bool {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Message)
     }
 
-    /// Whether anybody waits for nothing but a time.
+    /// Whether a wait for nothing but a time is open.
     pub(super) fn is_sleeping(&self) -> bool {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Time)
     }
@@ -95,8 +95,8 @@ impl Waiting {
         self.times.first().map(|&(at, ..)| at)
     }
 
-    /// Takes the next whose time has come, to be looked at.
-    pub(super) fn take_due(&mut self, now: Timestamp) -> Option<(Timestamp, ActivationKey, String)> {
+    /// Takes the next time that has come, with the wait that it is of.
+    pub(super) fn next_due(&mut self, now: Timestamp) -> Option<(Timestamp, ActivationKey, String)> {
         self.times.first().filter(|(at, ..)| *at <= now)?;
         self.times.pop_first()
     }
@@ -118,8 +118,8 @@ impl Waiting {
         self.stirred.insert(key);
     }
 
-    /// Takes whoever waits under this name.
-    pub(super) fn take(&mut self, key: ActivationKey, name: &str) -> Option<Waiter> {
+    /// Removes the wait of this name, which ends.
+    pub(super) fn remove(&mut self, key: ActivationKey, name: &str) -> Option<Waiter> {
         let all = self.by_activation.get_mut(&key)?;
         let at = all.iter().position(|waiter| waiter.name == name && waiter.is_open())?;
         let waiter = all.swap_remove(at);
@@ -132,12 +132,25 @@ impl Waiting {
         Some(waiter)
     }
 
-    pub(super) fn get_mut(&mut self, key: ActivationKey, name: &str) -> Option<&mut Waiter> {
-        let all = self.by_activation.get_mut(&key)?;
-        all.iter_mut().find(|waiter| waiter.name == name && waiter.is_open())
+    /// Has a question wait until its expiry is durable.
+    pub(super) fn await_expiry(&mut self, key: ActivationKey, name: &str) {
+        self.set(key, name, WaitsFor::Expiry);
     }
 
-    /// Finds who has waited longest for a message. Those who waited `before`, in their order, have waited longer than all who came since.
+    /// Says that the expiry of a question is durable.
+    pub(super) fn expired(&mut self, key: ActivationKey, name: &str) {
+        self.set(key, name, WaitsFor::Answer);
+        self.stir(key);
+    }
+
+    fn set(&mut self, key: ActivationKey, name: &str, what: WaitsFor) {
+        let all = self.by_activation.get_mut(&key).into_iter().flatten();
+        all.filter(|waiter| waiter.name == name && waiter.is_open())
+            .take(1)
+            .for_each(|waiter| waiter.what = what);
+    }
+
+    /// Finds the longest wait for a message. The waits of `before`, in their order, are longer than all that came since.
     pub(super) fn first_receiver(&self, before: &[(ActivationKey, String)]) -> Option<(ActivationKey, u64)> {
         let receiving = self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message);
         let place = |key: ActivationKey, waiter: &Waiter| {
@@ -148,7 +161,7 @@ impl Waiting {
         first.map(|(key, waiter)| (key, waiter.order))
     }
 
-    /// Lists who waits for a message, whoever has waited longest first.
+    /// Lists the waits for a message, the longest first.
     pub(super) fn receivers(&self) -> Vec<(ActivationKey, String)> {
         let mut receiving: Vec<_> =
             self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message).collect();
@@ -156,7 +169,7 @@ impl Waiting {
         receiving.into_iter().map(|(key, waiter)| (key, waiter.name.clone())).collect()
     }
 
-    /// Returns since when somebody waits, among all.
+    /// Returns the place of a wait among all, in the order in which they began.
     pub(super) fn order_of(&self, key: ActivationKey, name: &str) -> Option<u64> {
         let all = self.by_activation.get(&key)?;
         all.iter().find(|waiter| waiter.name == name && waiter.is_open()).map(|waiter| waiter.order)
@@ -174,18 +187,8 @@ impl Waiting {
         self.stirred.extend(self.by_activation.keys().copied());
     }
 
-    pub(super) fn take_stirred(&mut self) -> BTreeSet<ActivationKey> {
+    pub(super) fn drain_stirred(&mut self) -> BTreeSet<ActivationKey> {
         std::mem::take(&mut self.stirred)
-    }
-
-    /// Has those whose deadline was over wait again, for that did not become durable: others may have answered.
-    pub(super) fn wait_again(&mut self) {
-        for (&key, all) in &mut self.by_activation {
-            for waiter in all.iter_mut().filter(|waiter| waiter.what == WaitsFor::Expiry) {
-                waiter.what = WaitsFor::Answer;
-                self.times.extend(waiter.until.map(|until| (until, key, waiter.name.clone())));
-            }
-        }
     }
 
     /// Forgets an activation that has ended.
@@ -197,16 +200,31 @@ impl Waiting {
             }
         }
         if all.iter().any(|waiter| waiter.what == WaitsFor::Message) {
-            // Somebody else has waited longest now.
+            // Another wait is the longest now.
             self.stir_all();
         }
     }
 
-    /// Forgets the activations of which this does not hold.
-    pub(super) fn keep(&mut self, follows: impl Fn(ActivationKey) -> bool) {
+    /// Forgets the activations that do not follow any more, and looks at the others anew.
+    pub(super) fn look_anew(&mut self, follows: impl Fn(ActivationKey) -> bool) {
         let gone: Vec<_> = self.by_activation.keys().copied().filter(|&key| !follows(key)).collect();
-        for key in gone {
-            self.forget(key);
+        gone.into_iter().for_each(|key| self.forget(key));
+        self.stir_all();
+    }
+
+    /// Takes the log's place for what is here.
+    ///
+    /// Re-registers the waits whose expiry record was lost to a conflict: an answer may have come first.
+    pub(super) fn restart(&mut self, follows: impl Fn(ActivationKey) -> bool) {
+        for (&key, all) in &mut self.by_activation {
+            for waiter in all.iter_mut().filter(|waiter| waiter.what == WaitsFor::Expiry) {
+                waiter.what = WaitsFor::Answer;
+                self.times.extend(waiter.until.map(|until| (until, key, waiter.name.clone())));
+            }
         }
+        self.look_anew(follows);
     }
 }
+
+#[cfg(test)]
+mod tests;

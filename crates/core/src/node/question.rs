@@ -1,0 +1,97 @@
+//! Questions that a node asks.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::context::NodeContext;
+use super::wish::{Given, Wish};
+use crate::ask::{Answer, Ask, AskError};
+use crate::error::{Error, ErrorKind};
+use crate::record::memo::Reply;
+
+/// How the problem of a question begins whose default is no answer to it.
+const DEFAULT_REFUSED: &str = "its deadline is over, and its default cannot be read: ";
+
+impl NodeContext {
+    /// Asks a question and waits for the answer, now or after a restart months later. The id to answer by is
+    /// `node@visit:name`; see [`Runtime::respond`](crate::runtime::Runtime::respond).
+    ///
+    /// Other branches go on meanwhile. Once only questions are left, the run is `Interrupted` and uses no memory; see
+    /// [`sleep`](Self::sleep) for what that means for what stands before.
+    ///
+    /// # Errors
+    ///
+    /// [`AskError::Rejected`], [`AskError::Failed`]: the name was used in this attempt, was recorded as something else, or the
+    /// run is left.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the question stays open.
+    pub async fn ask<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        question: Q,
+    ) -> Result<A, AskError> {
+        self.ask_with(name, Ask::new(question)).await
+    }
+
+    /// Asks like [`ask`](Self::ask), with choices, a deadline or a default.
+    ///
+    /// # Errors
+    ///
+    /// As [`ask`](Self::ask), and [`AskError::Expired`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the question stays open.
+    pub async fn ask_with<A: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        ask: Ask<A>,
+    ) -> Result<A, AskError> {
+        let name = self.claim(name.into())?;
+        let mut wish = Wish::Ask(ask.into_request(self.scope.run.clock.now())?);
+        loop {
+            let asked = match self.wish(name.clone(), wish).await? {
+                Given::Reply(asked) => asked,
+                _ => return Err(self.mismatch(&name, "question").into()),
+            };
+            let deadline = asked.ask.deadline;
+            match &asked.reply {
+                Reply::Answered { answer: Answer::Accept(text), at, .. } => {
+                    match serde_json::from_str(text.get()) {
+                        Ok(answer) => return Ok(answer),
+                        // No other answer is allowed any more, and the default would be the answer to each further question.
+                        Err(error) if deadline.is_some_and(|deadline| *at >= deadline) => {
+                            let problem = format!("{DEFAULT_REFUSED}{error}");
+                            wish = Wish::AskAgain { problem, by_default: true };
+                        }
+                        // The question said what it expects, and this fitted; the type wants more. That must not cost the run,
+                        // so it is asked again with what was wrong.
+                        Err(error) => wish = Wish::AskAgain { problem: error.to_string(), by_default: false },
+                    }
+                }
+                Reply::Answered { answer: Answer::Reject(comment), by, .. } => {
+                    return Err(AskError::Rejected {
+                        question: name,
+                        comment: comment.clone(),
+                        by: by.clone(),
+                    });
+                }
+                Reply::Expired { .. } => {
+                    if let Some(problem) =
+                        asked.ask.problem.as_deref().filter(|said| said.starts_with(DEFAULT_REFUSED))
+                    {
+                        let message = format!(
+                            "the question `{name}`: {problem}; give it a default that its type reads back, and retry the run, \
+                             which asks anew"
+                        );
+                        return Err(Error::new(ErrorKind::Invalid, message).with_node(self.node()).into());
+                    }
+                    return Err(AskError::Expired { question: name, deadline: deadline.unwrap_or_default() });
+                }
+                _ => return Err(self.gone().into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Steps: work inside a node whose result is recorded, under a name of its own.
+
+use std::future::Future;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::context::NodeContext;
+use super::error::NodeError;
+use super::wish::Wish;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::memo::Memo;
+use crate::state::strict;
+
+/// How long a name of a step or question may be, in bytes.
+const LONGEST: usize = 128;
+
+impl NodeContext {
+    /// Does something once: what it comes to is recorded under this name, and whenever the activation runs again (after a
+    /// crash, a failed attempt or a wait) the recorded result is returned instead.
+    ///
+    /// Where the node's effect is not `Pure` or `Read`, the result is on stable storage when this returns. A failure is not
+    /// recorded: the next attempt tries again. Names are unique within the activation, among steps and questions.
+    ///
+    /// # Errors
+    ///
+    /// What the work failed with; a name that was used before in this attempt or is not 1 to 128 of `A-Z a-z 0-9 . _ -`; a
+    /// result that cannot be expressed in JSON, or that was recorded as another type.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the work counts as not done unless its result was recorded already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("order")
+    ///     .node("pay", async |cx, mut s| {
+    ///         let receipt: String = cx.step("charge", async || Ok::<_, std::io::Error>("r-17".to_owned())).await?;
+    ///         cx.step("mail", async || Ok::<_, std::io::Error>(())).await?;
+    ///         s.set("receipt", receipt)?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("pay")
+    ///     .build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let state = runtime.start(&graph, Context::new()).await?.wait().await?.completed().unwrap();
+    /// # assert_eq!(state.get::<String>("receipt")?.as_deref(), Some("r-17"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Into<NodeError>,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let name = self.claim(name.into())?;
+        match self.scope.memos.get(&name) {
+            Some(Memo::Result(text)) => {
+                if self.scope.memos.say_order() {
+                    self.wish(name.clone(), Wish::Recall).await?;
+                }
+                return serde_json::from_str(text.get()).map_err(|source| {
+                    let message = format!(
+                        "the step `{name}` was recorded with a result that is not of type {}",
+                        std::any::type_name::<T>()
+                    );
+                    let error = Error::new(ErrorKind::GraphChanged, message).with_node(self.node());
+                    NodeError::new(error.with_source(source)).fatal()
+                });
+            }
+            Some(_) => return Err(NodeError::new(self.mismatch(&name, "step")).fatal()),
+            None => {}
+        }
+        let result = {
+            let _working = self.scope.waits.work();
+            work().await.map_err(Into::into)?
+        };
+        let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
+        self.wish(name, Wish::Keep(text)).await?;
+        Ok(result)
+    }
+
+    /// Claims a name for this attempt.
+    pub(super) fn claim(&self, name: String) -> Result<String> {
+        let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.node()));
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if name.is_empty() || name.len() > LONGEST || !name.chars().all(fits) {
+            return refuse(format!(
+                "`{}` cannot name a step or question; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -",
+                name.escape_debug()
+            ));
+        }
+        if matches!(name.as_str(), "before" | "after") {
+            return refuse(format!(
+                "`{name}` names the declared interrupts; call the step or question otherwise"
+            ));
+        }
+        if !self.scope.waits.claim(&name) {
+            return refuse(format!(
+                "the name `{name}` stands for two steps or questions of one activation; give each its own"
+            ));
+        }
+        Ok(name)
+    }
+
+    pub(super) fn mismatch(&self, name: &str, what: &str) -> Error {
+        let message = format!(
+            "`{name}` was recorded as something else than a {what}; finish the run with the code it was started with, or \
+             give the new {what} another name"
+        );
+        Error::new(ErrorKind::GraphChanged, message).with_node(self.node())
+    }
+}

@@ -1,0 +1,296 @@
+//! What passes between a node that waits and the driver of its run: wishes, replies, and what the attempt counts of both.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::context::{Command, NodeContext, NodeScope};
+use crate::ask::Request;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::record::memo::Asked;
+use crate::record::pause::Message;
+
+/// What an activation wishes to note, or waits for.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    /// Keep what a step came to.
+    Keep(Box<RawValue>),
+    /// Find what a step came to, in its place among the waits that ended before.
+    Recall,
+    /// Wait until then.
+    Until(Timestamp),
+    /// Take the next message, waiting for it, but not longer than this.
+    Message { patience: Option<Duration> },
+    /// Set the message aside that was taken last, and take the next.
+    Refuse { message: u64, why: String, patience: Option<Duration> },
+    /// Ask, or find the question again.
+    Ask(Request),
+    /// Ask once more, because the answer cannot be read; of a default, which would come again at once, it is only noted.
+    AskAgain { problem: String, by_default: bool },
+}
+
+/// What a wish came to.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// It is noted, or the time has come.
+    Done,
+    /// A message.
+    Message(Message),
+    /// No message came in time.
+    Idle,
+    /// What became of the question.
+    Reply(Arc<Asked>),
+}
+
+/// What an attempt counts of its waits.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// The names used in this attempt.
+    names: Mutex<BTreeSet<String>>,
+    sleeps: AtomicU32,
+    receives: AtomicU32,
+    /// How many wishes are not answered yet.
+    wishes: AtomicU32,
+    /// How many of them the driver has not taken in yet.
+    untaken: AtomicU32,
+    /// How many steps are at work.
+    working: AtomicU32,
+    /// How many replies were sent, or are about to be, that the node has not read yet.
+    unread: AtomicU32,
+    /// How often it is kept awake.
+    held: AtomicU32,
+    /// Whether the node is being polled.
+    polled: AtomicBool,
+    /// Whether the last poll ended with nothing left to do but to wait for wishes.
+    parked: AtomicBool,
+    /// Whether the driver is to be told when a poll is over or a reply is read.
+    wanted: AtomicBool,
+}
+
+impl Waits {
+    /// Whether the attempt has nothing to do until something that it waits for comes.
+    ///
+    /// `poll` clears `parked` before reading a reply, so checking `unread`, then `parked`, cannot miss work; and once a poll is over,
+    /// what it wishes is in the driver's queue.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.unread.load(Ordering::SeqCst) == 0
+            && self.held.load(Ordering::SeqCst) == 0
+            && self.parked.load(Ordering::SeqCst)
+    }
+
+    /// Whether the node has read every reply, made every wish that follows from them, and the driver has taken all of these in: only
+    /// then is it known what else it waits for. If it is not so, the driver is told when it may be.
+    pub(crate) fn is_quiet(&self) -> bool {
+        if self.looks_quiet() {
+            return true;
+        }
+        self.wanted.store(true, Ordering::SeqCst);
+        // A poll that ended in between has told the driver nothing.
+        self.looks_quiet()
+    }
+
+    /// In the order of [`is_parked`](Self::is_parked), and for its reason.
+    fn looks_quiet(&self) -> bool {
+        self.unread.load(Ordering::SeqCst) == 0
+            && !self.polled.load(Ordering::SeqCst)
+            && self.untaken.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether the attempt has more under way than one wait.
+    pub(crate) fn has_rivals(&self) -> bool {
+        self.wishes.load(Ordering::SeqCst) > 1 || self.working.load(Ordering::SeqCst) > 0
+    }
+
+    /// Says that the driver has taken in a wish.
+    pub(crate) fn taken(&self) {
+        self.untaken.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Says that something has come that the node did not wish for; [`release`](Self::release) takes it back.
+    pub(super) fn hold(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn release(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Claims a name for this attempt. Returns false if it was claimed before.
+    pub(super) fn claim(&self, name: &str) -> bool {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
+    }
+
+    /// Numbers a timer.
+    pub(super) fn next_sleep(&self) -> u32 {
+        self.sleeps.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Numbers a wait for a message.
+    pub(super) fn next_receive(&self) -> u32 {
+        self.receives.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts a step as at work until what it returns is dropped.
+    pub(super) fn work(&self) -> Count<'_> {
+        Count::of(&self.working)
+    }
+
+    /// Says that the node waits, as if it had been polled.
+    #[cfg(test)]
+    pub(crate) fn park_for_tests(&self) {
+        self.parked.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The way of a reply to the node that wishes. As long as it is not read, the node has work.
+pub(crate) struct Replier {
+    sender: Option<oneshot::Sender<Result<Given>>>,
+    scope: Arc<NodeScope>,
+    promised: bool,
+}
+
+impl Replier {
+    /// Says that the reply is decided and will be sent: until it is read, the attempt gets no other.
+    pub(crate) fn promise(&mut self) {
+        if !std::mem::replace(&mut self.promised, true) {
+            self.scope.waits.unread.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Sends the reply. A node that has gone away needs none.
+    pub(crate) fn send(mut self, reply: Result<Given>) {
+        self.promise();
+        if self.sender.take().is_some_and(|sender| sender.send(reply).is_ok()) {
+            // The reader counts it from here.
+            self.promised = false;
+        }
+    }
+
+    /// Makes one for an attempt, with the node's end of it.
+    #[cfg(test)]
+    pub(crate) fn for_tests(scope: Arc<NodeScope>) -> (Self, oneshot::Receiver<Result<Given>>) {
+        let (sender, answer) = oneshot::channel();
+        scope.waits.untaken.fetch_add(1, Ordering::SeqCst);
+        (Self { sender: Some(sender), scope, promised: false }, answer)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Returns what the attempt counts.
+    pub(crate) fn waits(&self) -> &Waits {
+        &self.scope.waits
+    }
+}
+
+impl Drop for Replier {
+    fn drop(&mut self) {
+        if self.promised {
+            self.scope.read_one();
+        }
+    }
+}
+
+impl fmt::Debug for Replier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replier").field("sender", &self.sender).field("waits", &self.scope.waits).finish()
+    }
+}
+
+/// The node's end of it.
+struct Reader<'a> {
+    answer: oneshot::Receiver<Result<Given>>,
+    scope: &'a NodeScope,
+}
+
+impl Reader<'_> {
+    async fn read(&mut self) -> Option<Result<Given>> {
+        let reply = (&mut self.answer).await.ok()?;
+        self.scope.read_one();
+        Some(reply)
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        // A reply that the node does not read any more is not work.
+        self.answer.close();
+        if self.answer.try_recv().is_ok() {
+            self.scope.read_one();
+        }
+    }
+}
+
+/// Counts up as long as it lives.
+pub(super) struct Count<'a>(&'a AtomicU32);
+
+impl<'a> Count<'a> {
+    fn of(counter: &'a AtomicU32) -> Self {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Self(counter)
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl NodeScope {
+    /// Says that the attempt was polled and waits, if all it waits for are wishes of its own. Returns whether it does.
+    pub(crate) fn park(&self) -> bool {
+        let waits = &self.waits;
+        let parked = waits.wishes.load(Ordering::SeqCst) > 0 && waits.working.load(Ordering::SeqCst) == 0;
+        if parked {
+            waits.parked.store(true, Ordering::SeqCst);
+        }
+        waits.polled.store(false, Ordering::SeqCst);
+        if waits.wanted.swap(false, Ordering::SeqCst) || parked {
+            self.look();
+        }
+        parked
+    }
+
+    /// Says that the attempt is about to be polled.
+    pub(crate) fn unpark(&self) {
+        self.waits.polled.store(true, Ordering::SeqCst);
+        self.waits.parked.store(false, Ordering::SeqCst);
+    }
+
+    /// Has the driver look at the activation.
+    pub(super) fn look(&self) {
+        // A driver that is gone needs no notice.
+        let _ = self.run.commands.send(Command::Parked(self.activation));
+    }
+
+    /// Counts a reply as read. A node may read it outside of its poll, in a task of its own.
+    fn read_one(&self) {
+        self.waits.unread.fetch_sub(1, Ordering::SeqCst);
+        if self.waits.wanted.swap(false, Ordering::SeqCst) {
+            self.look();
+        }
+    }
+}
+
+impl NodeContext {
+    /// Sends the driver a wish, and waits for what it comes to.
+    pub(super) async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
+        let _waiting = Count::of(&self.scope.waits.wishes);
+        let (sender, answer) = oneshot::channel();
+        let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
+        let mut reader = Reader { answer, scope: &self.scope };
+        let activation = self.scope.activation;
+        let command = Command::Wish { activation, name, wish, reply };
+        self.scope.waits.untaken.fetch_add(1, Ordering::SeqCst);
+        self.scope.run.commands.send(command).map_err(|_| self.gone())?;
+        reader.read().await.ok_or_else(|| self.gone())?
+    }
+}

@@ -1,0 +1,140 @@
+//! Applying an update to the live state, and what follows where that goes wrong half-way.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::Driver;
+use super::journal::facts::{Fact, What};
+use crate::engine::frontier::ActivationKey;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::fire::Fires;
+use crate::graph::node_set::NodeIx;
+use crate::graph::{EdgeKind, RouteContext};
+use crate::panics::panic_text;
+use crate::record::{Failure, FailureKind};
+use crate::runtime::log::too_large;
+use crate::state::{Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
+
+/// An activation whose update went wrong after it had changed the live state.
+pub(super) struct FailedApply {
+    pub(super) key: ActivationKey,
+    pub(super) failure: Failure,
+    pub(super) took: Duration,
+}
+
+/// What an update and the routes after it came to.
+pub(super) struct Applied {
+    pub(super) patch: Patch,
+    pub(super) overwrites: Vec<String>,
+    pub(super) fired: Fires,
+}
+
+impl<S: State> Driver<S> {
+    /// Makes the live state anew from the log, without the update that went wrong, and takes in the failure.
+    ///
+    /// No copy of the state is kept for this rare case: that would cost every node what the whole state weighs.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong, if checkpoints are held back without a bound: then the log does not hold what it takes.
+    pub(super) async fn mend(&mut self, failed: FailedApply) -> Result<()> {
+        let FailedApply { key, failure, took } = failed;
+        if !self.journal.keeps_ends() {
+            let message = format!(
+                "{failure}; checkpoints are held back, so the run stops: resume it from the last one"
+            );
+            return Err(Error::new(ErrorKind::Invalid, message).with_run(self.journal.run()));
+        }
+        while self.journal.pending() > 0 {
+            let answer = self.journal.acknowledged().await;
+            self.acknowledge(answer).await?;
+        }
+        self.rebase().await?;
+        if self.machine.in_flight().contains_key(&key) {
+            self.line.take_out(key);
+            self.take_in(Fact { key, what: What::Ended { result: Err(failure), took } })?;
+        }
+        Ok(())
+    }
+
+    /// Whether something can go wrong once the update is applied, so that the state before must be kept.
+    pub(super) fn may_fail_after_apply(&self, node: NodeIx) -> bool {
+        let plan = self.plan.node(node);
+        plan.routed
+            || self.machine.has_overwrites()
+            || plan.outgoing.iter().any(|&edge| self.plan.edge(edge).kind == EdgeKind::When)
+    }
+
+    /// Applies an update to the state and asks the routes.
+    pub(super) fn apply(&mut self, key: ActivationKey, update: &Update<S>) -> Result<Applied, Failure> {
+        let index = NodeIx::new(key.0);
+        let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
+            Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
+        };
+        // An activation that runs alone overwrites nothing that another writes.
+        let alone = self.machine.in_flight().len() <= 1 && !self.machine.has_overwrites();
+        let mut writer = match self.journal.encodes_patches() {
+            true => PatchWriter::recording(),
+            false if alone => PatchWriter::idle(),
+            false => PatchWriter::touching(),
+        };
+        if !update.is_none() || update.output().is_none() {
+            let state = Arc::make_mut(&mut self.state);
+            catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
+                .map_err(|panic| caught("a reducer of the state", &*panic))?
+                .map_err(|error| Failure::of(FailureKind::Update, &error))?;
+        }
+        let (patch, touched) = writer.close();
+        self.check_size(&touched, update.output())?;
+        let name = &self.plan.node(index).name;
+        let replans = self.machine.replan_counts();
+        let cx = RouteContext::new(name, key.1, update.output())
+            .with_replans(&replans)
+            .with_left(self.machine.node(key.0).left);
+        let (graph, state) = (&self.graph, &self.state);
+        let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
+            .map_err(|panic| caught("a route or a condition", &*panic))?
+            .map_err(|error| Failure::of(FailureKind::Route, &error))?;
+        let overwritten = touched.iter().filter(|touch| touch.write == Write::Overwritten);
+        let overwrites = if alone {
+            Vec::new()
+        } else {
+            overwritten.map(|touch| touch.channel.name().to_owned()).collect()
+        };
+        Ok(Applied { patch: patch.unwrap_or_default(), overwrites, fired })
+    }
+
+    /// Refuses what would not fit into a record, and names what is to blame.
+    fn check_size(&self, touched: &[Touch], output: Option<&RawValue>) -> Result<(), Failure> {
+        let output_bytes = output.map_or(0, |text| text.get().len());
+        let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes;
+        let most = self.journal.max_body();
+        if bytes <= most {
+            return Ok(());
+        }
+        let blame = match touched.iter().max_by_key(|touch| touch.bytes) {
+            Some(touch) if touch.bytes >= output_bytes => {
+                format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)
+            }
+            _ => format!("its output alone {output_bytes} bytes"),
+        };
+        let message = format!(
+            "the update writes {bytes} bytes, {blame}; allowed are {most}: keep large values elsewhere and store a reference, \
+             or raise `max_body`"
+        );
+        Err(Failure::new(FailureKind::Update, message))
+    }
+}
+
+/// Refuses an input that would not fit into a record, or that a restart would not find as it is.
+pub(crate) fn check_input<S: State>(input: &S, schema: &Schema, most: usize) -> Result<Box<RawValue>> {
+    let text = input.to_channels_json()?;
+    if text.get().len() > most {
+        return Err(too_large(&text, most));
+    }
+    reread::<S>(text.get(), schema)?;
+    Ok(text)
+}

@@ -1,0 +1,81 @@
+//! The questions that the runtime's answerer works on.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+
+use crate::ask::{Answer, Answerer, Asking, Question};
+use crate::id::RunKey;
+
+/// The work of the answerer: by which task, on which question, with which answer.
+pub(super) type Answered = (Id, (String, Option<Answer>));
+
+/// The questions that the answerer works on, and its answers to come.
+#[derive(Default)]
+pub(super) struct Asks {
+    /// Each with what ends the work on it.
+    posed: HashMap<String, AbortHandle>,
+    answering: JoinSet<(String, Option<Answer>)>,
+}
+
+impl Asks {
+    /// Hands the questions that are new to the answerer, and takes back those that are closed.
+    pub(super) fn pose(&mut self, run: &RunKey, answerer: &Arc<dyn Answerer>, open: Vec<Question>) {
+        self.posed.retain(|id, task| {
+            let stays = open.iter().any(|question| question.id == *id);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for question in open {
+            if let Entry::Vacant(place) = self.posed.entry(question.id.clone()) {
+                let (run, answerer) = (run.clone(), Arc::clone(answerer));
+                place.insert(self.answering.spawn(async move {
+                    let id = question.id.clone();
+                    (id, answerer.answer(&Asking { run, question }).await)
+                }));
+            }
+        }
+    }
+
+    /// Takes a question back, because it is asked anew.
+    pub(super) fn take_back(&mut self, question: &str) {
+        if let Some(task) = self.posed.remove(question) {
+            task.abort();
+        }
+    }
+
+    /// Whether no question is with the answerer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.posed.is_empty()
+    }
+
+    /// Whether the answerer has nothing to do.
+    pub(super) fn is_idle(&self) -> bool {
+        self.answering.is_empty()
+    }
+
+    /// Whether this task works on the question as it is asked now. An answer of another is to a question that was closed meanwhile, or
+    /// asked anew.
+    pub(super) fn is_current(&self, task: Id, question: &str) -> bool {
+        self.posed.get(question).is_some_and(|posed| posed.id() == task)
+    }
+
+    /// Lets a question be posed again in the next turn.
+    pub(super) fn forget(&mut self, question: &str) {
+        self.posed.remove(question);
+    }
+
+    /// Waits for the next answer; `None` if none is to come.
+    ///
+    /// Cancel safe: an answer that was not returned is returned by the next call.
+    pub(super) async fn next_answer(&mut self) -> Option<Result<Answered, JoinError>> {
+        self.answering.join_next_with_id().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

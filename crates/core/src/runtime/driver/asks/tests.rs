@@ -1,0 +1,96 @@
+//! The answerer's work by itself: each question once, until it is closed or asked anew.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::ask::QuestionKind;
+use crate::id::{NodeName, Visit};
+
+/// Answers the questions that begin with `yes`, and works on others for ever.
+#[derive(Debug, Default)]
+struct Eager {
+    asked: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Answerer for Eager {
+    async fn answer(&self, asking: &Asking) -> Option<Answer> {
+        self.asked.lock().unwrap().push(asking.question.id.clone());
+        if !asking.question.id.starts_with("yes") {
+            std::future::pending::<()>().await;
+        }
+        Some(Answer::Reject("no".into()))
+    }
+
+    fn name(&self) -> String {
+        "eager".into()
+    }
+}
+
+struct World {
+    asks: Asks,
+    eager: Arc<Eager>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { asks: Asks::default(), eager: Arc::default() }
+    }
+
+    async fn pose(&mut self, open: &[&str]) {
+        let question = |id: &&str| Question {
+            id: (*id).into(),
+            node: NodeName::try_from("n").unwrap(),
+            visit: Visit::new(1),
+            kind: QuestionKind::Asked,
+            text: None,
+            expects: None,
+            deadline: None,
+            default: None,
+            problem: None,
+            failure: None,
+        };
+        let answerer: Arc<dyn Answerer> = self.eager.clone();
+        let run = RunKey::try_from("r").unwrap();
+        self.asks.pose(&run, &answerer, open.iter().map(question).collect());
+        tokio::task::yield_now().await;
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.eager.asked.lock().unwrap().clone()
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_posed_once_until_it_is_asked_anew() {
+    let mut world = World::new();
+    world.pose(&["yes", "open"]).await;
+    world.pose(&["yes", "open"]).await;
+    assert_eq!(world.asked(), ["yes", "open"]);
+    let (task, (question, answer)) = world.asks.next_answer().await.unwrap().unwrap();
+    assert!(question == "yes" && answer.is_some() && world.asks.is_current(task, "yes"));
+    world.pose(&["yes", "open"]).await;
+    assert_eq!(
+        world.asked(),
+        ["yes", "open"],
+        "its answer may be refused, and the question stays with the answerer"
+    );
+    world.asks.forget("yes");
+    world.pose(&["yes", "open"]).await;
+    assert_eq!(world.asked(), ["yes", "open", "yes"]);
+    assert!(!world.asks.is_current(task, "yes"), "the answer of before is to the question of before");
+}
+
+#[tokio::test]
+async fn the_work_on_a_question_ends_when_it_is_closed() {
+    let mut world = World::new();
+    world.pose(&["closed", "taken back"]).await;
+    assert!(!world.asks.is_empty() && !world.asks.is_idle());
+    world.pose(&["taken back"]).await;
+    assert!(world.asks.next_answer().await.unwrap().unwrap_err().is_cancelled());
+    world.asks.take_back("taken back");
+    assert!(world.asks.next_answer().await.unwrap().unwrap_err().is_cancelled());
+    assert!(world.asks.next_answer().await.is_none() && world.asks.is_empty() && world.asks.is_idle());
+}

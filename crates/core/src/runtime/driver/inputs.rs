@@ -1,0 +1,59 @@
+//! What an activation starts from, or ends with, without running: its inputs, an answer to its doubt, a patch.
+
+use super::Driver;
+use crate::engine::frontier::{ActivationKey, Token};
+use crate::error::Result;
+use crate::graph::node_set::NodeIx;
+use crate::node::{Input, Inputs};
+use crate::record::body::Resolution;
+use crate::record::{Failure, FailureKind};
+use crate::state::{Channels, Patch, State, Update};
+
+impl<S: State> Driver<S> {
+    /// Returns what was joined, in the order of the edges, then of the items.
+    pub(super) fn inputs(&self, key: ActivationKey) -> Inputs {
+        let Some(activation) = self.machine.in_flight().get(&key) else { return Inputs::default() };
+        let input = |token: &Token| Input {
+            from: self.machine.name(token.from).clone(),
+            visit: token.visit,
+            output: token.output.clone(),
+        };
+        if let [token] = &*activation.inputs {
+            return Inputs::One([input(token)]);
+        }
+        let to = NodeIx::new(key.0);
+        let order = |token: &Token| {
+            let edges = self.machine.index(token.from).map(|from| &self.plan.node(from).outgoing);
+            let edge = edges.and_then(|edges| edges.iter().find(|&&edge| self.plan.edge(edge).to == to));
+            (edge.copied().is_none(), edge.copied(), token.visit)
+        };
+        let mut tokens: Vec<&Token> = activation.inputs.iter().collect();
+        if tokens.len() > 1 {
+            tokens.sort_by_cached_key(|token| order(token));
+        }
+        Inputs::Many(tokens.into_iter().map(input).collect())
+    }
+
+    /// Turns an answer about an activation in doubt into what it came to.
+    pub(super) fn resolve(&mut self, resolution: Resolution) -> Result<Update<S>, Failure> {
+        match resolution {
+            Resolution::Skip | Resolution::Retry => Ok(Update::none()),
+            Resolution::Fail(reason) => Err(Failure::new(FailureKind::Operator, reason)),
+            Resolution::Supply(patch) => {
+                self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error))
+            }
+        }
+    }
+
+    /// Makes an update of a patch that an answer supplied.
+    fn supplied(&self, patch: &Patch) -> Result<Update<S>> {
+        Ok(Update::new(S::diff(&self.state, self.patched(patch)?)?))
+    }
+
+    /// Returns the state as a patch would make it.
+    pub(super) fn patched(&self, patch: &Patch) -> Result<S> {
+        let mut channels = Channels::from_json(self.state.to_channels_json()?.get())?;
+        channels.apply(patch)?;
+        S::from_channels(channels, self.graph.schema())
+    }
+}

@@ -1,0 +1,406 @@
+//! The journal of a run that goes on here: what is held back, what is on its way to the store, and what is owed once it is durable.
+
+pub(super) mod facts;
+mod outbox;
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use self::facts::{Fact, Facts};
+use self::outbox::Anew;
+pub(crate) use self::outbox::Outbox;
+use crate::clock::Clock;
+use crate::engine::fold::Folded;
+use crate::engine::frontier::ActivationKey;
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
+use crate::id::{Epoch, ExecutorId, HeadRef, RunKey, Seq};
+use crate::node::{Given, Replier};
+use crate::record::body::{Event, NodeDone, NodesDone, StatusChange};
+use crate::record::{Failure, FailureKind, RunStatus};
+use crate::runtime::log::{About, LogWriter};
+use crate::state::{Patch, State};
+
+/// For how many ends memory is kept from one record to the next.
+const SPARE: usize = 4;
+
+/// What the first record of a run says, where the start does not write it.
+pub(crate) struct First {
+    pub(crate) event: Event,
+    pub(crate) input: Box<RawValue>,
+}
+
+/// What was absorbed and is not written yet: coarser checkpoint frequencies hold it back.
+#[derive(Default)]
+struct Held {
+    /// Whether anything was absorbed since the last record.
+    any: bool,
+    done: Vec<NodeDone>,
+    patch: Patch,
+    /// When something was last written, by the monotonic clock.
+    written: Duration,
+}
+
+/// A reply that is owed once a record is durable.
+pub(super) enum Owed {
+    Done(oneshot::Sender<Result<()>>),
+    /// What a node waited for.
+    Given {
+        reply: Replier,
+        given: Given,
+    },
+    /// That no answer to this question came in time.
+    Expiry(Expiry),
+}
+
+/// A question of an activation whose deadline is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Expiry {
+    pub(super) key: ActivationKey,
+    pub(super) name: String,
+}
+
+impl Owed {
+    /// Pays the reply, and returns an expiry, which its driver pays.
+    fn pay(self) -> Option<Expiry> {
+        // A caller that has gone away needs no reply.
+        match self {
+            Self::Done(reply) => drop(reply.send(Ok(()))),
+            Self::Given { reply, given } => reply.send(Ok(given)),
+            Self::Expiry(expiry) => return Some(expiry),
+        }
+        None
+    }
+
+    fn refuse(self, error: Error) {
+        match self {
+            Self::Done(reply) => drop(reply.send(Err(error))),
+            Self::Given { reply, .. } => reply.send(Err(error)),
+            Self::Expiry(_) => {}
+        }
+    }
+}
+
+/// The records of a run from the driver to the store.
+pub(super) struct Journal<S: State> {
+    policy: CheckpointPolicy,
+    clock: Arc<dyn Clock>,
+    log: LogWriter,
+    outbox: Outbox,
+    /// The first record, until it is written: with checkpoints disabled it may never be.
+    first: Option<Box<First>>,
+    held: Held,
+    facts: Facts<S>,
+    /// Replies, each with the record that must be durable before it is sent.
+    replies: VecDeque<(Seq, Owed)>,
+    /// The last record when old ones were last pruned.
+    pruned_at: u64,
+}
+
+impl<S: State> Journal<S> {
+    pub(super) fn new(
+        policy: CheckpointPolicy,
+        clock: Arc<dyn Clock>,
+        log: LogWriter,
+        outbox: Outbox,
+        first: Option<First>,
+    ) -> Self {
+        let held = Held { written: clock.monotonic(), ..Held::default() };
+        let pruned_at = log.head.map_or(0, |head| head.seq.get());
+        Self {
+            policy,
+            clock,
+            log,
+            outbox,
+            first: first.map(Box::new),
+            held,
+            facts: Facts::default(),
+            replies: VecDeque::new(),
+            pruned_at,
+        }
+    }
+
+    pub(super) fn run(&self) -> &RunKey {
+        &self.log.run
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.log.epoch
+    }
+
+    pub(super) fn executor(&self) -> ExecutorId {
+        self.log.executor
+    }
+
+    /// How many bytes the body of a record may have.
+    pub(super) fn max_body(&self) -> usize {
+        self.log.max_body
+    }
+
+    /// Whether any record was made.
+    pub(super) fn has_begun(&self) -> bool {
+        self.log.head.is_some()
+    }
+
+    /// Whether ends of activations can be taken in again after another writer came first.
+    ///
+    /// Frequencies without a bound on what they hold back do not keep them, since that would hold memory without a bound as well:
+    /// then a conflict that meets them ends the run here, and a resume goes on from the last checkpoint. What activations noted is
+    /// written at once, and kept until then under every policy.
+    pub(super) fn keeps_ends(&self) -> bool {
+        !matches!(
+            self.policy.frequency,
+            CheckpointFrequency::Disabled | CheckpointFrequency::StatusChangeOnly
+        )
+    }
+
+    /// Whether patches are encoded: without any record to come there is no use for them, and a later one becomes a base.
+    pub(super) fn encodes_patches(&self) -> bool {
+        self.policy.frequency != CheckpointFrequency::Disabled
+    }
+
+    /// Whether the status that the run has now is to be written.
+    pub(super) fn writes_status(&self, status: RunStatus) -> bool {
+        status != RunStatus::InProgress && (self.encodes_patches() || self.has_begun())
+    }
+}
+
+/// Making records.
+impl<S: State> Journal<S> {
+    /// Holds an end that was absorbed. Returns whether the checkpoint policy asks for a record now.
+    pub(super) fn hold(&mut self, done: NodeDone, patch: Patch, checkpoint: NodeCheckpoint) -> Result<bool> {
+        self.held.any = true;
+        if self.encodes_patches() {
+            self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
+            if self.held.done.is_empty() {
+                // Mostly it is the only one; a list that grows by itself begins with room for four.
+                self.held.done.reserve_exact(1);
+            }
+            self.held.done.push(done);
+        }
+        Ok(match self.policy.frequency {
+            _ if checkpoint == NodeCheckpoint::None => false,
+            CheckpointFrequency::EveryNode => true,
+            CheckpointFrequency::EveryNth(n) => {
+                u32::try_from(self.held.done.len()).map_or(true, |held| held >= NonZeroU32::get(n))
+            }
+            CheckpointFrequency::Interval(interval) => {
+                self.clock.monotonic().saturating_sub(self.held.written) >= interval
+            }
+            CheckpointFrequency::StatusChangeOnly | CheckpointFrequency::Disabled => false,
+        })
+    }
+
+    /// Writes what is held back. `whole` asks for a checkpoint even if nothing has been written at all.
+    pub(super) fn flush(&mut self, whole: bool, machine: &mut Machine, state: &S) -> Result<()> {
+        if !whole && (!self.held.any || self.first.is_some()) {
+            return Ok(());
+        }
+        self.begin(machine)?;
+        if !std::mem::take(&mut self.held.any) {
+            return Ok(());
+        }
+        if !self.encodes_patches() {
+            // How many nodes ran since the last checkpoint is unknown; the full state says what they came to.
+            self.write(&Event::Base, About { base: true, ..About::default() }, machine, state)?;
+            return Ok(());
+        }
+        let done = std::mem::take(&mut self.held.done);
+        let patch = std::mem::take(&mut self.held.patch);
+        self.held.written = self.clock.monotonic();
+        let about =
+            About { node: done.last().map(|last| (last.node.clone(), last.visit)), ..About::default() };
+        let event = Event::Node(NodesDone { done, patch });
+        let seq = self.write(&event, about, machine, state)?;
+        self.facts.written(seq);
+        if let Event::Node(NodesDone { mut done, .. }) = event {
+            // The next list needs no memory of its own, unless many were held back.
+            if done.capacity() <= SPARE {
+                done.clear();
+                self.held.done = done;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the first record, if it was held back since the start.
+    fn begin(&mut self, machine: &Machine) -> Result<()> {
+        let Some(first) = self.first.take() else { return Ok(()) };
+        let First { event, input } = *first;
+        let mut before = Machine::new(machine.plan().cloned());
+        before.absorb(&event)?;
+        let about = About { base: true, ..About::default() };
+        let record = self.log.record(&event, about, &before, || Ok(input))?;
+        self.outbox.push(record, self.anew(&event));
+        Ok(())
+    }
+
+    /// Writes a record of what the machine has just absorbed.
+    pub(super) fn write(
+        &mut self,
+        event: &Event,
+        about: About,
+        machine: &mut Machine,
+        state: &S,
+    ) -> Result<Seq> {
+        let anew = self.anew(event);
+        match self.log.record(event, about, machine, || state.to_channels_json()) {
+            Ok(record) => {
+                let seq = record.header.seq;
+                self.outbox.push(record, anew);
+                Ok(seq)
+            }
+            // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
+            Err(error) if error.kind() == ErrorKind::TooLarge => {
+                let failure = Failure::of(FailureKind::Update, &error);
+                let record = self.log.record_without_base(event, machine)?;
+                self.outbox.push(record, anew);
+                // If the record before it is made anew, so is this one.
+                let event = Event::Status(StatusChange::Failed(failure));
+                machine.absorb(&event)?;
+                let record = self.log.record_without_base(&event, machine)?;
+                let seq = record.header.seq;
+                self.outbox.push(record, self.anew(&event));
+                Ok(seq)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says how what an event tells is decided again if its record is refused.
+    fn anew(&self, event: &Event) -> Anew {
+        match event {
+            Event::Node(_) if self.keeps_ends() => Anew::Kept,
+            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => Anew::Kept,
+            // An activation in line asks for its intent anew; `come_to_rest`, the deadline and `ring` look at what is due.
+            Event::Intent(_) | Event::Release(_) => Anew::Follows,
+            Event::Status(
+                StatusChange::Interrupted
+                | StatusChange::Failed(_)
+                | StatusChange::Cancelled
+                | StatusChange::Expired(_)
+                | StatusChange::Rested(_),
+            ) => Anew::Follows,
+            Event::Signal(_) | Event::Edit(_) => Anew::Told,
+            // What nodes returned is not kept; the first record and claims are of a run that another writer has by now.
+            Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => Anew::Never,
+        }
+    }
+}
+
+/// Records on their way, and what is owed once they are durable.
+impl<S: State> Journal<S> {
+    /// Returns the last record that was made, if it is not durable yet.
+    pub(super) fn on_its_way(&self) -> Option<Seq> {
+        let head = self.log.head?;
+        (!self.outbox.is_durable(head.seq)).then_some(head.seq)
+    }
+
+    pub(super) fn is_durable(&self, seq: Seq) -> bool {
+        self.outbox.is_durable(seq)
+    }
+
+    /// Returns the last acknowledged record.
+    pub(super) fn durable(&self) -> Option<HeadRef> {
+        self.outbox.durable()
+    }
+
+    /// How many records are not acknowledged.
+    pub(super) fn pending(&self) -> usize {
+        self.outbox.pending()
+    }
+
+    /// Takes an answer of the store that has come already, without waiting.
+    pub(super) fn try_acknowledge(&mut self) -> Option<Result<HeadRef>> {
+        self.outbox.try_acknowledge()
+    }
+
+    /// Waits for the store's answer to what was sent; never ends if nothing was.
+    ///
+    /// Cancel safe: an answer that was not returned is returned by the next call.
+    pub(super) async fn acknowledged(&mut self) -> Result<HeadRef> {
+        self.outbox.acknowledged().await
+    }
+
+    /// Keeps a fact until its record is acknowledged: one that was written, or the next that is.
+    pub(super) fn remember(&mut self, fact: Fact<S>, written: Option<Seq>) {
+        self.facts.push(fact);
+        if let Some(seq) = written {
+            self.facts.written(seq);
+        }
+    }
+
+    /// Owes a reply until this record is durable.
+    pub(super) fn owe(&mut self, seq: Seq, owed: Owed) {
+        self.replies.push_back((seq, owed));
+    }
+
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// Forgets the facts up to a record that has become durable, and pays what is owed for it. Returns the questions whose expiry
+    /// is on record now.
+    pub(super) fn pay(&mut self, durable: Seq) -> Vec<Expiry> {
+        self.facts.acknowledged(durable);
+        let mut expired = Vec::new();
+        while self.replies.front().is_some_and(|(seq, _)| *seq <= durable) {
+            expired.extend(self.replies.pop_front().and_then(|(_, owed)| owed.pay()));
+        }
+        expired
+    }
+
+    /// Refuses whatever is owed: the run is no longer driven here.
+    pub(super) fn refuse_all(&mut self, error: &Error) {
+        for (_, owed) in self.replies.drain(..) {
+            owed.refuse(error.clone());
+        }
+    }
+
+    /// Tells whether old records are to be pruned again, once for every `stride` records.
+    pub(super) fn is_time_to_prune(&mut self, durable: Seq, stride: u64) -> bool {
+        let is_time = durable.get() >= self.pruned_at.saturating_add(stride);
+        if is_time {
+            self.pruned_at = durable.get();
+        }
+        is_time
+    }
+}
+
+/// When another writer came first.
+impl<S: State> Journal<S> {
+    /// Tells whether everything that is not acknowledged can be decided again.
+    pub(super) fn can_restart(&self) -> bool {
+        !self.outbox.is_unique() && (!self.held.any || self.keeps_ends())
+    }
+
+    /// Goes on after the log as it was loaded, and forgets what is on its way. Returns the facts that no acknowledged record holds,
+    /// to be taken in again.
+    ///
+    /// Expiries are no longer owed: their record was lost to a conflict, and an answer may have come first.
+    pub(super) fn restart(&mut self, folded: &Folded) -> impl Iterator<Item = Fact<S>> + use<S> {
+        self.log.follow(folded);
+        self.outbox.restart(folded.last.head());
+        self.held = Held { written: self.held.written, ..Held::default() };
+        self.replies.retain(|(_, owed)| !matches!(owed, Owed::Expiry(_)));
+        self.facts.take()
+    }
+
+    /// Owes the replies for the records as they are numbered after a restart, or pays them if nothing is on its way.
+    pub(super) fn owe_again(&mut self) {
+        let Some(head) = self.log.head else { return };
+        self.replies.iter_mut().for_each(|(seq, _)| *seq = head.seq);
+        if self.outbox.is_empty() {
+            self.pay(head.seq);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The journal by itself: what is written when, what is owed until when, and what a restart keeps.
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::*;
+use crate::engine::fold::fold;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::id::{Fingerprint, Visit, WorkflowName};
+use crate::record::RunFacts;
+use crate::record::body::Intent;
+use crate::record::pause::Edited;
+use crate::runtime::committer::{Committer, RetryBudget};
+use crate::runtime::driver::journal::facts::What;
+use crate::runtime::driver::stage::{at, forked, graph, key, machine, name, run, started};
+use crate::runtime::pulse::Pulse;
+use crate::state::{Context, Update};
+use crate::store::{At, CheckpointStore, MemoryStore};
+use crate::testing::{ManualClock, SeqIds};
+
+/// A run at its start, whose journal writes to a store of its own.
+struct World {
+    clock: ManualClock,
+    store: Arc<MemoryStore>,
+    graph: Graph<Context>,
+    machine: Machine,
+    state: Context,
+    journal: Journal<Context>,
+}
+
+fn facts() -> RunFacts {
+    let [graph, input] = ["graph", "input"].map(|text| Fingerprint::of(text.as_bytes()));
+    RunFacts::new(WorkflowName::try_from("w").unwrap(), "1", graph, input, at(0)).unwrap()
+}
+
+impl World {
+    /// The first record is held back until something asks for a checkpoint.
+    fn new(frequency: CheckpointFrequency) -> Self {
+        let clock = ManualClock::new(at(1_000));
+        let store = Arc::new(MemoryStore::new());
+        let (times, graph) = (Arc::new(clock.clone()), graph());
+        let pulse = Arc::new(Pulse::new(times.clone(), Duration::from_secs(60), Duration::ZERO));
+        let budget = RetryBudget { attempts: 1, first_delay: Duration::ZERO };
+        let committer = Committer::new(store.clone(), times.clone(), pulse, budget);
+        let executor = ExecutorId::from_uuid(Uuid::from_u128(1));
+        let log = LogWriter::new(run(), executor, 1 << 20, times.clone(), Arc::new(SeqIds::new(1)));
+        let outbox = Outbox::new(run(), committer, Some(facts()), None, 0);
+        let state = Context::new();
+        let first = First { event: started(&graph), input: state.to_channels_json().unwrap() };
+        let policy = CheckpointPolicy::default().with_frequency(frequency);
+        let journal = Journal::new(policy, times, log, outbox, Some(first));
+        Self { machine: machine(&graph), clock, store, graph, state, journal }
+    }
+
+    /// The same, with its first record durable.
+    async fn begun(frequency: CheckpointFrequency) -> Self {
+        let mut world = Self::new(frequency);
+        world.flush(true);
+        world.drain().await;
+        world
+    }
+
+    fn flush(&mut self, whole: bool) {
+        self.journal.flush(whole, &mut self.machine, &self.state).unwrap();
+    }
+
+    /// Ends the fork, and holds its end.
+    fn end(&mut self) -> bool {
+        let done = forked(&self.machine);
+        self.machine.absorb_end(&done).unwrap();
+        let what = What::Ended { result: Ok(Update::none()), took: Duration::ZERO };
+        self.journal.remember(Fact { key: key(0), what }, None);
+        self.journal.hold(done, Patch::default(), NodeCheckpoint::default()).unwrap()
+    }
+
+    fn write(&mut self, event: &Event) -> Seq {
+        self.machine.absorb(event).unwrap();
+        self.journal.write(event, About::default(), &mut self.machine, &self.state).unwrap()
+    }
+
+    fn owe(&mut self, seq: Seq) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = oneshot::channel();
+        self.journal.owe(seq, Owed::Done(reply));
+        answer
+    }
+
+    /// Waits until nothing is on its way. Returns what expired.
+    async fn drain(&mut self) -> Vec<Expiry> {
+        let mut expired = Vec::new();
+        while self.journal.pending() > 0 {
+            let head = self.journal.acknowledged().await.unwrap();
+            expired.extend(self.journal.pay(head.seq));
+        }
+        expired
+    }
+
+    async fn folded(&self) -> Folded {
+        let records = self.store.load(&run(), At::Latest).await.unwrap().unwrap();
+        fold(&run(), &records, Some(self.graph.plan())).unwrap()
+    }
+}
+
+fn edit() -> Event {
+    Event::Edit(Edited { patch: Patch::default(), by: None })
+}
+
+#[tokio::test]
+async fn the_first_record_waits_for_whatever_needs_it() {
+    let mut world = World::new(CheckpointFrequency::EveryNode);
+    world.flush(false);
+    assert!(!world.journal.has_begun() && world.journal.on_its_way().is_none());
+    world.flush(true);
+    assert_eq!(world.journal.on_its_way(), Some(Seq::new(0)));
+    world.drain().await;
+    assert_eq!((world.journal.on_its_way(), world.folded().await.last.seq), (None, Seq::new(0)));
+}
+
+#[tokio::test]
+async fn each_frequency_says_when_a_held_end_is_written() {
+    let third = CheckpointFrequency::EveryNth(NonZeroU32::new(2).unwrap());
+    let hour = CheckpointFrequency::Interval(Duration::from_secs(3_600));
+    for (frequency, due) in [
+        (CheckpointFrequency::EveryNode, true),
+        (third, false),
+        (hour, false),
+        (CheckpointFrequency::StatusChangeOnly, false),
+        (CheckpointFrequency::Disabled, false),
+    ] {
+        let mut world = World::begun(frequency).await;
+        assert_eq!(world.end(), due, "{frequency:?}");
+        let again = NodeDone::new(name("a"), Visit::new(1));
+        world.clock.advance(Duration::from_secs(3_600));
+        let later = world.journal.hold(again, Patch::default(), NodeCheckpoint::default()).unwrap();
+        let ever =
+            !matches!(frequency, CheckpointFrequency::StatusChangeOnly | CheckpointFrequency::Disabled);
+        assert_eq!(later, ever, "{frequency:?}, the second, an hour later");
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_becomes_one_record() {
+    let mut world = World::begun(CheckpointFrequency::StatusChangeOnly).await;
+    world.end();
+    assert_eq!(world.journal.pending(), 0);
+    world.flush(false);
+    world.flush(false);
+    world.drain().await;
+    let folded = world.folded().await;
+    assert_eq!((folded.last.seq, folded.machine.in_flight().len()), (Seq::new(1), 3));
+}
+
+#[tokio::test]
+async fn without_checkpoints_a_record_that_is_asked_for_holds_the_full_state() {
+    let mut world = World::begun(CheckpointFrequency::Disabled).await;
+    world.end();
+    world.flush(true);
+    assert!(!world.journal.can_restart(), "what led to it is not kept");
+    world.drain().await;
+    assert!(world.folded().await.last.base && world.journal.can_restart());
+}
+
+#[tokio::test]
+async fn a_reply_is_paid_once_its_record_is_durable() {
+    let mut world = World::begun(CheckpointFrequency::EveryNode).await;
+    let (first, second) = (world.write(&edit()), world.write(&edit()));
+    let (mut one, mut two) = (world.owe(first), world.owe(second));
+    let expiry = Expiry { key: key(1), name: "q".into() };
+    world.journal.owe(second, Owed::Expiry(expiry.clone()));
+    assert!(world.journal.pay(first).is_empty());
+    assert!(one.try_recv().unwrap().is_ok() && two.try_recv().is_err());
+    assert_eq!(world.drain().await, [expiry], "its driver pays it");
+    assert!(two.try_recv().unwrap().is_ok() && world.journal.owes_nothing());
+}
+
+#[tokio::test]
+async fn replies_that_stay_owed_are_refused() {
+    let mut world = World::begun(CheckpointFrequency::EveryNode).await;
+    let seq = world.write(&edit());
+    let mut reply = world.owe(seq);
+    world.journal.refuse_all(&Error::new(ErrorKind::Closed, "over"));
+    assert_eq!(reply.try_recv().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn a_restart_returns_the_facts_that_no_acknowledged_record_holds() {
+    let mut world = World::begun(CheckpointFrequency::EveryNode).await;
+    world.end();
+    world.flush(false);
+    let before = world.folded().await;
+    let expiry = Expiry { key: key(1), name: "q".into() };
+    world.journal.owe(Seq::new(1), Owed::Expiry(expiry));
+    let mut reply = world.owe(Seq::new(1));
+    assert!(world.journal.can_restart());
+    let facts: Vec<_> = world.journal.restart(&before).collect();
+    assert!(matches!(&*facts, [Fact { what: What::Ended { .. }, .. }]) && facts[0].key == key(0));
+    assert_eq!(world.journal.pending(), 0, "what was on its way is forgotten");
+    world.journal.owe_again();
+    assert!(reply.try_recv().unwrap().is_ok(), "all that the log holds is durable");
+    assert!(world.journal.owes_nothing(), "an expiry is not owed any more");
+}
+
+#[tokio::test]
+async fn a_restart_forgets_facts_that_are_on_record() {
+    let mut world = World::begun(CheckpointFrequency::EveryNode).await;
+    world.end();
+    world.flush(false);
+    world.drain().await;
+    let now = world.folded().await;
+    assert_eq!(world.journal.restart(&now).count(), 0);
+}
+
+#[tokio::test]
+async fn replies_are_owed_for_the_records_as_they_are_numbered_after_a_restart() {
+    let mut world = World::begun(CheckpointFrequency::EveryNode).await;
+    let before = world.folded().await;
+    world.write(&edit());
+    let late = world.write(&edit());
+    let mut reply = world.owe(late);
+    world.journal.restart(&before).for_each(drop);
+    world.machine = before.machine;
+    world.write(&edit());
+    world.journal.owe_again();
+    assert!(reply.try_recv().is_err(), "it is on its way");
+    assert!(world.journal.pay(Seq::new(1)).is_empty());
+    assert!(reply.try_recv().unwrap().is_ok(), "one record was made anew, where there were two");
+}
+
+#[tokio::test]
+async fn what_is_held_without_a_bound_cannot_be_decided_again() {
+    let mut world = World::begun(CheckpointFrequency::StatusChangeOnly).await;
+    let intent = Event::Intent(Intent { node: name("fork"), visit: Visit::new(1) });
+    world.write(&intent);
+    assert!(world.journal.can_restart(), "an intent is asked for anew");
+    world.end();
+    assert!(!world.journal.can_restart(), "an end is not kept");
+}
+
+#[test]
+fn old_records_are_pruned_once_for_each_stride() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _entered = runtime.enter();
+    let mut world = World::new(CheckpointFrequency::EveryNode);
+    let due: Vec<u64> = (0..10).filter(|&seq| world.journal.is_time_to_prune(Seq::new(seq), 4)).collect();
+    assert_eq!(due, [4, 8]);
+}

@@ -1,0 +1,269 @@
+//! Activations that go on here: in line for their start, behind a barrier, waiting for a time, or running.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+
+use crate::clock::Timestamp;
+use crate::engine::frontier::{Activation, ActivationKey};
+use crate::engine::machine::Machine;
+use crate::few_map::FewMap;
+use crate::id::Seq;
+use crate::node::NodeScope;
+use crate::record::memo::Memo;
+use crate::runtime::attempt::AttemptEnd;
+use crate::state::State;
+
+/// The end of an attempt that ran as a task of its own: of which activation, and how long it took.
+pub(super) type Ended<S> = (ActivationKey, AttemptEnd<S>, Duration);
+
+/// An attempt that runs.
+pub(super) struct Running {
+    task: AbortHandle,
+    external: bool,
+    /// Tells whether it only waits.
+    scope: Arc<NodeScope>,
+    /// The waits that ended in attempts before beside others, each with its place in the order.
+    ended: BTreeMap<String, usize>,
+}
+
+impl Running {
+    pub(super) fn scope(&self) -> &NodeScope {
+        &self.scope
+    }
+
+    /// Returns the place of a wait among those that ended in attempts before.
+    pub(super) fn place_of(&self, name: &str) -> Option<usize> {
+        self.ended.get(name).copied()
+    }
+
+    /// Forgets that a wait ended before this attempt: it goes on, and may end otherwise.
+    pub(super) fn ends_anew(&mut self, name: &str) {
+        self.ended.remove(name);
+    }
+}
+
+/// The activations of a run that go on here.
+pub(super) struct Line<S: State> {
+    /// Activations to start, in order.
+    ready: VecDeque<ActivationKey>,
+    /// The state that each of them starts from.
+    given: FewMap<ActivationKey, Arc<S>>,
+    /// Activations that start once a record is durable.
+    waiting: VecDeque<(Seq, ActivationKey)>,
+    /// Activations whose barrier was passed.
+    passed: VecDeque<ActivationKey>,
+    /// Activations that wait for their next attempt.
+    timers: BTreeSet<(Timestamp, ActivationKey)>,
+    running: FewMap<ActivationKey, Running>,
+    tasks: JoinSet<Ended<S>>,
+}
+
+impl<S: State> Default for Line<S> {
+    fn default() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            given: FewMap::default(),
+            waiting: VecDeque::new(),
+            passed: VecDeque::new(),
+            timers: BTreeSet::new(),
+            running: FewMap::default(),
+            tasks: JoinSet::new(),
+        }
+    }
+}
+
+/// In line.
+impl<S: State> Line<S> {
+    /// Puts an activation at the end of the line, to start from this state.
+    pub(super) fn push(&mut self, key: ActivationKey, state: &Arc<S>) {
+        self.given.insert(key, Arc::clone(state));
+        self.ready.push_back(key);
+    }
+
+    /// Puts an activation at the end of the line that starts from the state of its first attempt.
+    pub(super) fn push_again(&mut self, key: ActivationKey) {
+        self.ready.push_back(key);
+    }
+
+    /// Puts every activation in line that is in flight and does not run.
+    pub(super) fn push_all(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
+        self.ready.clear();
+        self.waiting.clear();
+        self.passed.clear();
+        self.timers.clear();
+        self.given.retain(|key, _| self.running.contains_key(key));
+        let in_flight = machine.in_flight();
+        let mut idle: Vec<_> =
+            in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
+        // What came due while no process drove the run begins again in the order of the times.
+        idle.sort_by_key(|key| in_flight.get(key).and_then(|activation| due(activation, now)));
+        idle.into_iter().for_each(|key| self.push(key, state));
+    }
+
+    /// Takes the log's place for what is here: ends attempts that do not follow any more, and puts the rest in line.
+    pub(super) fn restart(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
+        self.running.retain(|key, running| {
+            let follows = machine.in_flight().contains_key(key);
+            if !follows {
+                running.task.abort();
+            }
+            follows
+        });
+        self.push_all(machine, state, now);
+    }
+
+    /// Takes the next activation whose barrier was passed.
+    pub(super) fn next_passed(&mut self) -> Option<ActivationKey> {
+        self.passed.pop_front()
+    }
+
+    /// Takes the next activation in line.
+    pub(super) fn next_ready(&mut self) -> Option<ActivationKey> {
+        self.ready.pop_front()
+    }
+
+    /// Returns the next activation in line.
+    pub(super) fn first_ready(&self) -> Option<&ActivationKey> {
+        self.ready.front()
+    }
+
+    /// Takes an activation out of the line.
+    pub(super) fn take_out(&mut self, key: ActivationKey) {
+        self.ready.retain(|ready| *ready != key);
+    }
+
+    /// Forgets the state that an activation starts from: it has ended.
+    pub(super) fn forget(&mut self, key: ActivationKey) {
+        self.given.remove(&key);
+    }
+
+    /// Returns the state that an activation starts from, and keeps it if further attempts may follow.
+    pub(super) fn state_of(&mut self, key: ActivationKey, is_last: bool) -> Option<Arc<S>> {
+        if is_last { self.given.remove(&key) } else { self.given.get(&key).cloned() }
+    }
+
+    /// Holds an activation back until this record is durable.
+    pub(super) fn hold_back(&mut self, seq: Seq, key: ActivationKey) {
+        self.waiting.push_back((seq, key));
+    }
+
+    /// Lets the activations start whose records have become durable.
+    pub(super) fn pass_barriers(&mut self, durable: Seq) {
+        while let Some(&(_, key)) = self.waiting.front().filter(|(seq, _)| *seq <= durable) {
+            self.waiting.pop_front();
+            self.passed.push_back(key);
+        }
+    }
+
+    /// Has an activation wait for its next attempt.
+    pub(super) fn wait_until(&mut self, at: Timestamp, key: ActivationKey) {
+        self.timers.insert((at, key));
+    }
+
+    /// Returns when the next attempt is due.
+    pub(super) fn next_time(&self) -> Option<Timestamp> {
+        self.timers.first().map(|&(at, _)| at)
+    }
+
+    /// Puts the activations in line whose next attempt is due.
+    pub(super) fn push_due(&mut self, now: Timestamp) {
+        while let Some(&(_, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
+            self.timers.pop_first();
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Whether nothing is in line, behind a barrier included.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Whether nothing else runs, or could start now.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.ready.is_empty() && self.passed.is_empty()
+    }
+}
+
+/// Running.
+impl<S: State> Line<S> {
+    /// Runs an attempt as a task of its own.
+    pub(super) fn run(
+        &mut self,
+        key: ActivationKey,
+        external: bool,
+        scope: Arc<NodeScope>,
+        attempt: impl Future<Output = (AttemptEnd<S>, Duration)> + Send + 'static,
+    ) {
+        let task = self.tasks.spawn(async move {
+            let (end, took) = attempt.await;
+            (key, end, took)
+        });
+        let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
+        self.running.insert(key, Running { task, external, scope, ended });
+    }
+
+    /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted.
+    ///
+    /// Cancel safe: an end that was not returned is returned by the next call.
+    pub(super) async fn next_end(&mut self) -> Option<Result<Ended<S>, JoinError>> {
+        self.tasks.join_next().await
+    }
+
+    /// Takes an attempt that has ended.
+    pub(super) fn take_running(&mut self, key: ActivationKey) -> Option<Running> {
+        self.running.remove(&key)
+    }
+
+    pub(super) fn running(&self, key: ActivationKey) -> Option<&Running> {
+        self.running.get(&key)
+    }
+
+    pub(super) fn running_mut(&mut self, key: ActivationKey) -> Option<&mut Running> {
+        self.running.get_mut(&key)
+    }
+
+    /// Whether an attempt runs that has more to do than to wait for something that survives it: `waits` tells which activations wait.
+    pub(super) fn is_at_work(&self, waits: impl Fn(ActivationKey) -> bool) -> bool {
+        self.running.iter().any(|(&key, running)| !(running.scope.waits.is_parked() && waits(key)))
+    }
+
+    /// Counts the attempts that take a place in the run's concurrency.
+    pub(super) fn working(&self) -> usize {
+        self.running.values().filter(|running| !running.scope.waits.is_parked()).count()
+    }
+
+    /// Ends every attempt but those that must not be repeated.
+    pub(super) fn abort_repeatable(&mut self) {
+        self.running.retain(|_, running| {
+            if !running.external {
+                running.task.abort();
+            }
+            running.external
+        });
+    }
+
+    /// Ends every attempt.
+    pub(super) fn abort_all(&mut self) {
+        self.tasks.abort_all();
+        self.running.clear();
+    }
+}
+
+/// Returns when an activation that time moves could go on: the last of its times that has come, because those before it have moved it
+/// already; or, if none has come, the last.
+fn due(activation: &Activation, now: Timestamp) -> Option<Timestamp> {
+    let until = |memo: &Memo| match memo {
+        Memo::Until(until) => Some(*until),
+        Memo::Asked(asked) => asked.ask.deadline.filter(|_| asked.reply.is_open()),
+        _ => None,
+    };
+    let times = || activation.memos.values().filter_map(until).chain(activation.retry_at);
+    times().filter(|at| *at <= now).max().or_else(|| times().max())
+}
+
+#[cfg(test)]
+mod tests;

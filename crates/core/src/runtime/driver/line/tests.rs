@@ -1,0 +1,141 @@
+//! The line by itself: who starts next, behind which barrier, and what runs.
+
+use std::future::pending;
+
+use super::*;
+use crate::record::body::{AttemptFailed, Event};
+use crate::record::{Failure, FailureKind};
+use crate::runtime::driver::stage::{at, graph, in_flight, key, name, scope};
+use crate::state::{Context, Update};
+
+type TestLine = Line<Context>;
+
+fn ready(line: &mut TestLine) -> Vec<u32> {
+    std::iter::from_fn(|| line.next_ready()).map(|key| key.0).collect()
+}
+
+/// An activation of `node` waits for its next attempt until then.
+fn retried(machine: &mut Machine, node: &str, until: i64) {
+    let (failure, retry_at) = (Failure::new(FailureKind::Node, "once more"), Some(at(until)));
+    let failed = AttemptFailed { node: name(node), visit: key(0).1, failed: 1, failure, retry_at };
+    machine.absorb(&Event::Attempt(failed)).unwrap();
+}
+
+/// An attempt that never ends.
+fn run(line: &mut TestLine, node: u32, external: bool) -> Arc<NodeScope> {
+    let scope = scope(key(node));
+    line.run(key(node), external, Arc::clone(&scope), pending());
+    scope
+}
+
+#[test]
+fn what_came_due_while_no_process_drove_the_run_begins_in_the_order_of_its_times() {
+    let (graph, state) = (graph(), Arc::new(Context::new()));
+    let mut machine = in_flight(&graph);
+    retried(&mut machine, "a", 30);
+    retried(&mut machine, "b", 10);
+    let mut line = TestLine::default();
+    line.push(key(0), &state);
+    line.push_all(&machine, &state, at(50));
+    assert_eq!(
+        ready(&mut line),
+        [3, 2, 1],
+        "without a time first, then by time; what was in line before is gone"
+    );
+}
+
+#[test]
+fn an_activation_behind_a_barrier_starts_once_its_record_is_durable() {
+    let mut line = TestLine::default();
+    line.hold_back(Seq::new(1), key(1));
+    line.hold_back(Seq::new(1), key(2));
+    line.hold_back(Seq::new(2), key(3));
+    line.pass_barriers(Seq::new(0));
+    assert_eq!(line.next_passed(), None);
+    line.pass_barriers(Seq::new(1));
+    assert_eq!(
+        [line.next_passed(), line.next_passed(), line.next_passed()],
+        [Some(key(1)), Some(key(2)), None]
+    );
+    assert!(!line.is_empty(), "one is held back still");
+    line.pass_barriers(Seq::new(9));
+    assert_eq!(line.next_passed(), Some(key(3)));
+    assert!(line.is_empty());
+}
+
+#[test]
+fn an_activation_waits_for_the_time_of_its_next_attempt() {
+    let mut line = TestLine::default();
+    line.wait_until(at(20), key(1));
+    line.wait_until(at(10), key(2));
+    assert_eq!(line.next_time(), Some(at(10)));
+    line.push_due(at(9));
+    assert_eq!(ready(&mut line), [0; 0]);
+    line.push_due(at(20));
+    assert_eq!((ready(&mut line), line.next_time()), (vec![2, 1], None));
+}
+
+#[test]
+fn the_state_of_an_activation_is_kept_for_further_attempts_only() {
+    let (mut line, state) = (TestLine::default(), Arc::new(Context::new()));
+    line.push(key(1), &state);
+    assert!(line.state_of(key(1), false).is_some());
+    assert!(line.state_of(key(1), true).is_some_and(|given| Arc::ptr_eq(&given, &state)));
+    assert!(line.state_of(key(1), true).is_none());
+    line.push(key(2), &state);
+    line.forget(key(2));
+    assert!(line.state_of(key(2), false).is_none());
+    line.take_out(key(2));
+    assert_eq!(ready(&mut line), [1]);
+}
+
+#[tokio::test]
+async fn an_attempt_that_only_waits_takes_no_place() {
+    let mut line = TestLine::default();
+    let (a, _b) = (run(&mut line, 1, false), run(&mut line, 2, false));
+    assert_eq!((line.working(), line.is_idle()), (2, false));
+    a.waits.park_for_tests();
+    assert_eq!(line.working(), 1);
+    assert!(line.is_at_work(|_| true), "the other works");
+    line.take_running(key(2));
+    assert!(!line.is_at_work(|_| true));
+    assert!(line.is_at_work(|_| false), "parked, and without a wait that survives it");
+}
+
+#[tokio::test]
+async fn a_restart_ends_what_does_not_follow_and_puts_the_rest_in_line() {
+    let (graph, state) = (graph(), Arc::new(Context::new()));
+    let machine = in_flight(&graph);
+    let mut line = TestLine::default();
+    run(&mut line, 0, false);
+    run(&mut line, 1, false);
+    line.hold_back(Seq::new(4), key(2));
+    line.wait_until(at(9), key(3));
+    line.restart(&machine, &state, at(0));
+    assert!(line.next_end().await.unwrap().is_err(), "the attempt of the fork was aborted");
+    assert!(line.running(key(0)).is_none() && line.running(key(1)).is_some());
+    assert_eq!(ready(&mut line), [2, 3], "and the barrier and the time of before are gone");
+    assert!(line.is_empty() && line.next_time().is_none());
+}
+
+#[tokio::test]
+async fn a_run_that_has_ended_lets_only_external_attempts_end() {
+    let mut line = TestLine::default();
+    run(&mut line, 1, false);
+    run(&mut line, 2, true);
+    line.abort_repeatable();
+    assert!(line.next_end().await.unwrap().is_err());
+    assert!(line.running(key(1)).is_none() && line.running(key(2)).is_some());
+    line.abort_all();
+    assert!(line.next_end().await.unwrap().is_err());
+    assert!(line.next_end().await.is_none() && line.is_idle());
+}
+
+#[tokio::test]
+async fn an_end_says_of_which_activation_it_is() {
+    let mut line = TestLine::default();
+    let end = async { (AttemptEnd::Done(Update::none()), Duration::from_millis(3)) };
+    line.run(key(1), false, scope(key(1)), end);
+    let (of, end, took) = line.next_end().await.unwrap().unwrap();
+    assert!(of == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3));
+}

@@ -1,0 +1,107 @@
+//! What the unit tests of the driver's parts stand on: a machine, scopes of attempts, times.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::engine::frontier::ActivationKey;
+use crate::engine::machine::Machine;
+use crate::graph::Graph;
+use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::latch::latch;
+use crate::node::{Inputs, NodeScope, RunScope, Waits};
+use crate::queue::queue;
+use crate::record::body::{Event, NodeDone, NodesDone, Started};
+use crate::record::memo::Memos;
+use crate::state::{Context, Patch};
+use crate::testing::ManualClock;
+
+/// The first visit of a node.
+pub(super) fn key(node: u32) -> ActivationKey {
+    (node, Visit::new(1))
+}
+
+pub(super) fn at(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(ms)
+}
+
+pub(super) fn run() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+pub(super) fn name(node: &str) -> NodeName {
+    NodeName::try_from(node).unwrap()
+}
+
+/// A fork: node 0, `fork`, leads to the nodes 1 to 3, `a`, `b` and `c`.
+pub(super) fn graph() -> Graph<Context> {
+    ["fork", "a", "b", "c"]
+        .into_iter()
+        .fold(Graph::<Context>::builder("fork"), |builder, node| builder.node(node, async |_cx, s| Ok(s)))
+        .entry("fork")
+        .edge("fork", ["a", "b", "c"])
+        .build()
+        .unwrap()
+}
+
+pub(super) fn started(graph: &Graph<Context>) -> Event {
+    let plan = graph.plan();
+    Event::Start(Started {
+        entry: plan.node(plan.entry).name.clone(),
+        graph: Arc::clone(&plan.prints),
+        life: Uuid::from_u128(7),
+        effects: Arc::clone(&plan.effects),
+        gates: Arc::clone(&plan.gates),
+    })
+}
+
+/// A run of that graph at its start.
+pub(super) fn machine(graph: &Graph<Context>) -> Machine {
+    let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
+    machine.absorb(&started(graph)).unwrap();
+    machine
+}
+
+/// The end of the fork, after which `a`, `b` and `c` are in flight.
+pub(super) fn forked(machine: &Machine) -> NodeDone {
+    let mut done = NodeDone::new(name("fork"), Visit::new(1));
+    done.fired = ["a", "b", "c"].map(|to| crate::record::body::Fired::plain(name(to))).into_iter().collect();
+    assert!(machine.in_flight().contains_key(&key(0)));
+    done
+}
+
+/// A run with `a`, `b` and `c` in flight.
+pub(super) fn in_flight(graph: &Graph<Context>) -> Machine {
+    let mut machine = machine(graph);
+    let done = vec![forked(&machine)];
+    machine.absorb(&Event::Node(NodesDone { done, patch: Patch::default() })).unwrap();
+    machine
+}
+
+/// The scope of an attempt of an activation.
+pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
+    let run = RunScope {
+        key: run(),
+        workflow: WorkflowName::try_from("w").unwrap(),
+        life: Uuid::from_u128(7),
+        resources: Arc::default(),
+        clock: Arc::new(ManualClock::new(at(0))),
+        commands: queue().0,
+        cancelled: latch().1,
+    };
+    Arc::new(NodeScope {
+        run: Arc::new(run),
+        node: name("n"),
+        visit: activation.1,
+        attempt: 1,
+        heard: 0,
+        item: None,
+        inputs: Inputs::default(),
+        activation,
+        memos: Memos::default(),
+        waits: Waits::default(),
+        lacks: AtomicBool::new(false),
+    })
+}

@@ -1,0 +1,159 @@
+//! What stops a run that goes on here: its deadline, a cancellation, the end of its runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Timestamp};
+use crate::latch::{Teller, Told, latch};
+
+/// When nothing new may start any more, and when what runs must have ended.
+pub(super) struct Stopping {
+    clock: Arc<dyn Clock>,
+    /// Tells running nodes to stop.
+    cancelled: Teller<()>,
+    /// When the run must have ended, by the monotonic clock.
+    deadline: Option<Duration>,
+    /// The same, as others understand it.
+    deadline_at: Option<Timestamp>,
+    /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
+    grace: Option<Duration>,
+    /// Whether the runtime ends.
+    ending: bool,
+}
+
+impl Stopping {
+    /// The deadline counts from the start of the run, whichever process drove it since.
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        cancelled: Teller<()>,
+        deadline: Option<Duration>,
+        created: Timestamp,
+    ) -> Self {
+        let left = deadline.map(|after| after.saturating_sub(clock.now().since(created)));
+        Self {
+            cancelled,
+            deadline: left.map(|left| clock.monotonic().saturating_add(left)),
+            deadline_at: deadline.map(|after| created.plus(after)),
+            grace: None,
+            ending: false,
+            clock,
+        }
+    }
+
+    /// Tells running nodes to stop.
+    pub(super) fn tell(&self) {
+        self.cancelled.tell(());
+    }
+
+    pub(super) fn has_told(&self) -> bool {
+        self.cancelled.has_told()
+    }
+
+    /// Returns what tells nodes to come to stop: those of before were told that the run failed, and it was retried since.
+    pub(super) fn tell_anew(&mut self) -> Told<()> {
+        let (teller, cancelled) = latch();
+        self.cancelled = teller;
+        cancelled
+    }
+
+    /// Gives running nodes this grace; never extends an earlier one.
+    pub(super) fn end_within(&mut self, grace: Duration) {
+        if !std::mem::replace(&mut self.ending, true) {
+            let end = self.clock.monotonic().saturating_add(grace);
+            self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
+            self.tell();
+        }
+    }
+
+    /// Gives running nodes this grace to end in a run that is being cancelled, unless they have one.
+    pub(super) fn cancel_within(&mut self, grace: Duration) {
+        if self.grace.is_none() {
+            self.tell();
+            self.grace = Some(self.clock.monotonic().saturating_add(grace));
+        }
+    }
+
+    pub(super) fn has_grace(&self) -> bool {
+        self.grace.is_some()
+    }
+
+    pub(super) fn is_grace_over(&self) -> bool {
+        self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
+    }
+
+    pub(super) fn is_deadline_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= self.clock.monotonic())
+    }
+
+    /// Returns when the deadline is, as others understand it.
+    pub(super) fn deadline_at(&self) -> Option<Timestamp> {
+        self.deadline_at
+    }
+
+    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on.
+    pub(super) fn next_look(&self, is_stopping: bool) -> Option<Duration> {
+        let deadline = self.deadline.filter(|_| !is_stopping);
+        deadline.into_iter().chain(self.grace).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::ManualClock;
+
+    fn stopping(clock: &ManualClock, deadline: Option<u64>) -> Stopping {
+        let created = clock.now();
+        Stopping::new(Arc::new(clock.clone()), latch().0, deadline.map(Duration::from_secs), created)
+    }
+
+    #[test]
+    fn a_grace_is_never_extended() {
+        let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
+        let mut stopping = stopping(&clock, None);
+        stopping.cancel_within(Duration::from_secs(5));
+        assert!(stopping.has_told() && stopping.has_grace() && !stopping.is_grace_over());
+        stopping.cancel_within(Duration::from_secs(60));
+        stopping.end_within(Duration::from_secs(60));
+        clock.advance(Duration::from_secs(5));
+        assert!(stopping.is_grace_over(), "neither a second cancellation nor a slow shutdown extends it");
+    }
+
+    #[test]
+    fn a_shutdown_shortens_the_grace_once() {
+        let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
+        let mut stopping = stopping(&clock, None);
+        stopping.cancel_within(Duration::from_secs(60));
+        stopping.end_within(Duration::from_secs(5));
+        stopping.end_within(Duration::ZERO);
+        assert!(!stopping.is_grace_over(), "the first shutdown counts");
+        clock.advance(Duration::from_secs(5));
+        assert!(stopping.is_grace_over());
+    }
+
+    #[test]
+    fn the_deadline_counts_from_the_start_of_the_run() {
+        let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
+        let created = clock.now();
+        clock.advance(Duration::from_secs(7));
+        let (shared, deadline) = (Arc::new(clock.clone()), Some(Duration::from_secs(10)));
+        let taken_up = Stopping::new(shared, latch().0, deadline, created);
+        assert_eq!(taken_up.deadline_at(), Some(created.plus(Duration::from_secs(10))));
+        assert!(!taken_up.is_deadline_over());
+        assert_eq!(taken_up.next_look(true), None, "a run that stops has no deadline to look at");
+        clock.advance(Duration::from_secs(3));
+        assert!(taken_up.is_deadline_over());
+        assert_eq!(taken_up.next_look(false), Some(clock.monotonic()));
+    }
+
+    #[test]
+    fn nodes_after_a_retry_are_told_anew() {
+        let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
+        let mut stopping = stopping(&clock, None);
+        stopping.tell();
+        let told = stopping.tell_anew();
+        assert!(!stopping.has_told() && told.get().is_none());
+        stopping.tell();
+        assert!(told.get().is_some());
+    }
+}

@@ -1,0 +1,104 @@
+//! Waits by themselves: which is the longest, which are open, and what a restart makes of them.
+
+use super::*;
+use crate::error::Result;
+use crate::node::Given;
+use crate::runtime::driver::stage::{at, key, scope};
+use tokio::sync::oneshot::Receiver;
+
+/// A wait; dropping the answer gives it up.
+fn wait(
+    waiters: &mut Waiters,
+    node: u32,
+    name: &str,
+    what: WaitsFor,
+    until: Option<i64>,
+) -> Receiver<Result<Given>> {
+    let (reply, answer) = Replier::for_tests(scope(key(node)));
+    waiters.add(key(node), name.into(), what, until.map(at), reply);
+    answer
+}
+
+fn receivers(waiters: &Waiters) -> Vec<(u32, String)> {
+    waiters.receivers().into_iter().map(|(key, name)| (key.0, name)).collect()
+}
+
+#[test]
+fn the_longest_wait_takes_the_next_message() {
+    let mut waiters = Waiters::default();
+    let _first = wait(&mut waiters, 2, "r1", WaitsFor::Message, None);
+    let _second = wait(&mut waiters, 1, "r1", WaitsFor::Message, None);
+    let _other = wait(&mut waiters, 3, "s1", WaitsFor::Time, Some(5));
+    assert_eq!(receivers(&waiters), [(2, "r1".into()), (1, "r1".into())]);
+    assert_eq!(waiters.first_receiver(&[]), Some((key(2), 1)));
+    let before = [(key(1), "r1".to_owned())];
+    assert_eq!(waiters.first_receiver(&before), Some((key(1), 2)), "it waited before the last rest");
+}
+
+#[test]
+fn a_wait_that_was_given_up_counts_for_nothing() {
+    let mut waiters = Waiters::default();
+    let answer = wait(&mut waiters, 1, "r1", WaitsFor::Message, Some(9));
+    assert!(waiters.waits(key(1)) && waiters.is_receiving());
+    assert_eq!(waiters.next_time(), Some(at(9)));
+    drop(answer);
+    assert!(!waiters.waits(key(1)) && !waiters.is_receiving());
+    assert_eq!((waiters.next_time(), waiters.first_receiver(&[])), (None, None));
+    assert!(waiters.remove(key(1), "r1").is_none());
+    assert!(waiters.of(key(1)).is_empty());
+    assert_eq!(waiters.next_look(), None, "its time is forgotten with it");
+}
+
+#[test]
+fn a_wait_ends_once() {
+    let mut waiters = Waiters::default();
+    let mut answer = wait(&mut waiters, 1, "q", WaitsFor::Answer, Some(9));
+    let waiter = waiters.remove(key(1), "q").unwrap();
+    waiter.reply.send(Ok(Given::Done));
+    assert!(matches!(answer.try_recv(), Ok(Ok(Given::Done))));
+    assert!(waiters.remove(key(1), "q").is_none());
+    assert_eq!(waiters.next_look(), None);
+}
+
+#[test]
+fn a_deadline_rings_once_and_again_after_a_conflict() {
+    let mut waiters = Waiters::default();
+    let _answer = wait(&mut waiters, 1, "q", WaitsFor::Answer, Some(9));
+    assert_eq!(waiters.next_due(at(8)), None);
+    assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
+    assert_eq!(waiters.next_due(at(9)), None);
+    waiters.await_expiry(key(1), "q");
+    assert!(waiters.of(key(1))[0].what == WaitsFor::Expiry);
+    waiters.restart(|_| true);
+    assert!(waiters.of(key(1))[0].what == WaitsFor::Answer, "an answer may have come first");
+    assert_eq!(waiters.next_due(at(9)), Some((at(9), key(1), "q".into())));
+    waiters.await_expiry(key(1), "q");
+    waiters.expired(key(1), "q");
+    assert!(waiters.of(key(1))[0].what == WaitsFor::Answer);
+    waiters.restart(|_| true);
+    assert_eq!(waiters.next_due(at(9)), None, "an expiry that is durable does not ring again");
+}
+
+#[test]
+fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
+    let mut waiters = Waiters::default();
+    let _gone = wait(&mut waiters, 1, "s1", WaitsFor::Time, Some(5));
+    let _stays = wait(&mut waiters, 2, "s1", WaitsFor::Time, Some(7));
+    waiters.drain_stirred();
+    waiters.restart(|key| key.0 == 2);
+    assert_eq!(waiters.drain_stirred(), BTreeSet::from([key(2)]));
+    assert!(!waiters.waits(key(1)));
+    assert_eq!(waiters.next_look(), Some(at(7)));
+}
+
+#[test]
+fn when_a_receiver_ends_the_others_are_looked_at() {
+    let mut waiters = Waiters::default();
+    let _first = wait(&mut waiters, 1, "r1", WaitsFor::Message, None);
+    let _second = wait(&mut waiters, 2, "r1", WaitsFor::Message, None);
+    waiters.drain_stirred();
+    waiters.forget(key(1));
+    assert_eq!(waiters.drain_stirred(), BTreeSet::from([key(2)]));
+    waiters.stir(key(1));
+    assert!(waiters.drain_stirred().is_empty(), "an activation without waits is not looked at");
+}
