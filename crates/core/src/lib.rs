@@ -13,11 +13,8 @@ pub mod state;
 pub mod store;
 pub mod testing;
 
-mod few;
-mod few_map;
-mod latch;
+mod compact;
 mod panics;
-mod queue;
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.
 mod clock {

@@ -5,7 +5,7 @@
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
 use super::replan::bounded;
-use crate::few::Few;
+use crate::compact::few::Few;
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::fire::Fires;
@@ -123,11 +123,7 @@ impl Machine {
         if self.in_flight().len() > 1 && !ending.overwrites.is_empty() {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
-        if shortcuts && self.follows_plainly(plan, index, &done) {
-            self.limit(plan, index, &mut done);
-        } else {
-            self.settle_after(plan, index, &mut done, unmet);
-        }
+        self.start_after(plan, index, &mut done, unmet);
         // Last, because an unmet goal also leads somewhere. Assign only when true: writing a rare field allocates.
         if plan.node(index).interrupt.after && !done.fired.is_empty() {
             done.hold = true;
@@ -202,7 +198,7 @@ impl Machine {
     }
 
     /// Works out, on a copy of what is live, who starts after the activation has ended.
-    fn settle_after(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
+    fn start_after(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
         let Some(live) = self.live() else { return };
         let mut live = live.clone();
         live.finished(node);

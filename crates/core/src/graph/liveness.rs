@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::few_map::FewMap;
+use crate::compact::few_map::FewMap;
 use crate::graph::node_set::{NodeIx, NodeSet};
 
 /// The tokens that wait at one node.

@@ -14,10 +14,10 @@ use uuid::Uuid;
 use super::resources::Resources;
 use super::wish::{Replier, Waits, Wish};
 use crate::clock::Clock;
+use crate::compact::once::OnceReceiver;
+use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
-use crate::latch::Told;
-use crate::queue::Sender;
 use crate::record::memo::Memos;
 use crate::state::strict;
 
@@ -31,7 +31,7 @@ pub(crate) struct RunScope {
     pub(crate) resources: Arc<Resources>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: Sender<Command>,
-    pub(crate) cancelled: Told<()>,
+    pub(crate) cancelled: OnceReceiver<()>,
 }
 
 /// What a node asks of the driver of its run.
@@ -226,7 +226,7 @@ impl NodeContext {
     /// Cancel safe.
     pub async fn cancelled(&self) {
         // Nobody will say so only when the driver is gone, which is an end as well.
-        let _ = self.scope.run.cancelled.wait().await;
+        let _ = self.scope.run.cancelled.recv().await;
     }
 
     /// Makes everything that the run has finished so far durable, whatever the checkpoint policy says.

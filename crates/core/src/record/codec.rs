@@ -1,8 +1,6 @@
 //! Bodies to bytes and back. The format is JSON; `docs/format.md` lists every field.
 
-use std::cell::Cell;
-
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -10,9 +8,13 @@ use serde_json::value::RawValue;
 use super::body::{Base, Body, Event};
 use super::write;
 use super::{Record, RecordKind};
+use crate::compact::pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::state::text::on_desk;
+
+/// The room for an event beside a base: more than most take.
+const EVENT: usize = 4 * 1024;
 
 #[derive(Serialize)]
 struct With<'a, T> {
@@ -65,10 +67,10 @@ pub(crate) fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
     let refuse =
         |source| Error::new(ErrorKind::Invalid, "the record cannot be encoded as JSON").with_source(source);
     let Some(base) = base else {
-        return on_desk(|desk| fill(event, None, desk).map(|()| keep(desk))).map_err(refuse);
+        return on_desk(|desk| fill(event, None, desk).map(|()| pool::share(desk))).map_err(refuse);
     };
     // It may be of the size of the whole state, which is copied once: to where it stays.
-    let mut body = Vec::with_capacity(base.state.get().len() + base.machine.get().len() + BLOCK);
+    let mut body = Vec::with_capacity(base.state.get().len() + base.machine.get().len() + EVENT);
     fill(event, Some(base), &mut body).map_err(refuse)?;
     Ok(body.into_boxed_slice().into())
 }
@@ -91,31 +93,6 @@ fn fill(event: &Event, base: Option<&Base>, body: &mut Vec<u8>) -> serde_json::R
 
 fn with<T: Serialize>(event: &T, base: Option<&Base>, body: &mut Vec<u8>) -> serde_json::Result<()> {
     serde_json::to_writer(body, &With { event, base })
-}
-
-/// How large the pieces of memory are that small bodies share.
-///
-/// Large enough that few bodies need a new one, small enough that a body which outlives its neighbours does not hold much.
-const BLOCK: usize = 4 * 1024;
-
-thread_local! {
-    /// Room for the next small bodies.
-    static ROOM: Cell<BytesMut> = Cell::new(BytesMut::new());
-}
-
-/// Copies a body to memory that it shares with others, or of its own if it is large.
-fn keep(body: &[u8]) -> Bytes {
-    if body.len() > BLOCK / 4 {
-        return Bytes::copy_from_slice(body);
-    }
-    let mut room = ROOM.take();
-    if room.capacity() < body.len() && !room.try_reclaim(BLOCK) {
-        room = BytesMut::with_capacity(BLOCK);
-    }
-    room.extend_from_slice(body);
-    let body = room.split().freeze();
-    ROOM.set(room);
-    body
 }
 
 /// Decodes the body of a record whose checksum was verified.
@@ -183,36 +160,4 @@ pub(crate) fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|source| {
         Error::new(ErrorKind::Invalid, "the value cannot be encoded as JSON").with_source(source)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whatever is kept or dropped beside it, a body stays what it was.
-    #[test]
-    fn bodies_that_share_memory_do_not_touch_each_other() {
-        let body = |at: usize| vec![u8::try_from(at % 251).unwrap(); 1 + at * 37 % (BLOCK / 3)];
-        let mut kept = Vec::new();
-        for at in 0..500 {
-            kept.push((at, keep(&body(at))));
-            if at % 3 == 0 {
-                kept.swap_remove(at * 31 % kept.len());
-            }
-            assert!(kept.iter().all(|(at, kept)| *kept == body(*at)));
-        }
-    }
-
-    /// Bodies lie behind each other in one block, and those of two blocks do not: an allocator puts its own between them.
-    #[test]
-    fn what_outlives_its_neighbours_holds_little_memory() {
-        let bodies: Vec<_> = (0..10 * BLOCK).map(|_| keep(&[1])).collect();
-        let (mut stretch, mut longest) = (1, 1);
-        for pair in bodies.windows(2) {
-            let adjacent = pair[0].as_ptr() as usize + 1 == pair[1].as_ptr() as usize;
-            stretch = if adjacent { stretch + 1 } else { 1 };
-            longest = longest.max(stretch);
-        }
-        assert!(longest <= BLOCK, "{longest} bytes lie in one block");
-    }
 }

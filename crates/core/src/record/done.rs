@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::body::{End, Failure, Fired, Settled, present};
-use crate::few::Few;
+use crate::compact::few::Few;
 use crate::id::{NodeName, Visit};
 
 /// One activation that ended.

@@ -1,7 +1,7 @@
 //! Bodies of `node` records, written without going through serde for what nearly all of them hold.
 //!
-//! Most of what a run writes are these, a hundred bytes each, and most of what writing one cost was serde looking at each byte of
-//! names that hold nothing to escape. What is written is byte for byte what serde would write of the same fields.
+//! Paid for by `core/every-node`: most of what a run writes are these, a hundred bytes each, and most of what writing one cost was
+//! serde looking at each byte of names that hold nothing to escape. What is written is byte for byte what serde would write of the same fields.
 
 use serde::Serialize;
 

@@ -9,11 +9,11 @@ use super::log::LogWriter;
 use super::outcome::Outcome;
 use super::shared::{Driven, Shared};
 use super::tasks::{caught, spawn};
+use crate::compact::once::once;
+use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::latch::latch;
 use crate::node::RunScope;
-use crate::queue::queue;
 use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 
@@ -37,7 +37,7 @@ pub(crate) fn drive<S: State>(
     parts: Parts<S>,
 ) -> RunHandle<S> {
     let run = parts.log.run.clone();
-    let (cancel, cancelled) = latch();
+    let (cancel, cancelled) = once();
     let (commands, receiver) = queue();
     let scope = Arc::new(RunScope {
         key: run.clone(),
@@ -48,7 +48,7 @@ pub(crate) fn drive<S: State>(
         commands,
         cancelled,
     });
-    let (ended, outcome) = latch();
+    let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);
     let (mut driver, facts) =
         Driver::new(Arc::clone(&shared), graph.clone(), policy, driven, channels, parts);
@@ -79,7 +79,7 @@ pub(crate) fn drive<S: State>(
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, tenure, error);
         }
-        ended.tell(outcome);
+        ended.send(outcome);
     };
     spawn(tracing::Instrument::instrument(task, span));
     RunHandle::new(shared, graph, run, Link::Here(outcome)).of_life(tenure.life)

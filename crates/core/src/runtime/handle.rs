@@ -12,10 +12,10 @@ use super::load;
 use super::outcome::Outcome;
 use super::shared::Shared;
 use super::signal::SignalRequest;
+use crate::compact::once::OnceReceiver;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::RunKey;
-use crate::latch::Told;
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
 use crate::state::State;
@@ -40,7 +40,7 @@ pub struct RunHandle<S: State> {
 /// How a handle hears of its run.
 pub(crate) enum Link<S: State> {
     /// The run goes on here.
-    Here(Told<Result<Outcome<S>>>),
+    Here(OnceReceiver<Result<Outcome<S>>>),
     /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
     /// It goes on elsewhere, or rests.
@@ -133,7 +133,7 @@ impl<S: State> RunHandle<S> {
                 };
             }
         };
-        ended.wait().await.cloned().unwrap_or_else(|| {
+        ended.recv().await.cloned().unwrap_or_else(|| {
             let message = "the driver of the run ended without an outcome; resume the run";
             Err(Error::new(ErrorKind::Closed, message).with_run(&self.run))
         })

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use super::op::Op;
 use super::strict;
 use super::text::Text;
+use crate::compact::few::Few;
 use crate::error::Result;
-use crate::few::Few;
 
 /// One operation whose values are text.
 #[derive(Clone)]

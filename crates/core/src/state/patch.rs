@@ -9,8 +9,8 @@ use std::borrow::Cow;
 
 use super::op::Op;
 use super::parts::Part;
+use crate::compact::few::Few;
 use crate::error::{Error, ErrorKind, Result};
-use crate::few::Few;
 
 /// What an update changed, as plain operations on channels, encoded once and kept as text.
 ///

@@ -6,8 +6,8 @@ use super::channel::ChannelId;
 use super::parts::{Change, Part};
 use super::patch::Patch;
 use super::strict;
+use crate::compact::few::Few;
 use crate::error::Result;
-use crate::few::Few;
 
 /// How a channel was written, which decides whether two concurrent writers are an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,4 +1,6 @@
 //! The usual step of a run without branches, taken in without the general way round.
+//!
+//! Paid for by `core/disabled` and `core/every-node`. The random lives of the machine hold each step to the general way.
 
 use super::Machine;
 use super::ends::token;

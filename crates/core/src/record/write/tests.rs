@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::Serialize;
 
 use super::*;
-use crate::few::Few;
+use crate::compact::few::Few;
 use crate::id::Visit;
 use crate::record::body::{End, Failure, FailureKind, Item, Settled, Start};
 use crate::record::codec::to_raw;

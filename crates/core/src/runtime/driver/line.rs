@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::clock::Timestamp;
+use crate::compact::few_map::FewMap;
 use crate::engine::frontier::{Activation, ActivationKey};
 use crate::engine::machine::Machine;
-use crate::few_map::FewMap;
 use crate::id::Seq;
 use crate::node::NodeScope;
 use crate::record::memo::Memo;

@@ -41,14 +41,14 @@ use super::life::Tenure;
 use super::retention;
 use super::shared::{Control, Driven, Phase, Shared};
 use super::tasks::spawn;
+use crate::compact::once::OnceSender;
+use crate::compact::queue::Receiver;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
-use crate::latch::Teller;
 use crate::node::{Command, RunScope};
-use crate::queue::Receiver;
 use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 
@@ -90,7 +90,7 @@ impl<S: State> Driver<S> {
         graph: Graph<S>,
         policy: CheckpointPolicy,
         registration: Driven,
-        (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, Teller<()>),
+        (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, OnceSender<()>),
         parts: Parts<S>,
     ) -> (Self, RunFacts) {
         let Parts { machine, state, log, outbox, first, facts } = parts;

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
+use crate::compact::once::once;
+use crate::compact::queue::queue;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::graph::Graph;
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
-use crate::latch::latch;
 use crate::node::{Inputs, NodeScope, RunScope, Waits};
-use crate::queue::queue;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
 use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
@@ -89,7 +89,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         resources: Arc::default(),
         clock: Arc::new(ManualClock::new(at(0))),
         commands: queue().0,
-        cancelled: latch().1,
+        cancelled: once().1,
     };
     Arc::new(NodeScope {
         run: Arc::new(run),

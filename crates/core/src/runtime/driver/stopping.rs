@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
-use crate::latch::{Teller, Told, latch};
+use crate::compact::once::{OnceReceiver, OnceSender, once};
 
 /// When nothing new may start any more, and when what runs must have ended.
 pub(super) struct Stopping {
     clock: Arc<dyn Clock>,
     /// Tells running nodes to stop.
-    cancelled: Teller<()>,
+    cancelled: OnceSender<()>,
     /// When the run must have ended, by the monotonic clock.
     deadline: Option<Duration>,
     /// The same, as others understand it.
@@ -25,7 +25,7 @@ impl Stopping {
     /// The deadline counts from the start of the run, whichever process drove it since.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
-        cancelled: Teller<()>,
+        cancelled: OnceSender<()>,
         deadline: Option<Duration>,
         created: Timestamp,
     ) -> Self {
@@ -42,17 +42,17 @@ impl Stopping {
 
     /// Tells running nodes to stop.
     pub(super) fn tell(&self) {
-        self.cancelled.tell(());
+        self.cancelled.send(());
     }
 
     pub(super) fn has_told(&self) -> bool {
-        self.cancelled.has_told()
+        self.cancelled.is_sent()
     }
 
     /// Returns what tells nodes to come to stop: those of before were told that the run failed, and it was retried since.
-    pub(super) fn tell_anew(&mut self) -> Told<()> {
-        let (teller, cancelled) = latch();
-        self.cancelled = teller;
+    pub(super) fn tell_anew(&mut self) -> OnceReceiver<()> {
+        let (sender, cancelled) = once();
+        self.cancelled = sender;
         cancelled
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     fn stopping(clock: &ManualClock, deadline: Option<u64>) -> Stopping {
         let created = clock.now();
-        Stopping::new(Arc::new(clock.clone()), latch().0, deadline.map(Duration::from_secs), created)
+        Stopping::new(Arc::new(clock.clone()), once().0, deadline.map(Duration::from_secs), created)
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         let created = clock.now();
         clock.advance(Duration::from_secs(7));
         let (shared, deadline) = (Arc::new(clock.clone()), Some(Duration::from_secs(10)));
-        let taken_up = Stopping::new(shared, latch().0, deadline, created);
+        let taken_up = Stopping::new(shared, once().0, deadline, created);
         assert_eq!(taken_up.deadline_at(), Some(created.plus(Duration::from_secs(10))));
         assert!(!taken_up.is_deadline_over());
         assert_eq!(taken_up.next_look(true), None, "a run that stops has no deadline to look at");

@@ -122,8 +122,8 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         life: uuid::Uuid::nil(),
         resources: Arc::new(Resources::default()),
         clock: Arc::new(crate::clock::SystemClock::new()),
-        commands: crate::queue::queue().0,
-        cancelled: crate::latch::latch().1,
+        commands: crate::compact::queue::queue().0,
+        cancelled: crate::compact::once::once().1,
     };
     let cx = NodeContext::new(Arc::new(NodeScope {
         run: Arc::new(scope),

@@ -1,6 +1,7 @@
 //! A queue from many to one that takes memory only for what lies in it: each run has two, and they are mostly empty.
 //!
-//! A channel of tokio keeps room for 32 items from the start: for what drivers are told, 4 kB for each of the two.
+//! Paid for by `memory/in-progress` and `memory/peak`: a channel of tokio keeps room for 32 items from the start, for what drivers are
+//! told 4 kB for each of the two.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,9 +18,9 @@ pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
 
 struct Lane<T> {
     items: VecDeque<T>,
-    /// Who waits for an item.
+    /// Wakes the receiver that waits for an item.
     waker: Option<Waker>,
-    /// Whether nobody receives any more.
+    /// Whether the receiver was dropped.
     closed: bool,
 }
 
@@ -27,14 +28,14 @@ fn lock<T>(lane: &Mutex<Lane<T>>) -> MutexGuard<'_, Lane<T>> {
     lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nobody receives any more; what was sent has been dropped.
+/// The receiver was dropped, and what was sent with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 
-/// The end that many have.
+/// The sending end, of which there may be many.
 pub(crate) struct Sender<T>(Arc<Mutex<Lane<T>>>);
 
-/// The end that one has. When it is dropped, so is what was not received.
+/// The receiving end. When it is dropped, so is what was not received.
 pub(crate) struct Receiver<T>(Arc<Mutex<Lane<T>>>);
 
 impl<T> Clone for Sender<T> {
@@ -48,7 +49,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`Closed`] if nobody receives any more.
+    /// [`Closed`] if the receiver was dropped.
     pub(crate) fn send(&self, item: T) -> Result<(), Closed> {
         let mut lane = lock(&self.0);
         if lane.closed {
@@ -124,10 +125,10 @@ mod tests {
     use super::*;
 
     async fn in_time<T>(future: impl Future<Output = T>) -> T {
-        // Not `timeout`, which looks once more when the time is over and would find what nobody was told of.
+        // Not `timeout`, which looks once more when the time is over and would find what the receiver was not woken for.
         tokio::select! {
             biased;
-            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("whoever waits was not told"),
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("the receiver was not woken"),
             output = future => output,
         }
     }
@@ -144,15 +145,15 @@ mod tests {
         assert_eq!(receiver.try_recv(), None);
     }
 
-    /// Many threads send, and each wait must be woken: an item that nobody is told of would stop a run for ever.
+    /// Many threads send, and each wait must be woken: an item that wakes no receiver would stop a run for ever.
     #[tokio::test]
-    async fn whoever_waits_is_woken() {
+    async fn a_receiver_that_waits_is_woken() {
         let (sender, mut receiver) = queue();
         let (senders, heard): (Vec<_>, Vec<_>) = (0..4_usize)
             .map(|from| {
                 let sender = sender.clone();
                 let (heard, hears) = std::sync::mpsc::channel();
-                // Each sends when its last item was received, so that mostly somebody waits.
+                // Each sends when its last item was received, so that the receiver mostly waits.
                 let sends = std::thread::spawn(move || {
                     for item in 0..500_usize {
                         sender.send((from, item)).unwrap();
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(in_time(waits).await.unwrap(), 1);
     }
 
-    /// Whoever waits for the reply to an item learns that there is none when the receiver goes.
+    /// The sender that waits for the reply to an item learns that there is none when the receiver is dropped.
     #[tokio::test]
     async fn what_was_not_received_is_dropped_with_the_receiver() {
         let (sender, receiver) = queue();

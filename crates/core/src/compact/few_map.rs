@@ -1,4 +1,6 @@
 //! An ordered map that needs no memory of its own while it holds one entry: most runs are at one place at a time.
+//!
+//! Paid for by `core/disabled` and `core/every-node`, which count allocations, and by `memory/in-progress`.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeInclusive;
