@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // What if only two had come along?
     let change = Patch::from_ops(&[Op::Set("people".into(), 2.into())])?;
-    let fork = runtime.fork(&graph, &trip, planned).id("trip-for-two").edit(change).await?;
+    let fork = runtime.fork(&trip, planned).id("trip-for-two").edit(change).drive(&graph).await?;
     let second = fork.completed().await?;
     println!("\nfor two: {}, {} spent of {}", second.bookings.join(", "), second.spent, second.budget);
     for ancestor in runtime.lineage(fork.run()).await? {

@@ -121,7 +121,7 @@ async fn dropped(space: &Space) {
         Box::pin(async move { start.await.map(drop) })
     };
     let fork = |id: &str| -> Asked {
-        let fork = runtime.fork(&graph, &key(id), At::Latest).id(format!("{id}-fork"));
+        let fork = runtime.fork(&key(id), At::Latest).id(format!("{id}-fork")).drive(&graph);
         Box::pin(async move { fork.await.map(drop) })
     };
     let resume = |id: &str| -> Asked {

@@ -1,8 +1,6 @@
 //! Going on with a run at a node of one's choice: as a fork, so that what was recorded stays as it is.
 
-use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{ForkRequest, Position, Runtime};
-use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind, RunKey};
 
 use crate::compile::Compiler;
@@ -12,15 +10,14 @@ use crate::suggest::closest;
 /// Prepares a run that begins at `node` with the context which `run` has at `at`.
 ///
 /// It is a run of its own with the other as its parent; nothing of that one is changed, so what it had under way is not ended:
-/// cancel it if it is not to go on. Give the new run an id to be able to repeat this safely, and edit the context by the request's
-/// own methods.
+/// cancel it if it is not to go on. Give the new run an id to be able to repeat this safely, edit the context by the request's own methods,
+/// and [drive](ForkRequest::drive) it with the compiled pipeline.
 ///
 /// # Errors
 ///
 /// - [`ErrorKind::NotFound`]: there is no such node; the message names the closest.
 /// - [`ErrorKind::Invalid`]: a run cannot begin there: the node is in a branch of a parallel node, or is its fan-in, where there
 ///   would be no branch. The message names the fork to begin at instead.
-/// - What [`Compiler::compile`] says of the pipeline.
 ///
 /// Awaiting the request gives those of a fork.
 ///
@@ -37,9 +34,11 @@ use crate::suggest::closest;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// let pipeline = Pipeline::parse(b"digraph G { start exit a b start -> a -> b -> exit }")?;
 /// let (compiler, runtime) = (Compiler::default(), Runtime::builder(MemoryStore::new()).build().await?);
-/// let run = runtime.start(&compiler.compile(&pipeline)?, Context::new()).id("r1").await?;
+/// let graph = compiler.compile(&pipeline)?;
+/// let run = runtime.start(&graph, Context::new()).id("r1").await?;
 /// run.wait().await?;
-/// let again = begin_at(&compiler, &pipeline, &runtime, run.run(), Position::Latest, "b")?.id("r2").await?;
+/// let again = begin_at(&compiler, &pipeline, &runtime, run.run(), Position::Latest, "b")?.id("r2");
+/// let again = again.drive(&graph).await?;
 /// assert!(again.wait().await?.completed().is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
@@ -52,10 +51,9 @@ pub fn begin_at(
     run: &RunKey,
     at: Position,
     node: &str,
-) -> Result<ForkRequest<Context>, Error> {
-    let graph: Graph<Context> = compiler.compile(pipeline)?;
+) -> Result<ForkRequest, Error> {
     check(compiler, pipeline, node)?;
-    Ok(runtime.fork(&graph, run, at).start_at(node))
+    Ok(runtime.fork(run, at).start_at(node))
 }
 
 /// Tells whether a run of a pipeline can begin at a node.

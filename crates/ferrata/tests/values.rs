@@ -198,7 +198,7 @@ async fn the_same_fork_is_the_same_run_whatever_the_order_of_its_maps() {
     let state = Counted { counts: (0..50).map(|n| (n.to_string(), n)).collect() };
     let run = runtime.start(&graph, state).id("r").await.unwrap();
     run.wait().await.unwrap();
-    let fork = || runtime.fork(&graph, run.run(), At::Seq(Seq::new(0))).id("f");
+    let fork = || runtime.fork(run.run(), At::Seq(Seq::new(0))).id("f").drive(&graph);
     let first = fork().await.unwrap();
     first.wait().await.unwrap();
     assert_eq!(fork().await.unwrap().run(), first.run());

@@ -17,7 +17,7 @@ pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Fail
     }
     let state = runtime.channels_at(&head.run, ferrata::Position::Latest).await?;
     let patch = args.changes.patch(&head.run, &state)?;
-    let request = runtime.edit_untyped(&head.run, patch);
+    let request = runtime.edit(&head.run, patch);
     match &args.by {
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,

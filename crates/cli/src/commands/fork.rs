@@ -27,7 +27,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     if args.list {
         return list(context, &runtime, &head).await;
     }
-    let mut request = runtime.fork_untyped(&head.run, args.at.clone());
+    let mut request = runtime.fork(&head.run, args.at.clone());
     if !args.changes.is_empty() {
         let state = runtime.channels_at(&head.run, args.at.clone()).await?;
         request = request.edit(args.changes.patch(&head.run, &state)?);

@@ -1,6 +1,7 @@
 //! Nodes and edges: builder, validation, topology.
 
 mod adjacency;
+mod any;
 mod builder;
 mod check;
 mod edge;
@@ -26,6 +27,7 @@ pub(crate) mod topology;
 mod typed;
 mod weak_order;
 
+pub(crate) use any::AnyGraph;
 pub use builder::GraphBuilder;
 pub use edge::EdgeKind;
 pub use effect::Effect;

@@ -10,8 +10,8 @@ use super::shared::{Control, Shared};
 use crate::compact::queue::Sender;
 use crate::engine::fold::{Folded, fold};
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::Graph;
 use crate::graph::plan::Plan;
+use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::record::body::Event;
 use crate::record::codec;
@@ -141,6 +141,11 @@ impl Tip {
         Ok(Self { folded, log, is_owned, is_migrated: false })
     }
 
+    /// Takes a run as of the record that begins it, and that leaves it without an owner.
+    pub(crate) fn begun(folded: Folded, log: LogWriter) -> Self {
+        Self { folded, log, is_owned: false, is_migrated: false }
+    }
+
     /// Makes `executor` the owner of the run from the next record on.
     ///
     /// # Errors
@@ -179,24 +184,13 @@ impl Tip {
             .map_err(|error| error.with_run(&self.log.run))
     }
 
-    /// Brings the machine to the version of the graph's type, if the log is of an older one: `state` is then the state from the next
-    /// record on, which becomes a base. The original stays as it is until that is written whole.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] if the state cannot be encoded.
-    pub(crate) fn migrate<S: State>(&mut self, graph: &Graph<S>, state: &S) -> Result<()> {
-        let wanted = graph.schema().version();
-        let Folded { machine, channels, version, .. } = &mut self.folded;
-        if *version == wanted {
-            return Ok(());
+    /// Puts `channels`, which are of the version of the graph's state, in the place of those of the log. If the log is of an older
+    /// version, brings the machine forward, too, and makes the next record a base: the original stays as it is until that is written.
+    pub(crate) fn migrate(&mut self, graph: &dyn AnyGraph, channels: Channels) {
+        if bring_forward(&mut self.folded, graph, channels) {
+            self.log.state_version = self.folded.version;
+            self.is_migrated = true;
         }
-        machine.bring_forward(|patch| graph.migrated_patch(channels, *version, patch));
-        *channels = Channels::from_json(state.to_channels_json()?.get())?;
-        *version = wanted;
-        self.log.state_version = wanted;
-        self.is_migrated = true;
-        Ok(())
     }
 
     /// Absorbs events and returns the append of their records.
@@ -236,6 +230,18 @@ impl Tip {
         let append = self.record(events)?;
         shared.committer.append(append, term).await.map(|_| ())
     }
+}
+
+/// Puts `channels` in the place of those of a run, and brings its machine to their version. Returns whether it was of an older one.
+pub(super) fn bring_forward(folded: &mut Folded, graph: &dyn AnyGraph, new: Channels) -> bool {
+    let Folded { machine, channels, version, .. } = folded;
+    let is_older = *version != graph.state_version();
+    if is_older {
+        machine.bring_forward(|patch| graph.migrated_patch(channels, *version, patch));
+        *version = graph.state_version();
+    }
+    *channels = new;
+    is_older
 }
 
 /// Counts a claim. An epoch that cannot be counted on would be that of the claim before, which could not be told from this one.

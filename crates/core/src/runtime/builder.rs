@@ -265,10 +265,9 @@ impl RuntimeBuilder {
     /// Makes a runtime for an operator's tool: it reads and steers the runs of any application through their store, and drives
     /// none. It prepares nothing, and does not count as alive: looking at a store changes nothing in it.
     ///
-    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`fork`](Runtime::fork) and [`serve`](Runtime::serve) are refused
-    /// with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). What is said to a run is carried out by the process that drives it, or the next that does.
-    /// Without the application's code, [`edit_untyped`](Runtime::edit_untyped) and [`fork_untyped`](Runtime::fork_untyped) stand
-    /// in for those that want a graph.
+    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`ForkRequest::drive`](super::ForkRequest::drive) and
+    /// [`serve`](Runtime::serve) are refused with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). What is said to a run is carried out by the
+    /// process that drives it, or the next that does. [`edit`](Runtime::edit) and [`fork`](Runtime::fork) need none of the application's code.
     ///
     /// # Examples
     ///

@@ -5,15 +5,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::amend::{Tip, Writer, amend};
+use super::log::too_large;
 use super::shared::{Control, Shared};
 use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::Graph;
+use crate::graph::{AnyGraph, Graph};
 use crate::id::RunKey;
-use crate::record::RunStatus;
 use crate::record::body::Event;
 use crate::record::pause::Edited;
-use crate::state::{Channels, Patch, State};
+use crate::record::{RunStatus, codec};
+use crate::state::{Patch, State};
 
 /// A change of a run's state that is about to be made; `.await` makes it, and comes back when it is durable.
 ///
@@ -21,17 +22,17 @@ use crate::state::{Channels, Patch, State};
 ///
 /// Cancel safe: once polled it is carried out, whoever drops it.
 #[must_use = "nothing is changed before it is awaited"]
-pub struct EditRequest<S: State> {
+pub struct EditRequest {
     shared: Arc<Shared>,
-    graph: Graph<S>,
     run: RunKey,
     patch: Patch,
     by: Option<String>,
+    graph: Option<Box<dyn AnyGraph>>,
 }
 
-impl<S: State> EditRequest<S> {
-    pub(crate) fn new(shared: &Arc<Shared>, graph: &Graph<S>, run: &RunKey, patch: Patch) -> Self {
-        Self { shared: Arc::clone(shared), graph: graph.clone(), run: run.clone(), patch, by: None }
+impl EditRequest {
+    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, patch: Patch) -> Self {
+        Self { shared: Arc::clone(shared), run: run.clone(), patch, by: None, graph: None }
     }
 
     /// Says who changes it; it is recorded.
@@ -40,32 +41,44 @@ impl<S: State> EditRequest<S> {
         self
     }
 
+    /// Refuses a change after which the state could not be read as the type of this graph. A state of an older version is migrated first.
+    ///
+    /// Where this process drives the run, its driver checks that in any case.
+    pub fn checked_by<S: State>(mut self, graph: &Graph<S>) -> Self {
+        self.graph = Some(Box::new(graph.clone()));
+        self
+    }
+
     async fn edit(self) -> Result<()> {
-        let Self { shared, graph, run, patch, by } = self;
+        let Self { shared, run, patch, by, graph } = self;
         let message = |reply| Control::Edit { patch: patch.clone(), by: by.clone(), reply };
-        amend(&shared, &run, Writer::Signaller(&message), |tip| {
-            check_status(tip)?;
-            let mut channels = graph.migrated(&tip.folded.channels, tip.folded.version)?;
-            channels.apply(&patch).map_err(misfit)?;
-            let state = S::from_channels(channels, graph.schema()).map_err(misfit)?;
-            // Patches are in the form of the type that wrote the base before them.
-            tip.migrate(&graph, &state)?;
-            tip.folded.channels = Channels::from_json(state.to_channels_json()?.get())?;
+        let decide = |tip: &mut Tip| {
+            change(tip, &patch, graph.as_deref(), shared.limits.max_body)?;
             Ok(vec![Event::Edit(Edited { patch: patch.clone(), by: by.clone() })])
-        })
-        .await
-        .map(|_| ())
+        };
+        amend(&shared, &run, Writer::Signaller(&message), decide).await.map(|_| ())
     }
 }
 
-/// Refuses to change the state of a run that has ended for good.
-pub(super) fn check_status(tip: &Tip) -> Result<()> {
+/// Changes the channels of a run that is not driven here.
+fn change(tip: &mut Tip, patch: &Patch, graph: Option<&dyn AnyGraph>, most: usize) -> Result<()> {
     let status = tip.folded.machine.status();
     if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
         let message = format!("the run is {status}; its state is final");
         return Err(Error::new(ErrorKind::WrongStatus, message));
     }
-    Ok(())
+    match graph {
+        None => tip.folded.channels.apply(patch).map_err(misfit)?,
+        Some(graph) => {
+            let mut channels = graph.migrated(&tip.folded.channels, tip.folded.version)?;
+            channels.apply(patch).map_err(misfit)?;
+            let channels = graph.rewritten(channels).map_err(misfit)?;
+            // Patches are in the form of the type that wrote the base before them.
+            tip.migrate(graph, channels);
+        }
+    }
+    let text = codec::to_raw(&tip.folded.channels)?;
+    if text.get().len() > most { Err(too_large(&text, most)) } else { Ok(()) }
 }
 
 /// Says that a patch does not fit. What channels report as damage in a log is the caller's mistake here.
@@ -74,7 +87,7 @@ pub(crate) fn misfit(error: Error) -> Error {
     Error::new(ErrorKind::Invalid, message).with_source(error)
 }
 
-impl<S: State> IntoFuture for EditRequest<S> {
+impl IntoFuture for EditRequest {
     type Output = Result<()>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -83,7 +96,7 @@ impl<S: State> IntoFuture for EditRequest<S> {
     }
 }
 
-impl<S: State> std::fmt::Debug for EditRequest<S> {
+impl std::fmt::Debug for EditRequest {
     /// Never shows the values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EditRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()

@@ -5,56 +5,65 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::amend::{Tip, bring_forward};
 use super::edit::misfit;
 use super::handle::{Link, RunHandle};
 use super::load::missing;
 use super::past::{Position, folded_at};
 use super::print::in_order;
-use super::resume::{Terms, resume};
+use super::resume::{Known, Terms, resume};
 use super::shared::Shared;
 use super::tasks::finish;
+use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
-use crate::graph::{CheckpointPolicy, Graph};
-use crate::id::{Fingerprint, RunId, RunKey, WorkflowName};
+use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
+use crate::id::{Fingerprint, HeadRef, RunId, RunKey, Seq, WorkflowName};
 use crate::record::body::Event;
-use crate::record::{Labels, Parent, RunFacts, RunStatus};
+use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
 use crate::state::{Channels, Patch, State, reread};
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// A fork that is being prepared; `.await` makes the new run and takes it.
+/// A fork that is being prepared; `.await` writes the new run and returns its key. [`drive`](Self::drive) has this process go on with it.
+///
+/// # Cancel safety
+///
+/// Cancel safe: once polled it is carried out, whoever drops it. Fork again with the same id to learn of it.
+#[must_use = "a fork does nothing until it is awaited"]
+pub struct ForkRequest {
+    shared: Arc<Shared>,
+    source: RunKey,
+    at: Position,
+    id: Option<Result<RunId>>,
+    edits: Vec<Patch>,
+    nodes: Vec<String>,
+    labels: Vec<(String, String)>,
+}
+
+/// A fork that this process is to drive; `.await` makes the new run and claims it.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, whoever drops it. Fork again with the same id for a handle.
 #[must_use = "a fork does nothing until it is awaited"]
-pub struct ForkRequest<S: State> {
-    shared: Arc<Shared>,
+pub struct DriveRequest<S: State> {
+    fork: ForkRequest,
     graph: Graph<S>,
-    source: RunKey,
-    at: Position,
-    id: Option<Result<RunId>>,
     state: Option<S>,
-    edits: Vec<Patch>,
-    nodes: Vec<String>,
-    labels: Vec<(String, String)>,
     policy: CheckpointPolicy,
 }
 
-impl<S: State> ForkRequest<S> {
-    pub(crate) fn new(shared: &Arc<Shared>, graph: &Graph<S>, source: &RunKey, at: Position) -> Self {
+impl ForkRequest {
+    pub(crate) fn new(shared: &Arc<Shared>, source: &RunKey, at: Position) -> Self {
         Self {
             shared: Arc::clone(shared),
-            graph: graph.clone(),
             source: source.clone(),
             at,
             id: None,
-            state: None,
             edits: Vec::new(),
             nodes: Vec::new(),
             labels: Vec::new(),
-            policy: CheckpointPolicy::default(),
         }
     }
 
@@ -71,12 +80,6 @@ impl<S: State> ForkRequest<S> {
         self
     }
 
-    /// Puts another state in the place of the one that the source had; edits come on top of it.
-    pub fn state(mut self, state: S) -> Self {
-        self.state = Some(state);
-        self
-    }
-
     /// Has the new run begin with these nodes instead of where the source was. Joins count anew.
     pub fn start_at(mut self, nodes: impl crate::graph::NodeNames) -> Self {
         self.nodes = nodes.into_names();
@@ -89,6 +92,154 @@ impl<S: State> ForkRequest<S> {
         self
     }
 
+    /// Has this process drive the new run with a graph of its workflow, which may be another one than the source ran with. State,
+    /// edits and nodes are checked against the graph before anything is written.
+    pub fn drive<S: State>(self, graph: &Graph<S>) -> DriveRequest<S> {
+        DriveRequest { fork: self, graph: graph.clone(), state: None, policy: CheckpointPolicy::default() }
+    }
+
+    /// Writes the new run, with the graph that is to drive it and the state that it is to begin with, if they are given. Returns what a
+    /// claimer has to know, unless the same fork was made before.
+    async fn write(
+        self,
+        graph: Option<&dyn AnyGraph>,
+        state: Option<Channels>,
+    ) -> Result<(RunKey, Option<Known>)> {
+        let (shared, source) = (&self.shared, &self.source);
+        let now = shared.clock.now();
+        let head = shared.store.head(source).await?.ok_or_else(|| missing(source))?;
+        let identity = match graph.map(AnyGraph::identity) {
+            Some((workflow, ..)) if workflow != head.facts.workflow => {
+                let message = format!("the run is one of `{}`, not of `{workflow}`", head.facts.workflow);
+                return Err(Error::new(ErrorKind::Invalid, message).with_run(source));
+            }
+            Some(identity) => identity,
+            None => (head.facts.workflow.clone(), head.facts.version.clone(), head.facts.graph),
+        };
+        let plan = graph.map(AnyGraph::plan);
+        let mut folded = origin(&*shared.store, source, &self.at, plan, !self.nodes.is_empty()).await?;
+        let at = folded.last.head();
+        folded.machine.branch_off(shared.ids.next(now), plan.map(|plan| &**plan));
+        let place = |error: Error| error.with_run(source).with_seq(at.seq);
+        self.place(&mut folded, plan).map_err(place)?;
+        self.change(&mut folded, graph, state).map_err(place)?;
+        let text = codec::to_raw(&folded.channels)?;
+        let id = match &self.id {
+            Some(id) => id.clone()?,
+            None => RunId::new(shared.ids.next(now).to_string())?,
+        };
+        let run = RunKey::new(source.tenant.clone(), id);
+        let facts = self.facts(&head, at, text.get(), identity, now)?;
+        let mut log = shared.log_writer(&run);
+        log.state_version = folded.version;
+        let append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
+        append.records.iter().for_each(|record| folded.wrote(record));
+        match shared.committer.append(append, None).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                return same(shared, &run, &facts).await.map(|()| (run, None));
+            }
+            Err(error) => return Err(error.with_run(&run)),
+        }
+        let head = RunHead::after(run.clone(), Seq::new(0), &folded.last, false, facts);
+        Ok((run, Some(Known { head, tip: Some(Box::new(Tip::begun(folded, log))) })))
+    }
+
+    /// Puts the new run where it is to begin, and checks that the graph has a place for it, or the log if there is none.
+    fn place(&self, folded: &mut Folded, plan: Option<&Arc<Plan>>) -> Result<()> {
+        let refuse = |kind, message: String| Err(Error::new(kind, message));
+        let machine = &mut folded.machine;
+        if !self.nodes.is_empty() {
+            let knows = |name: &String| match plan {
+                Some(plan) => plan.find(name).is_some(),
+                None => machine.find(name).is_some(),
+            };
+            if let Some(stranger) = self.nodes.iter().find(|name| !knows(name)) {
+                return refuse(ErrorKind::NotFound, format!("there is no node `{stranger}` to start at"));
+            }
+            let names: BTreeSet<&str> = self.nodes.iter().map(String::as_str).collect();
+            machine.begin_at(names);
+        }
+        let strangers = plan.map_or_else(Vec::new, |_| machine.strangers());
+        if !strangers.is_empty() {
+            let strangers: Vec<String> = strangers.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "the graph has no node {}, where the run is: fork elsewhere, or name nodes to start at",
+                strangers.join(", ")
+            );
+            return refuse(ErrorKind::GraphChanged, message);
+        }
+        if machine.is_over() {
+            let message =
+                "nothing was left to run there; fork at an earlier record, or name nodes to start at";
+            return refuse(ErrorKind::Invalid, message.into());
+        }
+        Ok(())
+    }
+
+    /// Gives the new run the state that it goes on with.
+    fn change(
+        &self,
+        folded: &mut Folded,
+        graph: Option<&dyn AnyGraph>,
+        state: Option<Channels>,
+    ) -> Result<()> {
+        let edit = |mut channels: Channels| {
+            self.edits.iter().try_for_each(|patch| channels.apply(patch)).map_err(misfit)?;
+            Ok::<_, Error>(channels)
+        };
+        let Some(graph) = graph else {
+            folded.channels = edit(std::mem::take(&mut folded.channels))?;
+            return Ok(());
+        };
+        let mut channels = match state {
+            Some(state) => state,
+            None => graph.migrated(&folded.channels, folded.version)?,
+        };
+        // What is stored is judged apart from what it is changed to.
+        let as_stored = graph.rewritten(channels.clone())?;
+        if self.edits.is_empty() {
+            channels = as_stored;
+        } else {
+            channels = graph.rewritten(edit(channels)?).map_err(misfit)?;
+        }
+        bring_forward(folded, graph, channels);
+        Ok(())
+    }
+
+    /// Makes the facts of the new run, whose input is what tells a repeated fork from another: where it branches off, with what state, and
+    /// where it begins.
+    fn facts(
+        &self,
+        head: &RunHead,
+        at: HeadRef,
+        state: &str,
+        (workflow, version, graph): (WorkflowName, String, Fingerprint),
+        now: Timestamp,
+    ) -> Result<RunFacts> {
+        let (source, nodes, state) = (&self.source, &self.nodes, in_order(state)?);
+        let input = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
+        let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(input.as_bytes()), now)?;
+        let mut labels = Labels::default();
+        let kept = head.facts.labels.iter().filter(|(key, _)| !self.labels.iter().any(|(new, _)| new == key));
+        kept.map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .chain(self.labels.iter().cloned())
+            .try_for_each(|(key, value)| labels.insert(key, value))?;
+        let facts = facts.with_labels(labels).with_parent(Parent { run: source.clone(), at });
+        match &head.facts.user {
+            Some(user) => facts.with_user(user.clone()),
+            None => Ok(facts),
+        }
+    }
+}
+
+impl<S: State> DriveRequest<S> {
+    /// Puts another state in the place of the one that the source had; edits come on top of it.
+    pub fn state(mut self, state: S) -> Self {
+        self.state = Some(state);
+        self
+    }
+
     /// Sets when the new run writes checkpoints; after every node unless set.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
@@ -96,116 +247,29 @@ impl<S: State> ForkRequest<S> {
     }
 
     async fn fork(self) -> Result<RunHandle<S>> {
-        let shared = Arc::clone(&self.shared);
-        let now = shared.clock.now();
-        let head = shared.store.head(&self.source).await?.ok_or_else(|| missing(&self.source))?;
-        if head.facts.workflow != *self.graph.name() {
-            let message =
-                format!("the run is one of `{}`, not of `{}`", head.facts.workflow, self.graph.name());
-            return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.source));
-        }
-        let mut folded = self.origin().await?;
-        let at = folded.last.head();
-        folded.machine.branch_off(shared.ids.next(now), Some(self.graph.plan()));
-        self.place(&mut folded)?;
-        let state = self.new_state(&folded)?;
-        let text = state.to_channels_json()?;
-        if folded.version != self.graph.schema().version() {
-            folded
-                .machine
-                .bring_forward(|patch| self.graph.migrated_patch(&folded.channels, folded.version, patch));
-        }
-        let id = match &self.id {
-            Some(id) => id.clone()?,
-            None => RunId::new(shared.ids.next(now).to_string())?,
+        let Self { fork, graph, state, policy } = self;
+        let (shared, source) = (Arc::clone(&fork.shared), fork.source.clone());
+        // Before anything is written that this process could not drive.
+        shared.takes(&source)?;
+        let encoded = |state: S| {
+            let text = state.to_channels_json()?;
+            reread::<S>(text.get(), graph.schema()).map_err(|error| error.with_run(&source))?;
+            Channels::from_json(text.get())
         };
-        let run = RunKey::new(self.source.tenant.clone(), id);
-        let facts = self.facts(&head, at, text.get(), now)?;
-        let mut log = shared.log_writer(&run);
-        log.state_version = self.graph.schema().version();
-        let append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
-        match shared.committer.append(append, None).await {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Conflict => same(&shared, &run, &facts).await?,
-            Err(error) => return Err(error.with_run(&run)),
-        }
-        match resume(&shared, &self.graph, &run, self.policy, &Terms::default(), None, None).await {
+        let state = state.map(encoded).transpose()?;
+        let (run, known) = fork.write(Some(&graph), state).await?;
+        match resume(&shared, &graph, &run, policy, &Terms::default(), known, None).await {
             // It was made before, and goes on or has ended.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                Ok(RunHandle::new(shared, self.graph, run, Link::Elsewhere))
+                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere))
             }
             result => result,
         }
     }
-
-    async fn origin(&self) -> Result<Folded> {
-        let (store, plan) = (&*self.shared.store, Some(self.graph.plan()));
-        origin(store, &self.source, &self.at, plan, !self.nodes.is_empty()).await
-    }
-
-    /// Puts the new run where it is to begin, and checks that the graph has a place for it.
-    fn place(&self, folded: &mut Folded) -> Result<()> {
-        let refuse = |kind, message: String| {
-            Err(Error::new(kind, message).with_run(&self.source).with_seq(folded.last.seq))
-        };
-        if !self.nodes.is_empty() {
-            let plan = self.graph.plan();
-            if let Some(stranger) = self.nodes.iter().find(|name| plan.find(name).is_none()) {
-                return refuse(ErrorKind::NotFound, format!("there is no node `{stranger}` to start at"));
-            }
-            let names: BTreeSet<&str> = self.nodes.iter().map(String::as_str).collect();
-            folded.machine.begin_at(names);
-        }
-        let strangers: Vec<String> = folded.machine.strangers().iter().map(ToString::to_string).collect();
-        if !strangers.is_empty() {
-            let message = format!(
-                "the graph has no node {}, where the run is: fork elsewhere, or name nodes with `.start_at(..)`",
-                strangers.join(", ")
-            );
-            return refuse(ErrorKind::GraphChanged, message);
-        }
-        if folded.machine.is_over() {
-            let message = "nothing was left to run there; fork at an earlier record, or name nodes with `.start_at(..)`";
-            return refuse(ErrorKind::Invalid, message.into());
-        }
-        Ok(())
-    }
-
-    fn new_state(&self, folded: &Folded) -> Result<S> {
-        let place = |error: Error| error.with_run(&self.source);
-        let mut channels = match &self.state {
-            Some(state) => {
-                let text = state.to_channels_json()?;
-                reread::<S>(text.get(), self.graph.schema()).map_err(place)?;
-                Channels::from_json(text.get())?
-            }
-            None => self.graph.migrated(&folded.channels, folded.version).map_err(place)?,
-        };
-        if self.edits.is_empty() {
-            return S::from_channels(channels, self.graph.schema()).map_err(place);
-        }
-        // What is stored is judged apart from what it is changed to.
-        S::from_channels(channels.clone(), self.graph.schema()).map_err(place)?;
-        let edited = self.edits.iter().try_for_each(|patch| channels.apply(patch));
-        let edited = edited.and_then(|()| S::from_channels(channels, self.graph.schema()));
-        edited.map_err(misfit).map_err(place)
-    }
-
-    fn facts(
-        &self,
-        head: &RunHead,
-        at: crate::id::HeadRef,
-        state: &str,
-        now: crate::clock::Timestamp,
-    ) -> Result<RunFacts> {
-        let graph = (self.graph.name().clone(), self.graph.version().to_owned(), self.graph.fingerprint());
-        let told = Told { source: &self.source, at, nodes: &self.nodes, labels: &self.labels, state };
-        told.facts(head, graph, now)
-    }
 }
 
 /// Folds the source at the place; of a cancelled run, at the last record before it was, unless it is said where to begin.
-pub(super) async fn origin(
+async fn origin(
     store: &dyn CheckpointStore,
     source: &RunKey,
     at: &Position,
@@ -216,7 +280,7 @@ pub(super) async fn origin(
     let mut folded = folded_at(store, source, at, plan).await?;
     while folded.machine.status() == RunStatus::Cancelled && !placed {
         let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
-        folded = match folded_at(store, source, At::Seq(crate::id::Seq::new(before)), plan).await {
+        folded = match folded_at(store, source, At::Seq(Seq::new(before)), plan).await {
             Ok(folded) => folded,
             // Pruned: nothing tells any more where it was, which is refused with what to do.
             Err(error) if error.kind() == ErrorKind::NotFound => break,
@@ -226,44 +290,10 @@ pub(super) async fn origin(
     Ok(folded)
 }
 
-/// What tells a repeated fork from another: where it branches off, with what, and where it begins.
-pub(super) struct Told<'a> {
-    pub(super) source: &'a RunKey,
-    pub(super) at: crate::id::HeadRef,
-    pub(super) nodes: &'a [String],
-    pub(super) labels: &'a [(String, String)],
-    pub(super) state: &'a str,
-}
-
-impl Told<'_> {
-    /// Makes the facts of the new run, which runs with this workflow, version and graph.
-    pub(super) fn facts(
-        &self,
-        head: &RunHead,
-        (workflow, version, graph): (WorkflowName, String, Fingerprint),
-        now: crate::clock::Timestamp,
-    ) -> Result<RunFacts> {
-        let Self { source, at, nodes, state, .. } = self;
-        let state = in_order(state)?;
-        let told = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
-        let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(told.as_bytes()), now)?;
-        let mut labels = Labels::default();
-        let kept = head.facts.labels.iter().filter(|(key, _)| !self.labels.iter().any(|(new, _)| new == key));
-        kept.map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .chain(self.labels.iter().cloned())
-            .try_for_each(|(key, value)| labels.insert(key, value))?;
-        let facts = facts.with_labels(labels).with_parent(Parent { run: (*source).clone(), at: *at });
-        match &head.facts.user {
-            Some(user) => facts.with_user(user.clone()),
-            None => Ok(facts),
-        }
-    }
-}
-
 /// Checks that a run which is there already is the same fork.
-pub(super) async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<()> {
+async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Result<()> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
-        Error::new(ErrorKind::Unavailable, "the run is being made or purged by somebody else; try again")
+        Error::new(ErrorKind::Unavailable, "the run is being made or purged by another writer; try again")
             .with_run(run)
     })?;
     let there = &head.facts;
@@ -274,7 +304,16 @@ pub(super) async fn same(shared: &Shared, run: &RunKey, facts: &RunFacts) -> Res
     Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run))
 }
 
-impl<S: State> IntoFuture for ForkRequest<S> {
+impl IntoFuture for ForkRequest {
+    type Output = Result<RunKey>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(finish(async move { self.write(None, None).await.map(|(run, _)| run) }))
+    }
+}
+
+impl<S: State> IntoFuture for DriveRequest<S> {
     type Output = Result<RunHandle<S>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
@@ -283,13 +322,23 @@ impl<S: State> IntoFuture for ForkRequest<S> {
     }
 }
 
-impl<S: State> std::fmt::Debug for ForkRequest<S> {
+impl std::fmt::Debug for ForkRequest {
     /// Never shows values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ForkRequest")
             .field("source", &self.source)
             .field("at", &self.at)
             .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: State> std::fmt::Debug for DriveRequest<S> {
+    /// Never shows values.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DriveRequest")
+            .field("fork", &self.fork)
+            .field("workflow", self.graph.name())
             .finish_non_exhaustive()
     }
 }

@@ -156,21 +156,43 @@ impl Runtime {
 
     /// Makes a new run that goes on from some place in the log of another one, in whatever status that is. The source stays as
     /// it was, byte for byte. Tenant, user, labels and answers are carried over; open questions are asked again; idempotency keys
-    /// are new. The fork runs with the graph of today.
+    /// are new.
+    ///
+    /// With [`drive`](ForkRequest::drive) this process drives the new run, with the graph of today. Without, the new run is written and
+    /// has no owner: a process that serves its workflow takes it up.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: no such run, place or node.
+    /// - [`ErrorKind::NotFound`]: no such run, place or node. Without a graph, nodes are known if the source's log names them.
     /// - [`ErrorKind::AlreadyExists`]: the new id is another run's. Forking alike under the same id is the same fork.
     /// - [`ErrorKind::GraphChanged`]: the graph has no such node as the run is at there.
     /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or nothing was left to run there.
-    pub fn fork<S: State>(
-        &self,
-        graph: &Graph<S>,
-        source: &RunKey,
-        at: impl Into<Position>,
-    ) -> ForkRequest<S> {
-        ForkRequest::new(self.shared(), graph, source, at.into())
+    ///
+    /// Nothing was written then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::{Position, Runtime};
+    /// # use ferrata_core::state::{Context, Op, Patch};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let graph = Graph::<Context>::builder("sum").node("add", async |_cx, s| Ok(s)).entry("add").build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let run = runtime.start(&graph, Context::new()).await?;
+    /// # run.wait().await?;
+    /// # let source = run.run();
+    /// let ten = Patch::from_ops(&[Op::Set("n".into(), 10.into())])?;
+    /// let fork = runtime.fork(source, Position::Latest).id("ten").start_at("add").edit(ten);
+    /// let state = fork.drive(&graph).await?.completed().await?;
+    /// assert_eq!(state.get::<u32>("n")?, Some(10));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fork(&self, source: &RunKey, at: impl Into<Position>) -> ForkRequest {
+        ForkRequest::new(self.shared(), source, at.into())
     }
 
     /// Replays a run against a graph without running any node, and finds the first record at which they part.

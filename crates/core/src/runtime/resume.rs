@@ -20,7 +20,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, StatusChange};
-use crate::state::State;
+use crate::state::{Channels, State};
 use crate::store::RunHead;
 
 /// On which terms a run is taken.
@@ -224,7 +224,9 @@ async fn claim<S: State>(
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
     events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
     tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
-    tip.migrate(graph, &state)?;
+    if tip.folded.version != graph.schema().version() {
+        tip.migrate(graph, Channels::from_json(state.to_channels_json()?.get())?);
+    }
     let append = tip.record(&events).map_err(|error| error.with_run(run))?;
     let Tip { folded, log, .. } = tip;
     let tenure = Tenure { life: folded.machine.life(), epoch: log.epoch };

@@ -276,12 +276,46 @@ impl Runtime {
     /// Changes the state of a run, wherever it is; the change and who made it are recorded. Activations that start afterwards
     /// see it; one at work does not, and what it writes to the same channel comes after it.
     ///
+    /// The patch must fit the channels. Whether the type of the state can read the changed channels is checked by the driver if
+    /// this process drives the run, and by the graph of [`checked_by`](EditRequest::checked_by). Without either, a run whose state
+    /// cannot be read stops where it is with everything recorded, until another edit puts it right: so look at
+    /// [the state](Self::checkpoint) first.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is completed or cancelled),
-    /// [`ErrorKind::Invalid`] (the patch does not fit the state). The run is untouched then.
-    pub fn edit<S: State>(&self, graph: &Graph<S>, run: &RunKey, patch: Patch) -> EditRequest<S> {
-        EditRequest::new(&self.shared, graph, run, patch)
+    /// - [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::WrongStatus`]: it is completed or cancelled.
+    /// - [`ErrorKind::Invalid`]: the patch does not fit the state: an append to what is no list, a merge into what is no object.
+    /// - [`ErrorKind::GraphChanged`]: the state before the change does not fit the graph that checks it.
+    /// - [`ErrorKind::TooLarge`]: the state would be larger than is allowed.
+    ///
+    /// The run is untouched then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Op, Patch};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # use ferrata_core::ask::Ask;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let graph = Graph::<Context>::builder("pay")
+    /// #     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay?"), |s, yes| s.set("approved", yes))
+    /// #     .entry("approve")
+    /// #     .build()?;
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let run = runtime.start(&graph, Context::new()).await?;
+    /// # run.wait().await?;
+    /// # let (run, application) = (run.run(), &graph);
+    /// let amount = Patch::from_ops(&[Op::Set("amount".into(), 120.into())])?;
+    /// runtime.edit(run, amount.clone()).by("ann").await?; // a tool without the application's code
+    /// runtime.edit(run, amount).checked_by(application).by("ann").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn edit(&self, run: &RunKey, patch: Patch) -> EditRequest {
+        EditRequest::new(&self.shared, run, patch)
     }
 
     /// Returns the questions that a run waits for; none once it has ended. Those that were open when it failed are open again

@@ -179,7 +179,7 @@ async fn a_copy_of_a_living_run_is_taken_up() {
         let head = runtime.head(&key(id)).await.unwrap().unwrap();
         assert_eq!((head.status, head.owner), (RunStatus::InProgress, None));
         let open = Patch::from_ops(&[Op::Set("open".into(), true.into())]).unwrap();
-        runtime.edit(&ask, &key(id), open).await.unwrap();
+        runtime.edit(&key(id), open).checked_by(&ask).await.unwrap();
     }
     two.serve(&ask).unwrap();
     let clock = ferrata_core::SystemClock::new();

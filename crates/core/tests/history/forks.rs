@@ -34,11 +34,11 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
             let label = format!("seed {seed}, forked at {at} of {to}");
             let edits = [None, Some(Patch::from_ops(&[Op::Set("n".into(), nth.into())]).unwrap())];
             let edit = edits[chance.below(2)].clone();
-            let mut request = runtime.fork(&graph, &run, Seq::new(at)).id(format!("f{nth}"));
+            let mut request = runtime.fork(&run, Seq::new(at)).id(format!("f{nth}"));
             if let Some(edit) = &edit {
                 request = request.edit(edit.clone());
             }
-            let fork = request.checkpoints(life.policy).await;
+            let fork = request.drive(&graph).checkpoints(life.policy).await;
 
             let world = log.as_of(at).await;
             let other = life.process(&world, 4).await;
@@ -56,7 +56,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
                 other.retry(&run).await.unwrap();
             }
             if let Some(edit) = edit {
-                other.edit(&graph, &run, edit).await.unwrap();
+                other.edit(&run, edit).checked_by(&graph).await.unwrap();
             }
             let handle = other.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
             let itself = end(life.go_on(&[&other], &graph, handle, false).await);
@@ -81,13 +81,13 @@ async fn pruning_or_purging_a_source_does_not_touch_its_forks() {
         let (run, graph) = (key("r"), life.graph());
         let runtime = life.process(&store, 5).await;
         let to = last(&store, &run).await;
-        let fork = runtime.fork(&graph, &run, Seq::new(to / 2)).id("f").await.unwrap();
+        let fork = runtime.fork(&run, Seq::new(to / 2)).id("f").drive(&graph).await.unwrap();
         cut_at(&store, &run, to).await;
         assert!(runtime.purge(&run).await.unwrap().records > 0);
         let forked = end(life.go_on(&[&runtime], &graph, fork, false).await);
         let line = runtime.lineage(&key("f")).await.unwrap();
         assert_eq!((line[0].run.clone(), line[0].status), (run.clone(), None), "seed {seed}");
-        let again = runtime.fork(&graph, &key("f"), Seq::new(0)).id("g").await.unwrap();
+        let again = runtime.fork(&key("f"), Seq::new(0)).id("g").drive(&graph).await.unwrap();
         let handle = end(life.go_on(&[&runtime], &graph, again, false).await);
         assert_eq!(handle, forked, "seed {seed}");
     }
@@ -103,7 +103,7 @@ async fn a_fork_begins_with_the_same_state_and_frontier() {
         let runtime = life.process(&store, 6).await;
         for at in 0..last(&store, &run).await {
             let id = format!("f{at}");
-            runtime.fork(&graph, &run, Seq::new(at)).id(&id).await.unwrap();
+            runtime.fork(&run, Seq::new(at)).id(&id).drive(&graph).await.unwrap();
             let (before, after) = (
                 runtime.checkpoint(&run, Seq::new(at)).await.unwrap(),
                 runtime.checkpoint(&key(&id), Seq::new(0)).await.unwrap(),
@@ -172,7 +172,7 @@ async fn a_line_tells_lives_and_no_names() {
                         Some(parent) => {
                             let source = key(&lives[parent].id);
                             let at = last(&store, &source).await;
-                            runtime.fork(&graph, &source, Seq::new(at)).id(&id).start_at("a").await
+                            runtime.fork(&source, Seq::new(at)).id(&id).start_at("a").drive(&graph).await
                         }
                     };
                     handle.unwrap().completed().await.unwrap();
@@ -209,7 +209,7 @@ async fn a_fork_at_a_place_that_is_not_there_says_so() {
     let to = last(&store, &run).await;
     cut_at(&store, &run, to - 1).await;
     for at in [Position::Seq(Seq::new(to + 1)), Position::Seq(Seq::new(0)), "nowhere@1".parse().unwrap()] {
-        let error = runtime.fork(&graph, &run, at.clone()).id("f").await.unwrap_err();
+        let error = runtime.fork(&run, at.clone()).id("f").drive(&graph).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{at}: {error}");
     }
     assert!(store_is_without(&runtime, "f").await);

@@ -202,10 +202,10 @@ async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words(
     world.cut_to_the_last().await;
     let after = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
     assert_eq!((after.status, after.cancelled.as_deref()), (RunStatus::Cancelled, Some("enough")));
-    let error = runtime.fork(&graph, &key("r"), Position::Latest).await.unwrap_err();
+    let error = runtime.fork(&key("r"), Position::Latest).drive(&graph).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::NotFound), "{error}");
     assert!(error.to_string().contains("start_at"), "the remedy is named: {error}");
-    runtime.fork(&graph, &key("r"), Position::Latest).id("f").start_at("join").await.unwrap();
+    runtime.fork(&key("r"), Position::Latest).id("f").start_at("join").drive(&graph).await.unwrap();
 }
 
 /// A coarse frequency writes several activations as one record, which is the place of each of them.
@@ -371,7 +371,7 @@ async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
     }
     // They are not its fork's.
     let last = Seq::new(last(&world.store, &run).await);
-    runtime.fork(&graph, &run, last).id("f").start_at("n3").await.unwrap().wait().await.unwrap();
+    runtime.fork(&run, last).id("f").start_at("n3").drive(&graph).await.unwrap().wait().await.unwrap();
     let keep_one = RetentionPolicy::keep_all().keep_last(1);
     assert!(runtime.apply_retention(&key("f"), &keep_one).await.unwrap().0 > 5);
     runtime.purge(&key("f")).await.unwrap();
@@ -401,7 +401,7 @@ async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
         runtime.apply_retention(&run, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap_err(),
         runtime.verify(&graph, &run).await.unwrap_err(),
         runtime.post_mortem(&run).await.unwrap_err(),
-        runtime.fork(&graph, &run, Position::Latest).await.unwrap_err(),
+        runtime.fork(&run, Position::Latest).drive(&graph).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
@@ -448,7 +448,7 @@ async fn a_line_of_forks_ends_where_an_id_was_used_again() {
     runtime.start(&graph, Context::new()).id("a").await.unwrap().wait().await.unwrap();
     let mut from = "a";
     for id in ["b", "c"] {
-        runtime.fork(&graph, &key(from), Seq::new(0)).id(id).await.unwrap().wait().await.unwrap();
+        runtime.fork(&key(from), Seq::new(0)).id(id).drive(&graph).await.unwrap().wait().await.unwrap();
         from = id;
     }
     let line = async |of: &str| {
@@ -460,7 +460,7 @@ async fn a_line_of_forks_ends_where_an_id_was_used_again() {
     assert_eq!(line("c").await, ["a", "b", "c"]);
     runtime.purge(&key("a")).await.unwrap();
     assert_eq!(line("c").await, ["a?", "b", "c"], "a is remembered by its forks");
-    runtime.fork(&graph, &key("c"), Seq::new(0)).id("a").await.unwrap().wait().await.unwrap();
+    runtime.fork(&key("c"), Seq::new(0)).id("a").drive(&graph).await.unwrap().wait().await.unwrap();
     assert_eq!(line("c").await, ["a?", "b", "c"]);
     assert_eq!(line("a").await, ["a?", "b", "c", "a"]);
 }

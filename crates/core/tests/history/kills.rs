@@ -87,7 +87,7 @@ async fn fork(runtime: &Runtime) -> Result<()> {
     let graph = graph();
     let at: Position = "n3@1".parse()?;
     let patch = Patch::from_ops(&[Op::Set("forked".into(), true.into())])?;
-    let mut run = runtime.fork(&graph, &key("done"), at).id("f").edit(patch).await?;
+    let mut run = runtime.fork(&key("done"), at).id("f").edit(patch).drive(&graph).await?;
     loop {
         if !run.is_driven_here() {
             if runtime.head(&key("f")).await?.is_some_and(|head| head.status == RunStatus::Completed) {

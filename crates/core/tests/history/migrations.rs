@@ -52,8 +52,8 @@ async fn refused(graph: &Graph<Context>, says: &str) {
     let errors: [Error; 4] = [
         runtime.resume(graph, "r").await.unwrap_err(),
         runtime.state_at(graph, &key("r"), Position::Latest).await.unwrap_err(),
-        runtime.fork(graph, &key("r"), Position::Latest).id("f").await.unwrap_err(),
-        runtime.edit(graph, &key("r"), edit).await.unwrap_err(),
+        runtime.fork(&key("r"), Position::Latest).id("f").drive(graph).await.unwrap_err(),
+        runtime.edit(&key("r"), edit).checked_by(graph).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::GraphChanged, "{error}");
@@ -196,10 +196,11 @@ async fn a_run_that_is_migrated_on_its_way_has_a_sound_log() {
         if chance.one_in(3) {
             // Who edits first migrates first.
             let more = Patch::from_ops(&[Op::Append("notes".into(), vec!["edited".into()])]).unwrap();
-            runtime.edit(&graph, &key("r"), more).await.unwrap();
+            runtime.edit(&key("r"), more).checked_by(&graph).await.unwrap();
             runtime.check_log(&key("r")).await.unwrap_or_else(|error| panic!("{label}, edited: {error}"));
         }
-        let fork = runtime.fork(&graph, &key("r"), Position::Latest).id("f").checkpoints(life.policy).await;
+        let fork =
+            runtime.fork(&key("r"), Position::Latest).id("f").drive(&graph).checkpoints(life.policy).await;
         let fork = fork.unwrap_or_else(|error| panic!("{label}: {error}"));
         let run = runtime.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
         life.go_on(&[&runtime], &graph, run, chance.one_in(2)).await;

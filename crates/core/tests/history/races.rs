@@ -219,7 +219,7 @@ async fn a_fork_is_made_whole_or_not_at_all_while_its_source_goes() {
         let wait = chance.below(5);
         let purges = seed % 3 == 0;
         let (forked, ()) =
-            tokio::join!(async { two.fork(&graph, &key("r"), Seq::new(at)).id("f").await }, async {
+            tokio::join!(async { two.fork(&key("r"), Seq::new(at)).id("f").drive(&graph).await }, async {
                 for _ in 0..wait {
                     tokio::task::yield_now().await;
                 }

@@ -66,9 +66,9 @@ async fn a_fork_that_starts_elsewhere_runs_its_joins() {
         for from in ["s", "a", "j"] {
             let (typed, untyped) = (format!("t{at}{from}"), format!("u{at}{from}"));
             let empty = patch(Op::Remove("ran".into(), Vec::new()));
-            let fork = runtime.fork(&graph, &key("r"), Seq::new(at)).id(&typed).start_at(from);
-            let mut handles = vec![fork.edit(empty.clone()).await.unwrap()];
-            let fork = runtime.fork_untyped(&key("r"), Seq::new(at)).id(&untyped).start_at(from);
+            let fork = runtime.fork(&key("r"), Seq::new(at)).id(&typed).start_at(from);
+            let mut handles = vec![fork.edit(empty.clone()).drive(&graph).await.unwrap()];
+            let fork = runtime.fork(&key("r"), Seq::new(at)).id(&untyped).start_at(from);
             // Nodes are known to the log from its first record on.
             fork.edit(empty).await.unwrap();
             handles.push(runtime.resume(&graph, &*untyped).await.unwrap());
@@ -119,7 +119,7 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
         assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
         let said = two.respond(&key("r"), "pay@1", Answer::from(resolution.clone()));
         said.await.unwrap();
-        let fork = two.fork(&graph, &key("r"), Position::Latest).id("f").await.unwrap();
+        let fork = two.fork(&key("r"), Position::Latest).id("f").drive(&graph).await.unwrap();
         let state = fork.completed().await.unwrap();
         assert_eq!(begun.load(Ordering::Relaxed), 1 + again, "{resolution:?}");
         assert_eq!(state.get::<u32>("paid").unwrap(), paid, "{resolution:?}");
@@ -135,7 +135,7 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
             Ok(s)
         });
         let next = next.effect(Effect::External).entry("pay").build().unwrap();
-        let fork = two.fork(&next, &key("r"), Position::Latest).id("g").await.unwrap();
+        let fork = two.fork(&key("r"), Position::Latest).id("g").drive(&next).await.unwrap();
         let state = fork.completed().await.unwrap();
         assert_eq!(state.get::<u32>("sum").unwrap(), paid, "{resolution:?}");
     }
@@ -170,7 +170,7 @@ async fn an_edit_that_migrates_leaves_a_sound_log() {
     input.set("log", "first").unwrap();
     runtime.start(&graph(1), input).id("r").await.unwrap().wait().await.unwrap();
     let more = patch(Op::Append("log".into(), vec!["second".into()]));
-    runtime.edit(&graph(2), &key("r"), more).await.unwrap();
+    runtime.edit(&key("r"), more).checked_by(&graph(2)).await.unwrap();
     let state = runtime.state_at(&graph(2), &key("r"), Position::Latest).await.unwrap();
     assert_eq!(state.get::<Vec<String>>("log").unwrap().unwrap(), ["first", "second"]);
     runtime.check_log(&key("r")).await.unwrap();
@@ -225,7 +225,7 @@ async fn lineage_names_no_stranger() {
         let name = |id: &str| format!("{id}{cut}");
         let (p, f) = (name("p"), name("f"));
         completed(&runtime, &graph, &p).await;
-        let fork = runtime.fork(&graph, &key(&p), Seq::new(1)).id(&f).await.unwrap();
+        let fork = runtime.fork(&key(&p), Seq::new(1)).id(&f).drive(&graph).await.unwrap();
         fork.completed().await.unwrap();
         let line = async || {
             let line = runtime.lineage(&key(&f)).await.unwrap();
@@ -369,8 +369,8 @@ async fn an_edit_of_a_fork_that_does_not_fit_is_invalid() {
         Op::Merge("n".into(), serde_json::Map::new()),
         Op::Remove("n".into(), vec!["k".into()]),
     ] {
-        let fork = runtime.fork(&graph, &key("r"), Seq::new(0)).edit(patch(op.clone()));
-        let untyped = runtime.fork_untyped(&key("r"), Seq::new(0)).edit(patch(op.clone()));
+        let fork = runtime.fork(&key("r"), Seq::new(0)).edit(patch(op.clone())).drive(&graph);
+        let untyped = runtime.fork(&key("r"), Seq::new(0)).edit(patch(op.clone()));
         for error in [fork.await.unwrap_err(), untyped.await.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{op:?}: {error}");
         }

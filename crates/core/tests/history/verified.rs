@@ -174,7 +174,7 @@ async fn whatever_a_graph_can_do_it_would_do_again() {
             }
             Outcome::Failed { .. } => {
                 let mended = Patch::from_ops(&[Op::Set("mended".into(), true.into())]).unwrap();
-                runtime.edit(&graph, &run, mended).await.unwrap();
+                runtime.edit(&run, mended).checked_by(&graph).await.unwrap();
                 runtime.retry(&run).await.unwrap();
             }
             Outcome::Completed(_) => break,

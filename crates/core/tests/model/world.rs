@@ -262,7 +262,8 @@ impl World {
                 };
                 let patch = Patch::from_ops(&[change]).unwrap();
                 let graph = graph(self.family, "1");
-                let real = self.ask(slot, async |runtime| runtime.edit(graph, &key(), patch).by("ann").await);
+                let real = self
+                    .ask(slot, async |runtime| runtime.edit(&key(), patch).checked_by(graph).by("ann").await);
                 ("edit", real, self.oracle.edit("n", &json!(21), fits).map_err(Refused::from))
             }
             Op::Advance { ms } => {

@@ -155,8 +155,8 @@ async fn bring(scene: &Scene, word: &str) {
     let (runtime, run) = (&scene.runtime, key("r"));
     match word {
         "answered" => runtime.respond(&run, "ok", Answer::accept(true).unwrap()).await.unwrap(),
-        "bad" => runtime.edit(&scene.graph, &run, set("bad", true)).await.unwrap(),
-        "good" => runtime.edit(&scene.graph, &run, set("bad", false)).await.unwrap(),
+        "bad" => runtime.edit(&run, set("bad", true)).checked_by(&scene.graph).await.unwrap(),
+        "good" => runtime.edit(&run, set("bad", false)).checked_by(&scene.graph).await.unwrap(),
         "gone on" => drop(runtime.resume(&scene.graph, "r").await.unwrap().wait().await.unwrap()),
         "retried" => runtime.retry(&run).await.unwrap(),
         "paused" => runtime.pause(&run, "wait").await.unwrap(),
@@ -204,19 +204,19 @@ fn requests() -> Vec<Request> {
             |_, r, _| r.is_some_and(|r| r.status == RunStatus::Completed),
         ),
         request(
-            "fork",
+            "fork that is driven",
             &[],
             |at| {
-                let fork = at.runtime.fork(&at.graph, &key("r"), At::Latest).id("new");
+                let fork = at.runtime.fork(&key("r"), At::Latest).id("new").drive(&at.graph);
                 Box::pin(async { fork.await.map(drop) })
             },
             |_, _, new| new.is_some_and(|new| new.status == RunStatus::Interrupted),
         ),
         request(
-            "fork_untyped",
+            "fork",
             &[],
             |at| {
-                let fork = at.runtime.fork_untyped(&key("r"), At::Latest).id("new");
+                let fork = at.runtime.fork(&key("r"), At::Latest).id("new");
                 Box::pin(async { fork.await.map(drop) })
             },
             |_, _, new| new.is_some(),
@@ -233,17 +233,12 @@ fn requests() -> Vec<Request> {
         request("unpause", &["paused"], |at| at.runtime.unpause(&key("r")).into_future(), grew),
         request("retry", FAILED, |at| at.runtime.retry(&key("r")).into_future(), grew),
         request(
-            "edit",
+            "edit that is checked",
             &[],
-            |at| at.runtime.edit(&at.graph, &key("r"), set("bad", true)).into_future(),
+            |at| at.runtime.edit(&key("r"), set("bad", true)).checked_by(&at.graph).into_future(),
             grew,
         ),
-        request(
-            "edit_untyped",
-            &[],
-            |at| at.runtime.edit_untyped(&key("r"), set("bad", true)).into_future(),
-            grew,
-        ),
+        request("edit", &[], |at| at.runtime.edit(&key("r"), set("bad", true)).into_future(), grew),
         request("pin", &[], |at| at.runtime.pin(&key("r"), Seq::new(0)).into_future(), grew),
         request("unpin", &["pinned"], |at| at.runtime.unpin(&key("r"), Seq::new(0)).into_future(), grew),
         request(

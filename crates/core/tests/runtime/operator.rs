@@ -76,15 +76,15 @@ async fn looking_changes_nothing_in_the_store() {
 #[tokio::test]
 async fn an_edit_without_the_type_is_what_the_service_goes_on_with() {
     let (store, service, tool, run) = waiting().await;
-    tool.edit_untyped(&run, set("n", json!(40))).by("ann").await.unwrap();
-    let error = tool.edit_untyped(&run, Patch::from_json(r#"[{"append":["n",[1]]}]"#).unwrap()).await;
+    tool.edit(&run, set("n", json!(40))).by("ann").await.unwrap();
+    let error = tool.edit(&run, Patch::from_json(r#"[{"append":["n",[1]]}]"#).unwrap()).await;
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
     service.serve(&graph()).unwrap();
     tool.respond(&run, "ask", ferrata_core::ask::Answer::accept(2).unwrap()).await.unwrap();
     assert_eq!(ended(&store, &run).await, RunStatus::Completed);
     let state = tool.channels_at(&run, Position::Latest).await.unwrap();
     assert_eq!(state.get("sum"), Some(&json!(42)));
-    let error = tool.edit_untyped(&run, set("n", json!(1))).await.unwrap_err();
+    let error = tool.edit(&run, set("n", json!(1))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongStatus, "{error}");
 }
 
@@ -93,13 +93,13 @@ async fn a_fork_without_the_graph_is_taken_up_by_whoever_serves_the_workflow() {
     let (store, service, tool, run) = waiting().await;
     let before = tool.export(&run).await.unwrap();
     let at = Position::Visit("begin".parse().unwrap(), ferrata_core::Visit::new(1));
-    let fork = || tool.fork_untyped(&run, at.clone()).id("b").edit(set("n", json!(7))).label("why", "test");
+    let fork = || tool.fork(&run, at.clone()).id("b").edit(set("n", json!(7))).label("why", "test");
     let forked = fork().await.unwrap();
     // The same fork again is the same run, another one is refused.
     assert_eq!(fork().await.unwrap(), forked);
-    let other = tool.fork_untyped(&run, at.clone()).id("b").await.unwrap_err();
+    let other = tool.fork(&run, at.clone()).id("b").await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
-    let stranger = tool.fork_untyped(&run, at).start_at("nowhere").await.unwrap_err();
+    let stranger = tool.fork(&run, at).start_at("nowhere").await.unwrap_err();
     assert_eq!(stranger.kind(), ErrorKind::NotFound, "{stranger}");
     let head = store.head(&forked).await.unwrap().unwrap();
     assert_eq!((head.status, head.owner), (RunStatus::InProgress, None));
@@ -116,10 +116,21 @@ async fn a_fork_without_the_graph_is_taken_up_by_whoever_serves_the_workflow() {
     assert_eq!(tool.export(&run).await.unwrap(), before, "the source changed");
 }
 
+/// The fork was written first and refused then: it stood in the store, and whoever served its workflow took it up.
+#[tokio::test]
+async fn a_fork_that_cannot_be_driven_here_is_not_written() {
+    let (store, service, tool, run) = waiting().await;
+    let fork = |runtime: &Runtime| runtime.fork(&run, Position::Latest).id("f").drive(&graph());
+    assert_eq!(fork(&tool).await.unwrap_err().kind(), ErrorKind::Invalid);
+    service.shutdown(Duration::ZERO).await.unwrap();
+    assert_eq!(fork(&service).await.unwrap_err().kind(), ErrorKind::Closed);
+    assert!(store.head(&RunKey::try_from("f").unwrap()).await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn a_fork_can_begin_at_a_node_that_has_not_run_yet() {
     let (store, service, tool, run) = waiting().await;
-    let forked = tool.fork_untyped(&run, Position::Latest).start_at("end").await.unwrap();
+    let forked = tool.fork(&run, Position::Latest).start_at("end").await.unwrap();
     service.serve(&graph()).unwrap();
     assert_eq!(ended(&store, &forked).await, RunStatus::Completed);
     assert_eq!(tool.channels_at(&forked, Position::Latest).await.unwrap().get("sum"), Some(&json!(1)));

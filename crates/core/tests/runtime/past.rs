@@ -144,7 +144,7 @@ async fn a_fork_goes_on_from_the_past_and_leaves_its_source_alone() {
     let before = runtime.export(&key("r")).await.unwrap();
     let patch = Patch::from_ops(&[Op::Set("n".into(), 10.into())]).unwrap();
     let at: Position = "ok@1".parse().unwrap();
-    let fork = runtime.fork(&graph, &key("r"), at.clone()).id("f").edit(patch.clone()).await.unwrap();
+    let fork = runtime.fork(&key("r"), at.clone()).id("f").edit(patch.clone()).drive(&graph).await.unwrap();
     let Outcome::Completed(state) = fork.wait().await.unwrap() else { panic!() };
     assert_eq!(state.get::<i64>("n").unwrap(), Some(60));
     assert_eq!(runtime.export(&key("r")).await.unwrap(), before);
@@ -155,8 +155,8 @@ async fn a_fork_goes_on_from_the_past_and_leaves_its_source_alone() {
     let line = runtime.lineage(&key("f")).await.unwrap();
     assert_eq!(line.iter().map(|one| one.run.run.as_str().to_owned()).collect::<Vec<_>>(), ["r", "f"]);
 
-    runtime.fork(&graph, &key("r"), at.clone()).id("f").edit(patch).await.unwrap();
-    let other = runtime.fork(&graph, &key("r"), at).id("f").await.unwrap_err();
+    runtime.fork(&key("r"), at.clone()).id("f").edit(patch).drive(&graph).await.unwrap();
+    let other = runtime.fork(&key("r"), at).id("f").drive(&graph).await.unwrap_err();
     assert_eq!(other.kind(), ErrorKind::AlreadyExists, "{other}");
 }
 
@@ -165,18 +165,23 @@ async fn a_fork_asks_again_and_may_begin_elsewhere() {
     let store = MemoryStore::new();
     let runtime = done(&store).await;
     let graph = graph("double");
-    let asked =
-        runtime.fork(&graph, &key("r"), "count@1".parse::<Position>().unwrap()).id("again").await.unwrap();
+    let asked = runtime
+        .fork(&key("r"), "count@1".parse::<Position>().unwrap())
+        .id("again")
+        .drive(&graph)
+        .await
+        .unwrap();
     let Outcome::Interrupted(questions) = asked.wait().await.unwrap() else { panic!() };
     assert_eq!(questions[0].id, "ok@1:gate");
 
-    let over = runtime.fork(&graph, &key("r"), Position::Latest).id("over").await.unwrap_err();
+    let over = runtime.fork(&key("r"), Position::Latest).id("over").drive(&graph).await.unwrap_err();
     assert_eq!(over.kind(), ErrorKind::Invalid, "{over}");
     let elsewhere =
-        runtime.fork(&graph, &key("r"), Position::Latest).id("else").start_at("double").await.unwrap();
+        runtime.fork(&key("r"), Position::Latest).id("else").start_at("double").drive(&graph).await.unwrap();
     let Outcome::Completed(state) = elsewhere.wait().await.unwrap() else { panic!() };
     assert_eq!(state.get::<i64>("n").unwrap(), Some(36));
-    let stranger = runtime.fork(&graph, &key("r"), Position::Latest).start_at("nowhere").await.unwrap_err();
+    let stranger =
+        runtime.fork(&key("r"), Position::Latest).start_at("nowhere").drive(&graph).await.unwrap_err();
     assert_eq!(stranger.kind(), ErrorKind::NotFound);
 }
 
@@ -187,7 +192,7 @@ async fn a_cancelled_run_is_forked_from_where_it_was() {
     let graph = graph("double");
     runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
     runtime.cancel(&key("r"), "no").await.unwrap();
-    let fork = runtime.fork(&graph, &key("r"), Position::Latest).id("f").await.unwrap();
+    let fork = runtime.fork(&key("r"), Position::Latest).id("f").drive(&graph).await.unwrap();
     let Outcome::Interrupted(questions) = fork.wait().await.unwrap() else { panic!() };
     assert_eq!(questions[0].id, "ok@1:gate");
 }

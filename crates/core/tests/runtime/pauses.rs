@@ -381,10 +381,13 @@ async fn an_edit_changes_the_state_that_later_nodes_see() {
         .unwrap();
     start(&runtime, &graph).await.wait().await.unwrap();
     let patch = Patch::from_ops(&[Op::Set("n".into(), 21.into())]).unwrap();
-    runtime.edit(&graph, &key(), patch.clone()).by("ann").await.unwrap();
+    runtime.edit(&key(), patch.clone()).checked_by(&graph).by("ann").await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).await.unwrap();
     assert_eq!(completed(resume(&runtime, &graph).await).get::<i64>("n").unwrap(), Some(42));
-    assert_eq!(runtime.edit(&graph, &key(), patch).await.unwrap_err().kind(), ErrorKind::WrongStatus);
+    assert_eq!(
+        runtime.edit(&key(), patch).checked_by(&graph).await.unwrap_err().kind(),
+        ErrorKind::WrongStatus
+    );
 }
 
 #[tokio::test]

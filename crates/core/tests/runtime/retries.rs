@@ -119,7 +119,7 @@ impl Beside {
         }
         // The page says yes for a failed run; it was refused as long as a payment was under way.
         let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
-        runtime.edit(&self.graph, &key(), patch).await.unwrap();
+        runtime.edit(&key(), patch).checked_by(&self.graph).await.unwrap();
         runtime.retry(&key()).await.unwrap();
         self.let_go.notify_one();
         run

@@ -337,6 +337,6 @@ async fn a_missed_goal_is_not_retried_also_when_an_edit_has_met_it() {
     assert_eq!(failure.kind, FailureKind::GoalGate, "{failure:?}");
     let met =
         ferrata_core::state::Patch::from_ops(&[ferrata_core::state::Op::Set("met".into(), true.into())]);
-    runtime.edit(&graph, &key(), met.unwrap()).await.unwrap();
+    runtime.edit(&key(), met.unwrap()).checked_by(&graph).await.unwrap();
     assert_eq!(runtime.retry(&key()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
 }

@@ -202,8 +202,8 @@ async fn what_is_given_as_text_is_refused_or_can_be_read() {
                 let Ok(patch) = Patch::from_json(&format!(r#"[{{"{op}":["{name}{op}",{value}]}}]"#)) else {
                     continue;
                 };
-                let edited = runtime.edit(&graph, &key("r"), patch.clone()).await;
-                let untyped = runtime.edit_untyped(&key("r"), patch).await;
+                let edited = runtime.edit(&key("r"), patch.clone()).checked_by(&graph).await;
+                let untyped = runtime.edit(&key("r"), patch).await;
                 for result in [edited, untyped] {
                     taken += u32::from(result.is_ok());
                     assert!(result.is_taken_or(ErrorKind::Invalid), "{op} {name}");

@@ -14,11 +14,12 @@ async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {
     let text = source("a [does=\"success/color:red\"] b [does=fail] c start -> a -> b -> c -> exit");
     let (pipeline, compiler, store) = (pipeline(&text), Compiler::new(registry()), MemoryStore::new());
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
-    let run = runtime.start(&compiler.compile(&pipeline).unwrap(), Context::new()).id("r").await.unwrap();
+    let graph = compiler.compile(&pipeline).unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     run.wait().await.unwrap();
     let patch = Patch::from_ops(&[Op::Set("mended".into(), true.into())]).unwrap();
     let again = begin_at(&compiler, &pipeline, &runtime, run.run(), Position::Latest, "c").unwrap();
-    let again = again.id("again").edit(patch).await.unwrap();
+    let again = again.id("again").edit(patch).drive(&graph).await.unwrap();
     let context = again.wait().await.unwrap().completed().unwrap();
     assert_eq!(path_of(&store, &RunKey::try_from("again").unwrap()).await.join(" "), "c exit");
     assert_eq!(context.get::<String>("color").unwrap().as_deref(), Some("red"));
