@@ -1,4 +1,4 @@
-//! What follows from an activation's end: which tokens it sends, who starts, who never will, and whether the run ends.
+//! What follows from an activation's end: which tokens it sends, which nodes start, which never will, and whether the run ends.
 //!
 //! Deciding reads the machine and changes nothing; the decision is recorded, and absorbing the record does it.
 
@@ -16,7 +16,7 @@ use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{End, Failure, FailureKind, Fired, Item, NodeDone, Settled, Start};
 
-/// How often a run may return to a retry target that has no limit of its own visits, whoever failed: a goal that is never met
+/// How often a run may return to a retry target that has no limit of its own visits, whichever node failed: a goal that is never met
 /// must not keep a service busy for ever.
 const MAX_RETURNS: u32 = 10;
 
@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// Decides which waiting tokens may start as the graph is now, without any activation ending.
-    pub(crate) fn resettle(&self) -> (Settled, Option<Failure>) {
+    pub(crate) fn decide_starts(&self) -> (Settled, Option<Failure>) {
         let plan = self.graph();
         let Some(live) = self.live() else { return (Settled::default(), None) };
         let mut settled = Settled::default();
@@ -197,7 +197,7 @@ impl Machine {
         self.in_flight().range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
     }
 
-    /// Works out, on a copy of what is live, who starts after the activation has ended.
+    /// Works out, on a copy of what is live, which nodes start after the activation has ended.
     fn start_after(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
         let Some(live) = self.live() else { return };
         let mut live = live.clone();
@@ -219,7 +219,7 @@ impl Machine {
             done.skipped = self.never(plan, node, done);
         }
         if self.status() != RunStatus::InProgress {
-            // What stopped the run may be tried again and is not counted as live: nobody starts before that is decided.
+            // What stopped the run may be tried again and is not counted as live: no node starts before that is decided.
             done.settled.start = Some(Vec::new());
             return;
         }
@@ -245,7 +245,7 @@ impl Machine {
         }
     }
 
-    /// Starts whoever may start; returns why the run cannot go on if a join can never be met.
+    /// Starts the nodes that may start; returns why the run cannot go on if a join can never be met.
     fn work_out(&self, plan: &Plan, live: &mut Liveness, settled: &mut Settled) -> Option<Failure> {
         let mut starts = Vec::new();
         let mut begin = |live: &mut Liveness, at: NodeIx, each: bool| {
@@ -255,7 +255,7 @@ impl Machine {
             let name = plan.node(at).name.clone();
             starts.push(if each { Start::Each { each: name } } else { Start::Joined(name) });
         };
-        // Before anybody starts: the round of a join that counted may be over with what has just ended, and its loop's head is
+        // Before any node starts: the round of a join that counted may be over with what has just ended, and its loop's head is
         // about to start the next.
         for (local, _) in self.nodes().iter().enumerate().filter(|(_, state)| state.spent) {
             let at = NodeIx::from_usize(local);

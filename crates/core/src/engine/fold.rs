@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::machine::Machine;
-use super::questions::About;
+use super::questions::Subject;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -130,7 +130,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
                 );
             }
             let posed = machine.find_question(question)?;
-            if !matches!(posed.about, About::Doubt) {
+            if !matches!(posed.about, Subject::Doubt) {
                 let id = machine.id_of(&posed);
                 let message =
                     format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it");
@@ -156,7 +156,7 @@ pub(crate) fn check_signal(machine: &Machine, what: &SignalKind, now: Timestamp)
             }
         }
         SignalKind::Message { .. } if status.is_finished() => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; nobody receives messages any more"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; no node receives messages any more"))
         }
         SignalKind::Pause { .. } if status.is_finished() => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to pause"))

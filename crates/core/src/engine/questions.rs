@@ -16,7 +16,7 @@ pub(crate) const AFTER: &str = "after";
 
 /// What a question is about.
 #[derive(Clone, Debug)]
-pub(crate) enum About {
+pub(crate) enum Subject {
     /// What became of an activation that must not be repeated.
     Doubt,
     /// Something that a node asks, or that is declared before it.
@@ -43,7 +43,7 @@ pub(crate) struct Posed {
     pub(crate) key: ActivationKey,
     /// The name within the activation; none for a doubt.
     pub(crate) name: Option<String>,
-    pub(crate) about: About,
+    pub(crate) about: Subject,
 }
 
 impl Machine {
@@ -52,7 +52,7 @@ impl Machine {
         let mut posed = Vec::new();
         for (&key, activation) in self.in_flight().iter() {
             if activation.in_doubt {
-                posed.push(Posed { key, name: None, about: About::Doubt });
+                posed.push(Posed { key, name: None, about: Subject::Doubt });
             }
             for (name, memo) in activation.memos.iter() {
                 if let Memo::Asked(asked) = memo
@@ -61,13 +61,13 @@ impl Machine {
                     posed.push(Posed {
                         key,
                         name: Some(name.clone()),
-                        about: About::Asked(Arc::clone(asked)),
+                        about: Subject::Asked(Arc::clone(asked)),
                     });
                 }
             }
         }
         let holds = self.frontier().holds().iter();
-        posed.extend(holds.map(|&key| Posed { key, name: Some(AFTER.into()), about: About::After }));
+        posed.extend(holds.map(|&key| Posed { key, name: Some(AFTER.into()), about: Subject::After }));
         posed
     }
 
@@ -84,7 +84,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] naming those that are open, [`ErrorKind::AlreadyExists`] naming who answered it,
+    /// [`ErrorKind::NotFound`] naming those that are open, [`ErrorKind::AlreadyExists`] naming the author of its answer,
     /// [`ErrorKind::WrongStatus`] if it expired, [`ErrorKind::Invalid`] if it may be one of several.
     pub(crate) fn find_question(&self, id: &str) -> Result<Posed> {
         let posed = self.posed();
@@ -123,7 +123,7 @@ impl Machine {
         for (&key, activation) in self.in_flight().iter() {
             for (name, memo) in activation.memos.iter() {
                 let Memo::Asked(asked) = memo else { continue };
-                if self.id_of(&Posed { key, name: Some(name.clone()), about: About::Doubt }) != id {
+                if self.id_of(&Posed { key, name: Some(name.clone()), about: Subject::Doubt }) != id {
                     continue;
                 }
                 return match &asked.reply {
@@ -144,7 +144,7 @@ impl Machine {
     pub(super) fn check_answer(&self, id: &str, answer: &Answer, now: Timestamp) -> Result<()> {
         let posed = self.find_question(id)?;
         let (expects, deadline) = match &posed.about {
-            About::Doubt => {
+            Subject::Doubt => {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
@@ -152,8 +152,8 @@ impl Machine {
                     ),
                 ));
             }
-            About::Asked(asked) => (Some(&asked.ask.expects), asked.ask.deadline),
-            About::After => (None, None),
+            Subject::Asked(asked) => (Some(&asked.ask.expects), asked.ask.deadline),
+            Subject::After => (None, None),
         };
         if let Some(deadline) = deadline.filter(|deadline| *deadline <= now) {
             return Err(expired(id, deadline));

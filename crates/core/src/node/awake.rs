@@ -13,7 +13,7 @@ pub struct Awake {
 
 impl NodeContext {
     /// Keeps the run from coming to rest while this activation waits for an answer, a message or time: something else has come
-    /// that its code is about to go on with, and whoever knows so is not the activation itself.
+    /// that its code is about to go on with, and the activation itself does not know so.
     ///
     /// A node that chooses between a wait and a signal of its own needs it: the run would rest between the signal and the moment
     /// at which the node is polled. Call it before the signal is given, and drop what it returns when the node has ended.
@@ -39,7 +39,7 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.scope.waits.release();
         // The driver may have waited for this alone.
-        self.scope.look();
+        self.scope.notify_driver();
     }
 }
 

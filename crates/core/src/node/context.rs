@@ -61,7 +61,7 @@ pub(crate) struct NodeScope {
     /// What it noted before this attempt.
     pub(crate) memos: Memos,
     pub(crate) waits: Waits,
-    /// Whether it asked for a resource that nobody lends: another attempt would find it missing as well.
+    /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
 }
 
@@ -225,7 +225,7 @@ impl NodeContext {
     ///
     /// Cancel safe.
     pub async fn cancelled(&self) {
-        // Nobody will say so only when the driver is gone, which is an end as well.
+        // No value comes only when the driver is gone, which is an end as well.
         let _ = self.scope.run.cancelled.recv().await;
     }
 
@@ -249,7 +249,7 @@ impl NodeContext {
         Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.run())
     }
 
-    /// Sends an event of the node's own to whoever subscribes to the run; nothing is stored.
+    /// Sends an event of the node's own to the subscribers of the run; nothing is stored.
     ///
     /// # Errors
     ///

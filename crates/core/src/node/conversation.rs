@@ -59,7 +59,7 @@ impl<S> Conversation<S> {
         self
     }
 
-    /// Ends it when somebody sends this text, which does not count as a message. May be said several times.
+    /// Ends it when a sender sends this text, which does not count as a message. May be said several times.
     pub fn exit_on(mut self, text: impl Into<String>) -> Self {
         self.commands.push(text.into());
         self

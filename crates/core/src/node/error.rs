@@ -50,12 +50,12 @@ impl NodeError {
     /// Says that nothing was done, so that beginning again is safe: the one error after which an
     /// [`External`](crate::graph::Effect::External) node is tried again.
     ///
-    /// Without it, nobody knows how far an `External` node came before its error, and the run asks what became of it. Say it
+    /// Without it, it is unknown how far an `External` node came before its error, and the run asks what became of it. Say it
     /// only where it is certain: the request was refused, or never left. Nodes of other effects need not say it.
     ///
     /// It says nothing about whether another attempt makes sense. Alone, the node's retry policy decides, and the activation
     /// fails when the attempts are used up; with [`fatal`](Self::fatal), it fails at once; with
-    /// [`unfinished`](Self::unfinished), whoever goes on with the run begins the node again without a question.
+    /// [`unfinished`](Self::unfinished), the claimer of the run begins the node again without a question.
     ///
     /// # Examples
     ///
@@ -67,7 +67,7 @@ impl NodeError {
     ///         200 => Ok(()),
     ///         429 => Err(NodeError::new("too many requests").not_done()), // refused before anything was done: tried again
     ///         402 => Err(NodeError::new("no money on the account").not_done().fatal()), // fails at once
-    ///         other => Err(NodeError::new(format!("status {other}"))), // who knows: the run asks
+    ///         other => Err(NodeError::new(format!("status {other}"))), // unknown: the run asks
     ///     }
     /// }
     /// assert!(judged(429).unwrap_err().is_not_done());
@@ -81,7 +81,7 @@ impl NodeError {
 
     /// Says that the node stopped in the middle of its work because [the run is cancelled or left](super::NodeContext::cancelled).
     ///
-    /// Then it has not failed: nothing of this attempt is recorded, and whoever goes on with a run that was left runs the node
+    /// Then it has not failed: nothing of this attempt is recorded, and the claimer of a run that was left runs the node
     /// again. What must not be repeated is asked about, unless it is [not done](Self::not_done). If the run is neither cancelled nor left, it is a failure like any other.
     ///
     /// # Examples

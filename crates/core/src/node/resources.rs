@@ -24,7 +24,7 @@ impl Resources {
 }
 
 impl Resources {
-    /// Names the types that are there, for whoever asked for another.
+    /// Names the types that are there, for the error about another.
     pub(crate) fn names(&self) -> String {
         let mut names: Vec<&str> = self.by_type.values().map(|(name, _)| *name).collect();
         names.sort_unstable();

@@ -57,8 +57,8 @@ pub(crate) struct Waits {
     receives: AtomicU32,
     /// How many wishes are not answered yet.
     wishes: AtomicU32,
-    /// How many of them the driver has not taken in yet.
-    untaken: AtomicU32,
+    /// How many of them the driver has not accepted yet.
+    unaccepted: AtomicU32,
     /// How many steps are at work.
     working: AtomicU32,
     /// How many replies were sent, or are about to be, that the node has not read yet.
@@ -99,7 +99,7 @@ impl Waits {
     fn looks_quiet(&self) -> bool {
         self.unread.load(Ordering::SeqCst) == 0
             && !self.polled.load(Ordering::SeqCst)
-            && self.untaken.load(Ordering::SeqCst) == 0
+            && self.unaccepted.load(Ordering::SeqCst) == 0
     }
 
     /// Whether the attempt has more under way than one wait.
@@ -107,9 +107,9 @@ impl Waits {
         self.wishes.load(Ordering::SeqCst) > 1 || self.working.load(Ordering::SeqCst) > 0
     }
 
-    /// Says that the driver has taken in a wish.
-    pub(crate) fn taken(&self) {
-        self.untaken.fetch_sub(1, Ordering::SeqCst);
+    /// Says that the driver has accepted a wish.
+    pub(crate) fn accepted(&self) {
+        self.unaccepted.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Says that something has come that the node did not wish for; [`release`](Self::release) takes it back.
@@ -176,7 +176,7 @@ impl Replier {
     #[cfg(test)]
     pub(crate) fn for_tests(scope: Arc<NodeScope>) -> (Self, oneshot::Receiver<Result<Given>>) {
         let (sender, answer) = oneshot::channel();
-        scope.waits.untaken.fetch_add(1, Ordering::SeqCst);
+        scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);
         (Self { sender: Some(sender), scope, promised: false }, answer)
     }
 
@@ -254,7 +254,7 @@ impl NodeScope {
         }
         waits.polled.store(false, Ordering::SeqCst);
         if waits.wanted.swap(false, Ordering::SeqCst) || parked {
-            self.look();
+            self.notify_driver();
         }
         parked
     }
@@ -265,8 +265,8 @@ impl NodeScope {
         self.waits.parked.store(false, Ordering::SeqCst);
     }
 
-    /// Has the driver look at the activation.
-    pub(super) fn look(&self) {
+    /// Tells the driver to look at the activation.
+    pub(super) fn notify_driver(&self) {
         // A driver that is gone needs no notice.
         let _ = self.run.commands.send(Command::Parked(self.activation));
     }
@@ -275,7 +275,7 @@ impl NodeScope {
     fn read_one(&self) {
         self.waits.unread.fetch_sub(1, Ordering::SeqCst);
         if self.waits.wanted.swap(false, Ordering::SeqCst) {
-            self.look();
+            self.notify_driver();
         }
     }
 }
@@ -289,7 +289,7 @@ impl NodeContext {
         let mut reader = Reader { answer, scope: &self.scope };
         let activation = self.scope.activation;
         let command = Command::Wish { activation, name, wish, reply };
-        self.scope.waits.untaken.fetch_add(1, Ordering::SeqCst);
+        self.scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
         reader.read().await.ok_or_else(|| self.gone())?
     }

@@ -1,6 +1,6 @@
 //! What records say: their bodies, in JSON.
 //!
-//! Bodies name nodes and channels and never need the user's types or the graph: whoever has the log can fold it.
+//! Bodies name nodes and channels and never need the user's types or the graph: the log alone can be folded.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -301,9 +301,9 @@ pub enum FailureKind {
     Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
-    /// Somebody said no to a question.
+    /// An answer to a question said no.
     Rejected,
-    /// Nobody answered a question in time.
+    /// No answer to a question came in time.
     Expired,
 }
 
@@ -355,7 +355,7 @@ pub(crate) fn clip(mut text: String, most: usize) -> String {
     text
 }
 
-/// `Attempt`: one try failed, and another follows or somebody is asked what became of it.
+/// `Attempt`: one try failed, and another follows or a question asks what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttemptFailed {
     pub(crate) node: NodeName,
@@ -363,7 +363,7 @@ pub(crate) struct AttemptFailed {
     /// How many attempts have failed, this one included.
     pub(crate) failed: u32,
     pub(crate) failure: Failure,
-    /// When the next may start; absent if the attempt is in doubt, so that only somebody may say that it is repeated. An older
+    /// When the next may start; absent if the attempt is in doubt, so that only an answer may say that it is repeated. An older
     /// reader does not read such a record, rather than repeating the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retry_at: Option<Timestamp>,
@@ -391,7 +391,7 @@ pub(crate) enum StatusChange {
     /// A node asks; the status stays.
     #[serde(rename = "asked")]
     Asked(Asking),
-    /// Nobody answered in time.
+    /// No answer came in time.
     #[serde(rename = "expired")]
     Expired(Expired),
     /// Nothing moves the run any more but what is said to it, or time.
@@ -399,14 +399,14 @@ pub(crate) enum StatusChange {
     Rested(Rested),
 }
 
-/// `Signal`: somebody said something to the run.
+/// `Signal`: a signaller said something to the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub(crate) what: SignalKind,
-    /// Who said it.
+    /// The signaller, if it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
-    /// When, by the clock of whoever said it.
+    /// When, by the signaller's clock.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) at: Timestamp,
 }
@@ -418,7 +418,7 @@ pub(crate) enum SignalKind {
     Respond { question: String, resolution: Resolution },
     /// The answer to a question that a node asked.
     Answer { question: String, answer: Answer },
-    /// A message for whoever receives it.
+    /// A message for the node that receives next.
     Message { body: Arc<RawValue> },
     /// The record with this number, and what came after it, is not to be pruned.
     Pin { seq: Seq },
@@ -438,7 +438,7 @@ pub(crate) enum SignalKind {
     },
 }
 
-/// What became of an activation that must not be repeated and of which nobody knows whether it was done.
+/// What became of an activation that must not be repeated and of which it is unknown whether it was done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -478,7 +478,7 @@ pub(crate) struct Released {
     /// Attempts that must not be repeated and had begun, though the store lost the records that said so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) begun: Vec<Intent>,
-    /// Who waits for a message, as of a rest.
+    /// The waits for a message, as of a rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) receivers: Vec<Receiver>,
 }

@@ -47,7 +47,7 @@ pub(crate) struct Rare {
     pub(crate) settled: Settled,
     /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
     pub(crate) wrote: Vec<String>,
-    /// Whether what it leads to starts only once somebody agrees.
+    /// Whether what it leads to starts only once an answer agrees.
     pub(crate) hold: bool,
     /// How the run ended with it; absent if it did not.
     pub(crate) end: Option<End>,

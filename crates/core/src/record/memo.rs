@@ -31,7 +31,7 @@ pub(crate) enum Memo {
 
 static NONE: BTreeMap<String, Memo> = BTreeMap::new();
 
-/// The notes of an activation by name; shared until somebody changes them, and nothing at all while there are none.
+/// The notes of an activation by name; shared until they are changed, and nothing at all while there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memos(Option<Arc<BTreeMap<String, Memo>>>);
 
@@ -137,14 +137,14 @@ pub(crate) enum Reply {
     /// Nothing yet.
     #[default]
     Open,
-    /// Somebody answered.
+    /// An answer came.
     Answered {
         answer: Answer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
         at: Timestamp,
     },
-    /// Nobody answered in time.
+    /// No answer came in time.
     Expired { at: Timestamp },
 }
 

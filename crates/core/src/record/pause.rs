@@ -69,19 +69,19 @@ pub(crate) struct Rested {
     /// When time moves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) wake: Option<Timestamp>,
-    /// Who waits for a message, whoever has waited longest first, where there are several.
+    /// The waits for a message, the longest first, where there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) receivers: Vec<Receiver>,
 }
 
-/// Who waits for a message: node, visit, and the name of the wait.
+/// A wait for a message: node, visit, and the name of the wait.
 pub(crate) type Receiver = (NodeName, Visit, String);
 
 /// `Edit`: an operator changed the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Edited {
     pub(crate) patch: Patch,
-    /// Who did.
+    /// The operator, if named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
 }
@@ -90,9 +90,9 @@ pub(crate) struct Edited {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Left {
-    /// Nobody spoke for too long.
+    /// No message came for too long.
     Idle,
-    /// Somebody said so.
+    /// A message said so.
     Command,
     /// It had all its messages before.
     Turns,
@@ -105,7 +105,7 @@ impl Left {
     }
 }
 
-/// A message that somebody sent to a run.
+/// A message that was sent to a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Message {
     /// How many were sent before it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::load::missing;
-use super::log::{About, LogWriter};
+use super::log::{LogWriter, RecordOptions};
 use super::shared::{Control, Shared};
 use crate::compact::queue::Sender;
 use crate::engine::fold::{Folded, fold};
@@ -204,9 +204,9 @@ impl Tip {
         for event in events {
             self.folded.machine.absorb(event)?;
             let base = std::mem::take(&mut self.is_migrated);
-            let about = About { release: !self.is_owned, base, ..About::default() };
+            let options = RecordOptions { release: !self.is_owned, base, ..RecordOptions::default() };
             let Folded { machine, channels, .. } = &self.folded;
-            let record = self.log.record(event, about, machine, || codec::to_raw(channels))?;
+            let record = self.log.record(event, options, machine, || codec::to_raw(channels))?;
             self.folded.wrote(&record);
             records.push(record);
         }

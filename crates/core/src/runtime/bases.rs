@@ -48,7 +48,7 @@ impl Bases {
         if self.since > BASE_FACTOR * weight {
             return true;
         }
-        // Not at the factor itself: where nearly so much is written now, that would be to look again at once.
+        // F + 1, not F: a state growing by a quarter of what is written would be encoded at every record.
         self.look_above = BASE_FLOOR.max((BASE_FACTOR + 1) * weight);
         false
     }

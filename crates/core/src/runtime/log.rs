@@ -31,7 +31,7 @@ pub(crate) struct LogWriter {
 
 /// What a record is about and when its run is to be woken.
 #[derive(Default)]
-pub(crate) struct About {
+pub(crate) struct RecordOptions {
     pub(crate) node: Option<(NodeName, Visit)>,
     pub(crate) wake_at: Option<Timestamp>,
     /// Whether the record must be a base.
@@ -77,11 +77,11 @@ impl LogWriter {
     pub(crate) fn record(
         &mut self,
         event: &Event,
-        about: About,
+        options: RecordOptions,
         machine: &Machine,
         state: impl FnOnce() -> Result<Box<RawValue>>,
     ) -> Result<Record> {
-        let base = if about.base {
+        let base = if options.base {
             Some(self.base(machine, state)?)
         } else if self.bases.is_time_to_look() && !machine.status().is_finished() {
             let base = self.base(machine, state)?;
@@ -90,7 +90,7 @@ impl LogWriter {
         } else {
             None
         };
-        self.seal(event, about, machine, base.as_ref())
+        self.seal(event, options, machine, base.as_ref())
     }
 
     /// Makes the append that begins the run: one record, which is a base; `release` leaves the run without an owner.
@@ -106,8 +106,8 @@ impl LogWriter {
         release: bool,
         facts: RunFacts,
     ) -> Result<RunAppend> {
-        let about = About { base: true, release, ..About::default() };
-        let record = self.record(event, about, machine, || Ok(state))?;
+        let options = RecordOptions { base: true, release, ..RecordOptions::default() };
+        let record = self.record(event, options, machine, || Ok(state))?;
         Ok(RunAppend { run: self.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
     }
 
@@ -117,20 +117,20 @@ impl LogWriter {
     ///
     /// [`ErrorKind::Invalid`] if it cannot be encoded.
     pub(crate) fn record_without_base(&mut self, event: &Event, machine: &Machine) -> Result<Record> {
-        self.seal(event, About::default(), machine, None)
+        self.seal(event, RecordOptions::default(), machine, None)
     }
 
     fn seal(
         &mut self,
         event: &Event,
-        about: About,
+        options: RecordOptions,
         machine: &Machine,
         base: Option<&Base>,
     ) -> Result<Record> {
         let now = self.clock.now();
         let body = codec::encode(event, base)?;
-        let owned = machine.status() == RunStatus::InProgress && !about.release;
-        let (node, visit) = about.node.unzip();
+        let owned = machine.status() == RunStatus::InProgress && !options.release;
+        let (node, visit) = options.node.unzip();
         let header = RecordHeader {
             format: FORMAT,
             seq: self.head.map_or(Seq::new(0), |head| head.seq.next()),
@@ -142,7 +142,7 @@ impl LogWriter {
             visit,
             epoch: self.epoch,
             owner: owned.then_some(self.executor),
-            wake_at: about.wake_at.filter(|_| owned).or(machine.wake()),
+            wake_at: options.wake_at.filter(|_| owned).or(machine.wake()),
             at: now,
             base: base.is_some(),
             body_len: 0,

@@ -3,7 +3,7 @@
 use crate::ask::{OnDeadline, Question, QuestionKind};
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
-use crate::engine::questions::{About, BEFORE};
+use crate::engine::questions::{BEFORE, Subject};
 use crate::record::{Failure, FailureKind, RunStatus};
 use crate::state::State;
 
@@ -123,15 +123,15 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
             failure: None,
         };
         match posed.about {
-            About::Doubt => {
+            Subject::Doubt => {
                 let why =
                     machine.in_flight().get(&posed.key).and_then(|activation| activation.why.as_deref());
                 let text = serde_json::Value::from(doubt(why)).to_string();
                 Question { text: Some(text), failure: why.cloned(), ..plain(QuestionKind::Doubt) }
             }
-            About::After => plain(QuestionKind::After),
-            About::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
-            About::Asked(asked) => Question {
+            Subject::After => plain(QuestionKind::After),
+            Subject::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
+            Subject::Asked(asked) => Question {
                 text: Some(asked.ask.question.get().to_owned()),
                 expects: Some(asked.ask.expects.clone()),
                 deadline: asked.ask.deadline,

@@ -218,7 +218,7 @@ async fn claim<S: State>(
         };
     }
     let changed = machine.changed_graph();
-    let (settled, unmet) = machine.resettle();
+    let (settled, unmet) = machine.decide_starts();
     let unmet = unmet.filter(|_| machine.in_flight().is_empty());
     let graph_changed = changed.is_some();
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];

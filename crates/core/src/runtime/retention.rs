@@ -80,7 +80,7 @@ impl RetentionPolicy {
         self
     }
 
-    /// Every how many records a run that goes on is looked at: as many as are kept, so that one look drops as many as it keeps.
+    /// Prune a live run again after this many new records; equal to the number kept.
     pub(crate) fn stride(&self) -> Option<u64> {
         let limited = self.last.is_some() || self.age.is_some() || self.bytes.is_some();
         limited.then(|| self.last.map_or(1_000, |last| u64::from(last.max(16))))

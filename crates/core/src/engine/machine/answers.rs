@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Machine;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
-use crate::engine::questions::{About, Answered};
+use crate::engine::questions::{Answered, Subject};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{Asked, Memo, Reply};
 use crate::record::{Failure, FailureKind};
@@ -31,7 +31,7 @@ impl Machine {
             self.standing.ask_to_cancel(format!("the question `{id}` was cancelled: {reason}"));
         }
         match (&posed.name, &posed.about) {
-            (_, About::After) => {
+            (_, Subject::After) => {
                 self.frontier.let_go_on(&posed.key);
                 if let Answer::Reject(comment) = answer {
                     let who = by.map_or_else(String::new, |by| format!(" by {by}"));
@@ -40,7 +40,7 @@ impl Machine {
                     self.standing.fail(Failure::new(FailureKind::Rejected, message).with_node(&node));
                 }
             }
-            (Some(name), About::Asked(asked)) => {
+            (Some(name), Subject::Asked(asked)) => {
                 let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
                 let memo = Memo::Asked(Arc::new(Asked { ask: asked.ask.clone(), reply }));
                 if let Some(activation) = self.frontier.activation_mut(&posed.key) {

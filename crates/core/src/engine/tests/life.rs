@@ -191,7 +191,7 @@ impl Life {
         let what = SignalKind::Retry { settled: Settled::default() };
         self.flush();
         self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default() }));
-        let (settled, unmet) = self.machine.resettle();
+        let (settled, unmet) = self.machine.decide_starts();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
         self.absorb(&Event::Claim(Claimed { executor, graph: None, settled }));
         if let Some(failure) = unmet.filter(|_| self.machine.in_flight().is_empty()) {
@@ -264,7 +264,7 @@ impl Life {
             );
             let ended = machine.history().len() - self.retried;
             assert_eq!((ended + machine.in_flight().len()) as u64, visits);
-            let (settled, unmet) = machine.resettle();
+            let (settled, unmet) = machine.decide_starts();
             assert_eq!(settled.start, None, "somebody could have started");
             // After a retry the run fails for the same reason again once something ends.
             assert!(unmet.is_none() || self.again, "a join that cannot be met fails the run at once");

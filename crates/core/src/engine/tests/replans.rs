@@ -122,7 +122,7 @@ impl Run {
         self.machine
             .absorb(&Event::Signal(Signal { what, by: None, at: crate::clock::Timestamp::default() }))
             .unwrap();
-        let (settled, unmet) = self.machine.resettle();
+        let (settled, unmet) = self.machine.decide_starts();
         assert_eq!(unmet, None);
         let executor = crate::id::ExecutorId::from_uuid(uuid::Uuid::from_u128(9));
         let claim = crate::record::body::Claimed { executor, graph: None, settled };

@@ -54,8 +54,8 @@ impl<S: State> Driver<S> {
         }
         self.rebase().await?;
         if self.machine.in_flight().contains_key(&key) {
-            self.line.take_out(key);
-            self.take_in(Fact { key, what: What::Ended { result: Err(failure), took } })?;
+            self.line.remove_ready(key);
+            self.apply_fact(Fact { key, what: What::Ended { result: Err(failure), took } })?;
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ impl Asks {
     }
 
     /// Takes a question back, because it is asked anew.
-    pub(super) fn take_back(&mut self, question: &str) {
+    pub(super) fn withdraw(&mut self, question: &str) {
         if let Some(task) = self.posed.remove(question) {
             task.abort();
         }

@@ -10,7 +10,7 @@ use crate::graph::{Effect, NodeCheckpoint};
 use crate::record::body::{Event, Intent};
 use crate::state::State;
 
-/// How often the log is asked who owns the run before a doubt ends the run here, and the first pause, which doubles.
+/// How often the log is asked for the run's owner before a doubt ends the run here, and the first pause, which doubles.
 const LOOKS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 

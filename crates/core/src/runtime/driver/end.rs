@@ -27,7 +27,7 @@ impl<S: State> Driver<S> {
         end: AttemptEnd<S>,
         took: Duration,
     ) -> Result<()> {
-        let told = match self.line.take_running(key) {
+        let told = match self.line.remove_running(key) {
             Some(running) => running.scope().run.cancelled.get().is_some(),
             None => self.stopping.has_told(),
         };
@@ -38,7 +38,7 @@ impl<S: State> Driver<S> {
         };
         let failed = activation.failed + 1;
         match end {
-            AttemptEnd::Done(update) => self.take_in_end(key, Ok(update), took)?,
+            AttemptEnd::Done(update) => self.apply_end(key, Ok(update), took)?,
             AttemptEnd::Failed { failure, unfinished: true, .. } if told => self.broken_off(key, failure)?,
             AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
                 let node = self.plan.node(NodeIx::new(key.0));
@@ -52,7 +52,7 @@ impl<S: State> Driver<S> {
                     let delay = retry_after.unwrap_or_else(|| node.retry.delay(failed, seed));
                     What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
                 };
-                self.take_in(Fact { key, what })?;
+                self.apply_fact(Fact { key, what })?;
             }
         }
         if let Some(failed) = self.failed_apply.take() {
@@ -84,11 +84,11 @@ impl<S: State> Driver<S> {
                 return Ok(());
             }
         };
-        self.take_in(Fact { key, what: What::Retry { failed, failure, at } })
+        self.apply_fact(Fact { key, what: What::Retry { failed, failure, at } })
     }
 
     /// Takes in a fact: absorbs it and writes it as the policy says. Also used to make records anew after a conflict.
-    pub(super) fn take_in(&mut self, fact: Fact<S>) -> Result<()> {
+    pub(super) fn apply_fact(&mut self, fact: Fact<S>) -> Result<()> {
         let Fact { key, what } = fact;
         match what {
             What::Retry { failed, failure, at } => {
@@ -114,13 +114,13 @@ impl<S: State> Driver<S> {
                 self.journal.remember(Fact { key, what: What::Retry { failed, failure, at } }, Some(seq));
                 Ok(())
             }
-            What::Ended { result, took } => self.take_in_end(key, result, took),
+            What::Ended { result, took } => self.apply_end(key, result, took),
             What::Noted { name, what, first } => self.note_step(key, &name, what, first).map(|_| ()),
             What::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }
 
-    fn take_in_end(
+    fn apply_end(
         &mut self,
         key: ActivationKey,
         result: Result<Update<S>, Failure>,

@@ -47,7 +47,7 @@ impl<S: State> Driver<S> {
         }
         if let Some(resolution) = activation.resolution.clone() {
             let result = self.resolve(resolution);
-            self.take_in(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
+            self.apply_fact(Fact { key, what: What::Ended { result, took: Duration::ZERO } })?;
             return Ok(true);
         }
         if self.machine.is_held(key) {

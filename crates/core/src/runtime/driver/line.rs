@@ -132,7 +132,7 @@ impl<S: State> Line<S> {
     }
 
     /// Takes an activation out of the line.
-    pub(super) fn take_out(&mut self, key: ActivationKey) {
+    pub(super) fn remove_ready(&mut self, key: ActivationKey) {
         self.ready.retain(|ready| *ready != key);
     }
 
@@ -214,7 +214,7 @@ impl<S: State> Line<S> {
     }
 
     /// Takes an attempt that has ended.
-    pub(super) fn take_running(&mut self, key: ActivationKey) -> Option<Running> {
+    pub(super) fn remove_running(&mut self, key: ActivationKey) -> Option<Running> {
         self.running.remove(&key)
     }
 

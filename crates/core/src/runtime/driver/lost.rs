@@ -1,7 +1,7 @@
 //! When the store has lost records that it had acknowledged: the run is let go, and what must not be repeated is in doubt.
 //!
-//! A replica that was promoted behind its primary, or a machine whose disk lied, goes on from an older record. Whoever was told that a later
-//! one is durable can tell. The log then says of nodes that they have not begun which have, and only this process knows.
+//! A replica that was promoted behind its primary, or a machine whose disk lied, goes on from an older record. A process that was told that a
+//! later one is durable can tell. The log then says of nodes that they have not begun which have, and only this process knows.
 
 use std::collections::BTreeSet;
 
@@ -30,10 +30,10 @@ pub(super) struct Lost {
 }
 
 impl<S: State> Driver<S> {
-    /// Tells, and says to whoever listens, if the last acknowledged record is not in the log any more.
+    /// Detects that the last acknowledged record is not in the log any more, and tells subscribers.
     ///
     /// What others wrote since may begin with a base: then records before it were not loaded, and are taken to be there.
-    pub(super) fn look_for_loss(&self, records: &[Record], found: Seq) -> Option<Lost> {
+    pub(super) fn detect_loss(&self, records: &[Record], found: Seq) -> Option<Lost> {
         let durable = self.journal.durable().filter(|durable| is_missing(records, durable))?;
         let lost = Lost { acknowledged: durable.seq, found };
         tracing::error!(

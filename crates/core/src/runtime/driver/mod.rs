@@ -362,9 +362,9 @@ impl<S: State> Driver<S> {
     fn next_wake(&self, now: Duration) -> Duration {
         let wall = self.shared.clock.now();
         let is_stopping = self.is_stopping();
-        let rings = self.waiters.next_look().filter(|_| !is_stopping);
+        let rings = self.waiters.next_wake().filter(|_| !is_stopping);
         let times = [self.line.next_time(), rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
-        let stops = self.stopping.next_look(is_stopping);
+        let stops = self.stopping.next_wake(is_stopping);
         times.into_iter().chain([stops]).flatten().min().unwrap_or(Duration::MAX)
     }
 

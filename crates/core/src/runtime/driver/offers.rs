@@ -59,7 +59,7 @@ enum End {
 impl<S: State> Driver<S> {
     /// Hands what has come to the nodes that wait for it.
     pub(super) fn offer(&mut self) -> Result<()> {
-        if !self.is_stopping() && self.waiters.next_look().is_some() {
+        if !self.is_stopping() && self.waiters.next_wake().is_some() {
             self.ring(self.shared.clock.now())?;
         }
         let mut crowded = Vec::new();

@@ -30,18 +30,18 @@ impl<S: State> Driver<S> {
             return Err(Box::pin(self.leave(folded, lost)).await);
         }
         if !self.journal.can_restart() {
-            let message = "somebody wrote to the run while checkpoints were held back; resume it from the last checkpoint";
+            let message = "another writer wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         for fact in self.stand_on(folded)? {
             // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
             if self.still_follows(&fact) {
-                self.take_in(fact)?;
+                self.apply_fact(fact)?;
             }
         }
         if self.failed_apply.is_some() {
             let message =
-                "what the nodes returned cannot be applied after what somebody else wrote; resume the run";
+                "what the nodes returned cannot be applied after what another writer wrote; resume the run";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         self.flush(false)?;
@@ -64,7 +64,7 @@ impl<S: State> Driver<S> {
             let message = "the run was purged and started anew while it went on here; this life of it stops";
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
-        let lost = self.look_for_loss(&records, last.seq);
+        let lost = self.detect_loss(&records, last.seq);
         if last.epoch != self.journal.epoch()
             || last.owner.is_some_and(|owner| owner != self.journal.executor())
         {

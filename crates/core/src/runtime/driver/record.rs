@@ -8,7 +8,7 @@ use crate::record::RunStatus;
 use crate::record::body::{Event, NodeDone};
 use crate::record::pause::{Noted, Stepped};
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::log::About;
+use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
 
 impl<S: State> Driver<S> {
@@ -51,8 +51,8 @@ impl<S: State> Driver<S> {
             Event::Step(Stepped { what: Noted::Until(until), .. }) if is_alone => Some(*until),
             _ => None,
         };
-        let about = About { node, wake_at, release, base: false };
-        let seq = self.journal.write(event, about, &mut self.machine, &self.state)?;
+        let options = RecordOptions { node, wake_at, release, base: false };
+        let seq = self.journal.write(event, options, &mut self.machine, &self.state)?;
         self.announce(before);
         Ok(seq)
     }

@@ -67,7 +67,7 @@ impl<S: State> Driver<S> {
         }
         self.line.push_all(&self.machine, &self.state, self.shared.clock.now());
         let in_flight = self.machine.in_flight();
-        self.waiters.look_anew(|key| in_flight.contains_key(&key));
+        self.waiters.refresh(|key| in_flight.contains_key(&key));
         Ok(Ok(()))
     }
 

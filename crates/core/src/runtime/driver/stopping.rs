@@ -91,7 +91,7 @@ impl Stopping {
     }
 
     /// Returns when the driver must look, by the monotonic clock: at the end of the grace, or at the deadline of a run that goes on.
-    pub(super) fn next_look(&self, is_stopping: bool) -> Option<Duration> {
+    pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
         let deadline = self.deadline.filter(|_| !is_stopping);
         deadline.into_iter().chain(self.grace).min()
     }
@@ -140,10 +140,10 @@ mod tests {
         let taken_up = Stopping::new(shared, once().0, deadline, created);
         assert_eq!(taken_up.deadline_at(), Some(created.plus(Duration::from_secs(10))));
         assert!(!taken_up.is_deadline_over());
-        assert_eq!(taken_up.next_look(true), None, "a run that stops has no deadline to look at");
+        assert_eq!(taken_up.next_wake(true), None, "a run that stops has no deadline to look at");
         clock.advance(Duration::from_secs(3));
         assert!(taken_up.is_deadline_over());
-        assert_eq!(taken_up.next_look(false), Some(clock.monotonic()));
+        assert_eq!(taken_up.next_wake(false), Some(clock.monotonic()));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl Waiters {
     }
 
     /// Returns when the driver must look next.
-    pub(super) fn next_look(&self) -> Option<Timestamp> {
+    pub(super) fn next_wake(&self) -> Option<Timestamp> {
         self.times.first().map(|&(at, ..)| at)
     }
 
@@ -206,7 +206,7 @@ impl Waiters {
     }
 
     /// Forgets the activations that do not follow any more, and looks at the others anew.
-    pub(super) fn look_anew(&mut self, follows: impl Fn(ActivationKey) -> bool) {
+    pub(super) fn refresh(&mut self, follows: impl Fn(ActivationKey) -> bool) {
         let gone: Vec<_> = self.by_activation.keys().copied().filter(|&key| !follows(key)).collect();
         gone.into_iter().for_each(|key| self.forget(key));
         self.stir_all();
@@ -222,7 +222,7 @@ impl Waiters {
                 self.times.extend(waiter.until.map(|until| (until, key, waiter.name.clone())));
             }
         }
-        self.look_anew(follows);
+        self.refresh(follows);
     }
 }
 

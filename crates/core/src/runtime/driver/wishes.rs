@@ -33,7 +33,7 @@ impl<S: State> Driver<S> {
         wish: Wish,
         reply: Replier,
     ) -> Result<()> {
-        reply.waits().taken();
+        reply.waits().accepted();
         let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first: the activation does not follow any more, and its work is dropped.
             return Ok(());
@@ -196,7 +196,7 @@ impl<S: State> Driver<S> {
                 let failure =
                     Failure::new(FailureKind::Rejected, message).with_node(self.machine.name(key.0));
                 let what = What::Ended { result: Err(failure), took: Duration::ZERO };
-                self.take_in(Fact { key, what })?;
+                self.apply_fact(Fact { key, what })?;
                 Ok(false)
             }
             Reply::Answered { .. } => Ok(true),
@@ -228,7 +228,7 @@ impl<S: State> Driver<S> {
         self.remember(key, fact, seq);
         let (visit, name) = (key.1, name.to_owned());
         if !self.asks.is_empty() {
-            self.asks.take_back(&format!("{node}@{visit}:{name}"));
+            self.asks.withdraw(&format!("{node}@{visit}:{name}"));
         }
         self.emit(|| RunEventKind::Asked { node, visit, name });
         Ok(seq)

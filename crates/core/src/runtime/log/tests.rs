@@ -99,12 +99,12 @@ impl Writing {
         self.machine.absorb(event).unwrap();
         let weight = self.weight();
         let encoded = Cell::new(false);
-        let about = About { base: asked, ..About::default() };
+        let options = RecordOptions { base: asked, ..RecordOptions::default() };
         let state = || {
             encoded.set(true);
             codec::to_raw(&self.channels)
         };
-        let record = self.log.record(event, about, &self.machine, state).unwrap();
+        let record = self.log.record(event, options, &self.machine, state).unwrap();
         if encoded.get() && !asked {
             self.looked += weight;
         }

@@ -90,7 +90,7 @@ async fn the_work_on_a_question_ends_when_it_is_closed() {
     assert!(!world.asks.is_empty() && !world.asks.is_idle());
     world.pose(&["taken back"]).await;
     assert!(world.asks.next_answer().await.unwrap().unwrap_err().is_cancelled());
-    world.asks.take_back("taken back");
+    world.asks.withdraw("taken back");
     assert!(world.asks.next_answer().await.unwrap().unwrap_err().is_cancelled());
     assert!(world.asks.next_answer().await.is_none() && world.asks.is_empty() && world.asks.is_idle());
 }

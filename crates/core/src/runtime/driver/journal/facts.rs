@@ -60,7 +60,7 @@ impl<S: State> Facts<S> {
     }
 
     /// Takes all facts, to make their records anew.
-    pub(in crate::runtime::driver) fn take(&mut self) -> impl Iterator<Item = Fact<S>> + use<S> {
+    pub(in crate::runtime::driver) fn drain(&mut self) -> impl Iterator<Item = Fact<S>> + use<S> {
         std::mem::take(&mut self.queue).into_iter().map(|(_, fact)| fact)
     }
 }

@@ -24,7 +24,7 @@ use crate::id::{Epoch, ExecutorId, HeadRef, RunKey, Seq};
 use crate::node::{Given, Replier};
 use crate::record::body::{Event, NodeDone, NodesDone, StatusChange};
 use crate::record::{Failure, FailureKind, RunStatus};
-use crate::runtime::log::{About, LogWriter};
+use crate::runtime::log::{LogWriter, RecordOptions};
 use crate::state::{Patch, State};
 
 /// For how many ends memory is kept from one record to the next.
@@ -208,16 +208,23 @@ impl<S: State> Journal<S> {
         }
         if !self.encodes_patches() {
             // How many nodes ran since the last checkpoint is unknown; the full state says what they came to.
-            self.write(&Event::Base, About { base: true, ..About::default() }, machine, state)?;
+            self.write(
+                &Event::Base,
+                RecordOptions { base: true, ..RecordOptions::default() },
+                machine,
+                state,
+            )?;
             return Ok(());
         }
         let done = std::mem::take(&mut self.held.done);
         let patch = std::mem::take(&mut self.held.patch);
         self.held.written = self.clock.monotonic();
-        let about =
-            About { node: done.last().map(|last| (last.node.clone(), last.visit)), ..About::default() };
+        let options = RecordOptions {
+            node: done.last().map(|last| (last.node.clone(), last.visit)),
+            ..RecordOptions::default()
+        };
         let event = Event::Node(NodesDone { done, patch });
-        let seq = self.write(&event, about, machine, state)?;
+        let seq = self.write(&event, options, machine, state)?;
         self.facts.written(seq);
         if let Event::Node(NodesDone { mut done, .. }) = event {
             // The next list needs no memory of its own, unless many were held back.
@@ -235,8 +242,8 @@ impl<S: State> Journal<S> {
         let First { event, input } = *first;
         let mut before = Machine::new(machine.plan().cloned());
         before.absorb(&event)?;
-        let about = About { base: true, ..About::default() };
-        let record = self.log.record(&event, about, &before, || Ok(input))?;
+        let options = RecordOptions { base: true, ..RecordOptions::default() };
+        let record = self.log.record(&event, options, &before, || Ok(input))?;
         self.outbox.push(record, self.anew(&event));
         Ok(())
     }
@@ -245,12 +252,12 @@ impl<S: State> Journal<S> {
     pub(super) fn write(
         &mut self,
         event: &Event,
-        about: About,
+        options: RecordOptions,
         machine: &mut Machine,
         state: &S,
     ) -> Result<Seq> {
         let anew = self.anew(event);
-        match self.log.record(event, about, machine, || state.to_channels_json()) {
+        match self.log.record(event, options, machine, || state.to_channels_json()) {
             Ok(record) => {
                 let seq = record.header.seq;
                 self.outbox.push(record, anew);
@@ -389,7 +396,7 @@ impl<S: State> Journal<S> {
         self.outbox.restart(folded.last.head());
         self.held = Held { written: self.held.written, ..Held::default() };
         self.replies.retain(|(_, owed)| !matches!(owed, Owed::Expiry(_)));
-        self.facts.take()
+        self.facts.drain()
     }
 
     /// Owes the replies for the records as they are numbered after a restart, or pays them if nothing is on its way.

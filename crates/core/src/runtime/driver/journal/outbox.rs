@@ -128,8 +128,8 @@ impl Outbox {
         let (_, answer) = self.sent.as_mut()?;
         match answer.try_recv() {
             Err(oneshot::error::TryRecvError::Empty) => None,
-            Err(oneshot::error::TryRecvError::Closed) => Some(self.take_in(Err(gone()))),
-            Ok(result) => Some(self.take_in(result)),
+            Err(oneshot::error::TryRecvError::Closed) => Some(self.answered(Err(gone()))),
+            Ok(result) => Some(self.answered(result)),
         }
     }
 
@@ -141,12 +141,12 @@ impl Outbox {
             None => std::future::pending().await,
             Some((_, answer)) => {
                 let result = answer.await.unwrap_or_else(|_| Err(gone()));
-                self.take_in(result)
+                self.answered(result)
             }
         }
     }
 
-    fn take_in(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
+    fn answered(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
         self.sent = None;
         let is_unique = std::mem::take(&mut self.is_unique.sent);
         self.is_unique.refused |= is_unique && result.is_err();

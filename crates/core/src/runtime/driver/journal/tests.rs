@@ -76,7 +76,7 @@ impl World {
 
     fn write(&mut self, event: &Event) -> Seq {
         self.machine.absorb(event).unwrap();
-        self.journal.write(event, About::default(), &mut self.machine, &self.state).unwrap()
+        self.journal.write(event, RecordOptions::default(), &mut self.machine, &self.state).unwrap()
     }
 
     fn owe(&mut self, seq: Seq) -> oneshot::Receiver<Result<()>> {

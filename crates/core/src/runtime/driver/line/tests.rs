@@ -85,7 +85,7 @@ fn the_state_of_an_activation_is_kept_for_further_attempts_only() {
     line.push(key(2), &state);
     line.forget(key(2));
     assert!(line.state_of(key(2), false).is_none());
-    line.take_out(key(2));
+    line.remove_ready(key(2));
     assert_eq!(ready(&mut line), [1]);
 }
 
@@ -97,7 +97,7 @@ async fn an_attempt_that_only_waits_takes_no_place() {
     a.waits.park_for_tests();
     assert_eq!(line.working(), 1);
     assert!(line.is_at_work(|_| true), "the other works");
-    line.take_running(key(2));
+    line.remove_running(key(2));
     assert!(!line.is_at_work(|_| true));
     assert!(line.is_at_work(|_| false), "parked, and without a wait that survives it");
 }

@@ -46,7 +46,7 @@ fn a_wait_that_was_given_up_counts_for_nothing() {
     assert_eq!((waiters.next_time(), waiters.first_receiver(&[])), (None, None));
     assert!(waiters.remove(key(1), "r1").is_none());
     assert!(waiters.of(key(1)).is_empty());
-    assert_eq!(waiters.next_look(), None, "its time is forgotten with it");
+    assert_eq!(waiters.next_wake(), None, "its time is forgotten with it");
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_wait_ends_once() {
     waiter.reply.send(Ok(Given::Done));
     assert!(matches!(answer.try_recv(), Ok(Ok(Given::Done))));
     assert!(waiters.remove(key(1), "q").is_none());
-    assert_eq!(waiters.next_look(), None);
+    assert_eq!(waiters.next_wake(), None);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
     waiters.restart(|key| key.0 == 2);
     assert_eq!(waiters.drain_stirred(), BTreeSet::from([key(2)]));
     assert!(!waiters.waits(key(1)));
-    assert_eq!(waiters.next_look(), Some(at(7)));
+    assert_eq!(waiters.next_wake(), Some(at(7)));
 }
 
 #[test]
