@@ -1,34 +1,33 @@
 //! A run named by its directory: `ferrata show runs/42` is about the run that `ferrata run --run-dir runs/42` keeps there.
 
-use std::path::Path;
-
-use ferrata_dot::run_dir::{Manifest, RunDirectory};
+use ferrata_dot::run_dir::RunDirectory;
 
 use crate::args::{Cli, Command};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::find::shown;
+use crate::output::quoted;
+use crate::run::place;
 use crate::store;
 
 /// Puts the run's id, and its store if that is in the directory and no other was named, in the place of a directory.
 pub(crate) fn resolve(cli: &mut Cli) -> Result<(), Failure> {
     let Some(word) = named(&mut cli.command) else { return Ok(()) };
-    let directory = Path::new(word.as_str());
-    let manifest = directory.join("manifest.json");
-    if !manifest.is_file() {
-        return Ok(());
-    }
-    let unread = |why: String| {
-        let message = format!("{} cannot be read: {why}", manifest.display());
-        Failure::new(Exit::Internal, message, format!("ferrata resume {}", directory.display()))
+    let directory = std::path::PathBuf::from(word.as_str());
+    let unread = |error: ferrata::Error| {
+        let next = format!("ferrata resume {}", quoted(&directory.display().to_string()));
+        Failure::new(Exit::Internal, error.message().to_owned(), next)
     };
-    let text = std::fs::read(&manifest).map_err(|error| unread(error.to_string()))?;
-    let found: Manifest = serde_json::from_slice(&text).map_err(|error| unread(error.to_string()))?;
-    let inside = RunDirectory::store_directory(directory);
+    let Some(manifest) = RunDirectory::manifest(&directory).map_err(unread)? else { return Ok(()) };
+    let inside = RunDirectory::store_directory(&directory);
     let implied = std::env::var("FERRATA_STORE").unwrap_or_else(|_| store::DEFAULT.to_owned());
     if cli.global.store == implied && inside.is_dir() {
         cli.global.store = store::of_folder(&inside);
     }
-    *word = found.run_id;
+    *word = shown(&place::key(&manifest)?);
+    if let Command::Purge(args) = &mut cli.command {
+        args.directory = Some(directory);
+    }
     Ok(())
 }
 

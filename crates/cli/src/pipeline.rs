@@ -1,11 +1,11 @@
 //! Pipelines from files: read, judged, and shown with the place of each mistake.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferrata::{Context as State, Graph};
 use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
-use ferrata_dot::lint::Linter;
+use ferrata_dot::handler::{Manager, Registry};
 pub(crate) use ferrata_dot::lint::Severity;
 use ferrata_dot::source::{Snippet, Span};
 use ferrata_dot::transform::Transforms;
@@ -63,6 +63,20 @@ pub(crate) fn read(path: &Path) -> Result<Read, Failure> {
     Ok(Read { name, source, shown })
 }
 
+/// Makes what compiles pipelines as `ferrata run` does, children looked for in the folder of the file.
+fn compiler(folder: Option<PathBuf>) -> Compiler {
+    let transforms = Transforms::in_directory(folder.clone());
+    let manager = Manager::with(Registry::default(), transforms, folder);
+    Compiler::new(Registry::default().with("stack.manager_loop", manager))
+}
+
+impl Read {
+    /// Returns where the files are that the pipeline names.
+    fn folder(&self) -> Option<PathBuf> {
+        Path::new(&self.name).parent().map(Path::to_owned)
+    }
+}
+
 /// Judges a pipeline: what is wrong with it, the worst first, and the pipeline if it could be read.
 pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
     let mut pipeline = match Pipeline::parse(&read.source) {
@@ -83,7 +97,7 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
             return (None, vec![mark]);
         }
     };
-    if let Err(error) = Transforms::default().apply(&mut pipeline) {
+    if let Err(error) = Transforms::in_directory(read.folder()).apply(&mut pipeline) {
         let mark = Mark {
             rule: "transform".into(),
             severity: Severity::Error,
@@ -97,8 +111,8 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
         };
         return (Some(pipeline), vec![mark]);
     }
-    let mut marks: Vec<Mark> = Linter::default()
-        .lint(&pipeline)
+    let mut marks: Vec<Mark> = compiler(read.folder())
+        .diagnose(&pipeline)
         .into_iter()
         .map(|found| {
             let placed = found.span != Span::default();
@@ -140,7 +154,7 @@ pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> 
 /// Compiles a pipeline with the handlers that are built in.
 pub(crate) fn compile(context: &Context, path: &Path) -> Result<Graph<State>, Failure> {
     let pipeline = load(context, path)?;
-    Compiler::default().compile(&pipeline).map_err(|error| {
+    compiler(path.parent().map(Path::to_owned)).compile(&pipeline).map_err(|error| {
         let message = format!("{} does not run: {error}", path.display());
         Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", path.display()))
     })

@@ -43,9 +43,11 @@ pub mod select;
 pub mod source;
 mod suggest;
 pub mod syntax;
+mod tolerance;
 pub mod transform;
 pub mod value;
 
 pub use parse::{ParseError, ParseErrorKind};
 pub use pipeline::Pipeline;
 pub use syntax::Document;
+pub use tolerance::Tolerance;

@@ -7,26 +7,40 @@ use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::suggest::shown;
+
 /// How a node ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It did what it was to do.
-    #[serde(alias = "SUCCESS")]
     Success,
     /// It did a part of it, and that is enough to go on.
-    #[serde(alias = "PARTIAL_SUCCESS")]
     PartialSuccess,
     /// It wants to be tried again.
-    #[serde(alias = "RETRY")]
     Retry,
     /// It failed; trying again would not help.
-    #[serde(alias = "FAIL", alias = "error", alias = "ERROR")]
     Fail,
     /// It had nothing to do.
-    #[serde(alias = "SKIPPED")]
     Skipped,
 }
+
+/// Every status.
+const STATUSES: [Status; 5] =
+    [Status::Success, Status::PartialSuccess, Status::Retry, Status::Fail, Status::Skipped];
+
+/// What other dialects call them, in lower case.
+const ALIASES: [(&str, Status); 9] = [
+    ("succeeded", Status::Success),
+    ("ok", Status::Success),
+    ("partial", Status::PartialSuccess),
+    ("partially_succeeded", Status::PartialSuccess),
+    ("failed", Status::Fail),
+    ("failure", Status::Fail),
+    ("error", Status::Fail),
+    ("skip", Status::Skipped),
+    ("retrying", Status::Retry),
+];
 
 impl Status {
     /// Returns the name, as conditions compare it.
@@ -40,6 +54,13 @@ impl Status {
         }
     }
 
+    /// Reads the name, or one that other dialects have for it, as `succeeded` and `FAILED`; upper and lower case alike.
+    pub fn of_word(word: &str) -> Option<Self> {
+        let word = word.trim().to_lowercase();
+        let named = STATUSES.into_iter().find(|status| status.as_str() == word);
+        named.or_else(|| ALIASES.iter().find(|(alias, _)| *alias == word).map(|(_, status)| *status))
+    }
+
     /// Tells whether it satisfies a goal gate.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success | Self::PartialSuccess)
@@ -49,6 +70,16 @@ impl Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        Self::of_word(&word).ok_or_else(|| {
+            let message = format!("there is no outcome `{}`", shown(&word));
+            serde::de::Error::custom(message)
+        })
     }
 }
 
@@ -73,6 +104,10 @@ pub struct StageOutcome {
     /// How it ended.
     #[serde(rename = "outcome", alias = "status")]
     pub status: Status,
+    /// The word for it if the pipeline has outcomes of its own, as an edge with `outcome=has_dod` shows: conditions compare it in the place
+    /// of the status, which is then success.
+    #[serde(default, deserialize_with = "nothing", skip_serializing_if = "String::is_empty")]
+    pub own_outcome: String,
     /// The label of the edge that it would take.
     #[serde(default, deserialize_with = "nothing")]
     pub preferred_label: String,
@@ -104,6 +139,7 @@ impl StageOutcome {
     pub fn new(status: Status) -> Self {
         Self {
             status,
+            own_outcome: String::new(),
             preferred_label: String::new(),
             suggested_next_ids: Vec::new(),
             context_updates: BTreeMap::new(),
@@ -120,6 +156,11 @@ impl StageOutcome {
     /// A failure that trying again would not help.
     pub fn fail(reason: impl Into<String>) -> Self {
         Self { failure_reason: reason.into(), ..Self::new(Status::Fail) }
+    }
+
+    /// Returns what conditions compare: the word of its own, else the status.
+    pub fn word(&self) -> &str {
+        if self.own_outcome.is_empty() { self.status.as_str() } else { &self.own_outcome }
     }
 
     /// Sets a key of the context.
@@ -156,7 +197,29 @@ impl StageOutcome {
     ///
     /// [`ErrorKind::Invalid`] if it is no JSON object with a status that there is.
     pub fn from_json(json: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(json).map_err(|source| {
+        Self::from_json_with(json, |_| false)
+    }
+
+    /// As [`from_json`](Self::from_json), but takes a word that `is_own` knows for a success that prefers the edge of that name.
+    pub(crate) fn from_json_with(json: &[u8], is_own: impl Fn(&str) -> bool) -> Result<Self, Error> {
+        let read = || -> serde_json::Result<Self> {
+            let mut said: Value = serde_json::from_slice(json)?;
+            let key = if said.get("outcome").is_some() { "outcome" } else { "status" };
+            let word = said.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
+            let own = !word.is_empty() && Status::of_word(&word).is_none() && is_own(&word);
+            if own {
+                said[key] = Status::Success.as_str().into();
+            }
+            let mut outcome: Self = serde_json::from_value(said)?;
+            if own {
+                if outcome.preferred_label.is_empty() {
+                    outcome.preferred_label.clone_from(&word);
+                }
+                outcome.own_outcome = word;
+            }
+            Ok(outcome)
+        };
+        read().map_err(|source| {
             let message = format!(
                 "this is no outcome: {source}; write {{\"outcome\": \"success\"}}, or `partial_success`, `retry`, `fail` or \
                  `skipped`"

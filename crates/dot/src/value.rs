@@ -135,6 +135,10 @@ impl Value {
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
+            // Without a fraction, and small enough that no digit is lost.
+            Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+                format!("{number:.0}").parse().ok()
+            }
             Self::String(text) => text.trim().parse().ok(),
             _ => None,
         }
@@ -149,14 +153,24 @@ impl Value {
         }
     }
 
-    /// Reads a duration, also one in quotes: the specification's own examples write `timeout="900s"`.
+    /// Reads a duration, also one in quotes: the specification's own examples write `timeout="900s"`. A whole number of at least 1
+    /// is a count of seconds, as other dialects have it; 0 is none, because nobody knows whether it means at once or never.
     pub fn as_duration(&self) -> Option<Duration> {
         match self {
             Self::Duration(length) => Some(length.as_std()),
-            Self::String(text) => Length::from_text(text.trim()).map(Length::as_std),
+            Self::String(text) => match Length::from_text(text.trim()) {
+                Some(length) => Some(length.as_std()),
+                None => seconds(text.trim().parse().ok()?),
+            },
+            Self::Integer(number) => seconds(*number),
             _ => None,
         }
     }
+}
+
+fn seconds(count: i64) -> Option<Duration> {
+    let count = u64::try_from(count).ok().filter(|count| *count > 0)?;
+    Length::new(count, Unit::Seconds).map(Length::as_std)
 }
 
 impl fmt::Display for Value {
@@ -196,6 +210,14 @@ mod tests {
     fn what_is_quoted_is_read_as_what_it_says() {
         assert_eq!(Value::string("900s").as_duration(), Some(Duration::from_secs(900)));
         assert_eq!(Value::string(" 3 ").as_integer(), Some(3));
+        assert_eq!(Value::Float(2.0).as_integer(), Some(2));
+        assert_eq!(Value::Float(2.5).as_integer(), None);
+        for value in [Value::Integer(600), Value::string("600")] {
+            assert_eq!(value.as_duration(), Some(Duration::from_secs(600)), "{value}");
+        }
+        for value in [Value::Integer(0), Value::Integer(-1), Value::string("0"), Value::string("x")] {
+            assert_eq!(value.as_duration(), None, "{value}");
+        }
         assert_eq!(Value::string("true").as_bool(), Some(true));
         assert_eq!(Value::string("yes").as_bool(), None);
         assert_eq!(Value::Bare("x".into()).as_integer(), None);

@@ -84,6 +84,9 @@ pub(crate) struct PurgeArgs {
     /// The runs; `-` reads them from stdin, one a line.
     #[arg(value_name = "RUN", required = true)]
     pub(crate) runs: Vec<String>,
+    /// The directory by which the run was named.
+    #[arg(skip)]
+    pub(crate) directory: Option<PathBuf>,
     /// Also runs that are not finished: a process that drives one stops at its next record.
     #[arg(long)]
     pub(crate) force: bool,

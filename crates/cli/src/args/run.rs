@@ -45,6 +45,9 @@ pub(crate) struct RunArgs {
     /// Put a text into the context, or all keys of a JSON object in a file.
     #[arg(long, value_name = "KEY=VALUE|@FILE.json")]
     pub(crate) input: Vec<String>,
+    /// Give prompts a variable: `$KEY` in them stands for VALUE. The same as --input.
+    #[arg(long = "var", value_name = "KEY=VALUE")]
+    pub(crate) variables: Vec<String>,
     /// Label the run, to find it by.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) label: Vec<String>,
@@ -67,6 +70,9 @@ pub(crate) struct ResumeArgs {
     /// A run's directory, or its id or the beginning of it.
     #[arg(value_name = "RUN|DIR")]
     pub(crate) run: String,
+    /// The run of DIR that is meant, as a fork of its own run.
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
     /// The pipeline.
     #[arg(long, value_name = "FILE.dot")]
     pub(crate) file: Option<PathBuf>,
@@ -82,6 +88,10 @@ pub(crate) struct HowArgs {
     /// without either, answers are simulated.
     #[arg(long, value_name = "COMMAND", env = "FERRATA_BACKEND")]
     pub(crate) backend: Option<String>,
+    /// Let tools inherit this variable of the environment, too; `NAME*` stands for all that begin so. They inherit where programs and
+    /// files are, and never FERRATA_STORE or passwords.
+    #[arg(long = "env", value_name = "NAME")]
+    pub(crate) inherited: Vec<String>,
     /// Stop once this node has ended; a resume goes on behind it.
     #[arg(long, value_name = "NODE")]
     pub(crate) until: Option<String>,

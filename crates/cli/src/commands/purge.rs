@@ -1,6 +1,12 @@
 //! `purge`: removes runs and every trace of them.
 
-use ferrata::{RunId, RunKey, TenantId};
+use std::path::Path;
+use std::sync::Arc;
+
+use ferrata::store::{At, Page, RunQuery};
+use ferrata::{CheckpointStore, RunId, RunKey, Runtime, TenantId};
+use ferrata_dot::Pipeline;
+use ferrata_dot::run_dir::RunDirectory;
 use serde::Serialize;
 
 use crate::args::PurgeArgs;
@@ -9,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::input;
+use crate::run::place;
 use crate::table::Table;
 
 #[derive(Serialize)]
@@ -47,8 +54,10 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     context.confirm(args.yes, &what, &format!("ferrata purge {} --yes", listed.join(" ")))?;
     let mut gone = Vec::new();
     for (run, expected) in runs {
+        let nodes = nodes(&store, &run).await;
         // What somebody said to the run while the question stood here is not lost with it.
         let purged = store.purge(&run, expected).await?;
+        remove_views(context, args, &*store, &run, &nodes).await?;
         gone.push(Gone { run, records: purged.records, bytes: purged.bytes });
     }
     context.out.all(
@@ -67,6 +76,50 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         },
     )?;
     Ok(Exit::Done)
+}
+
+/// Returns the nodes that a run has come to, as far as its log can be read.
+async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
+    let runtime = Runtime::builder_with(Arc::clone(store)).operator();
+    let Ok(checkpoint) = runtime.checkpoint(run, At::Latest).await else { return Vec::new() };
+    let ended = checkpoint.history.iter().map(|past| past.node.to_string());
+    ended.chain(checkpoint.next.iter().map(|pending| pending.node.to_string())).collect()
+}
+
+/// Removes the files that tell of a run: prompts, answers and outputs are traces, too.
+async fn remove_views(
+    context: &Context,
+    args: &PurgeArgs,
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    nodes: &[String],
+) -> Result<(), Failure> {
+    let usual = place::usual(run);
+    let is_its = |directory: &Path| {
+        let manifest = RunDirectory::manifest(directory).ok().flatten();
+        manifest.is_some_and(|manifest| place::key(&manifest).is_ok_and(|key| key == *run))
+    };
+    let own = args.directory.clone().or_else(|| Some(usual).filter(|directory| is_its(directory)));
+    let Some(directory) = own else { return Ok(()) };
+    // What the log does not tell, the pipeline does: a node that was at work when the log was damaged.
+    let source = crate::input::bytes(&RunDirectory::source_path(&directory).to_string_lossy());
+    let pipeline = source.ok().and_then(|source| Pipeline::parse(&source).ok());
+    let named = pipeline.iter().flat_map(|pipeline| pipeline.nodes()).map(ferrata_dot::pipeline::Node::id);
+    RunDirectory::remove(&directory, nodes.iter().map(String::as_str).chain(named))?;
+    let beside = RunDirectory::beside(&directory, run);
+    if beside.exists() {
+        RunDirectory::remove(&beside, nodes.iter().map(String::as_str))?;
+    }
+    let inside = RunDirectory::store_directory(&directory);
+    let is_inside = context.global.store == crate::store::of_folder(&inside);
+    let empty = is_inside && store.runs(&RunQuery::default(), Page::first(1)).await?.items.is_empty();
+    if empty {
+        std::fs::remove_dir_all(&inside)
+            .map_err(|error| Failure::internal(&format!("{} cannot be removed", inside.display()), &error))?;
+        // It stays if somebody keeps something else in it.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    Ok(())
 }
 
 fn exactly(context: &Context, name: &str) -> Result<RunKey, Failure> {

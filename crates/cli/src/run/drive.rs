@@ -1,6 +1,7 @@
 //! Driving one run: start, progress, questions, signals, and its directory.
 
 use std::future::{Future, ready};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -146,10 +147,16 @@ async fn prepare(
         .map_err(|error| Failure::internal("there is no current directory", &error))?;
     // Commands go on where they began, if that is on this machine.
     let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
-    let work = Work { backend: backend.as_deref(), directory: &working, until: job.how.until.as_deref() };
+    let work = Work {
+        backend: backend.as_deref(),
+        directory: &working,
+        inherited: &job.how.inherited,
+        until: job.how.until.as_deref(),
+    };
     let (graph, manager) = loaded.compile(&work, &directory)?;
     // The store of the directory is made in it.
-    std::fs::create_dir_all(&root).map_err(|error| {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
+    made.map_err(|error| {
         let message = format!("the directory {} cannot be made: {error}", root.display());
         Failure::new(Exit::Internal, message, "ferrata run --help")
     })?;

@@ -44,7 +44,8 @@ pub(super) async fn run(
     input: ferrata::Context,
 ) -> Result<Exit, Failure> {
     // What the handlers ask of their nodes is looked at first, as for a run.
-    let manager = Manager::with(Registry::default(), Transforms::default(), loaded.folder());
+    let manager =
+        Manager::with(Registry::default(), Transforms::in_directory(loaded.folder()), loaded.folder());
     loaded.with(Registry::default().with("stack.manager_loop", manager), None)?;
     let pipeline = Arc::make_mut(&mut loaded.pipeline);
     if pipeline.attributes.get("max_node_visits").is_none() {

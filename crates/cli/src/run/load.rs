@@ -20,6 +20,8 @@ pub(super) struct Loaded {
     pub(super) path: PathBuf,
     pub(super) source: Vec<u8>,
     pub(super) pipeline: Arc<Pipeline>,
+    /// Where the files are that it names.
+    folder: Option<PathBuf>,
 }
 
 /// How its nodes do their work.
@@ -29,6 +31,8 @@ pub(super) struct Work<'a> {
     pub(super) backend: Option<&'a str>,
     /// Where commands run.
     pub(super) directory: &'a Path,
+    /// Which variables of the environment tools inherit besides the usual ones.
+    pub(super) inherited: &'a [String],
     /// Behind which node the run stops.
     pub(super) until: Option<&'a str>,
 }
@@ -36,7 +40,8 @@ pub(super) struct Work<'a> {
 impl Work<'_> {
     /// Returns the handlers; `stages` is where attempts keep what they print.
     fn registry(&self, stages: Option<&Path>) -> Registry {
-        let registry = Registry::default().with("tool", Tool::default().with_directory(self.directory));
+        let tool = Tool::default().with_directory(self.directory).with_inherited(self.inherited);
+        let registry = Registry::default().with("tool", tool);
         let Some(command) = self.backend else { return registry.with("codergen", Codergen::new(Simulate)) };
         let backend = CommandBackend::new(command).with_directory(self.directory);
         let backend = match stages {
@@ -48,8 +53,9 @@ impl Work<'_> {
 }
 
 impl Loaded {
-    /// Reads a file.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    /// Reads a file. What it names is looked for in `folder`, and in that of the file unless given.
+    pub(super) fn read(path: &Path, folder: Option<PathBuf>) -> Result<Self, Failure> {
+        let folder = folder.or_else(|| path.parent().map(Path::to_owned));
         let lint = || format!("ferrata lint {}", quoted(&path.display().to_string()));
         let source = std::fs::read(path).map_err(|error| {
             let exit =
@@ -62,10 +68,10 @@ impl Loaded {
             let message = format!("{} is no pipeline", path.display());
             Failure::new(Exit::InvalidFile, message, lint()).with_details(details)
         })?;
-        Transforms::default().apply(&mut pipeline).map_err(|error| {
+        Transforms::in_directory(folder.clone()).apply(&mut pipeline).map_err(|error| {
             Failure::new(Exit::InvalidFile, format!("{}: {error}", path.display()), lint())
         })?;
-        Ok(Self { path: path.to_owned(), source, pipeline: Arc::new(pipeline) })
+        Ok(Self { path: path.to_owned(), source, pipeline: Arc::new(pipeline), folder })
     }
 
     /// Returns the command that does tasks: the one that was given, or else that of the graph.
@@ -83,14 +89,15 @@ impl Loaded {
         directory: &RunDirectory,
     ) -> Result<(Graph<ferrata::Context>, Manager), Failure> {
         // What children print is in their logs: the directory is that of one run.
-        let manager = Manager::with(work.registry(None), Transforms::default(), self.folder());
+        let manager =
+            Manager::with(work.registry(None), Transforms::in_directory(self.folder()), self.folder());
         let registry = work.registry(Some(directory.root())).with("stack.manager_loop", manager.clone());
         Ok((self.with(directory.record(registry), work.until)?, manager))
     }
 
-    /// Returns the folder of the file, where the files of children are looked for.
+    /// Returns the folder where the files that the pipeline names are looked for.
     pub(super) fn folder(&self) -> Option<PathBuf> {
-        self.path.parent().map(Path::to_owned)
+        self.folder.clone()
     }
 
     /// Makes a graph of these handlers.

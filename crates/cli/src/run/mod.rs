@@ -6,7 +6,7 @@ mod dry;
 mod end;
 mod input;
 mod load;
-mod place;
+pub(crate) mod place;
 mod signals;
 mod take;
 mod views;
@@ -37,13 +37,18 @@ const BACKEND: &str = "ferrata.backend";
 pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let (file, directory, resumes) = places(&mut args)?;
+    if let Some(wrong) = args.variables.iter().find(|one| one.starts_with('@')) {
+        let message = format!("--var: `{}` is not of the form KEY=VALUE", wrong.escape_debug());
+        return Err(Failure::usage(message, "ferrata run --help"));
+    }
+    args.input.append(&mut args.variables);
     let input = input::input(&args.input)?;
     let labels = input::labels(&args.label)?;
     if args.dry_run {
-        return dry::run(context, Loaded::read(&file)?, input).await;
+        return dry::run(context, Loaded::read(&file, None)?, input).await;
     }
     let prepared = async {
-        let loaded = Loaded::read(&file)?;
+        let loaded = Loaded::read(&file, kept_folder(&file, directory.as_deref()))?;
         let place = Place::of(context, directory.as_deref())?;
         let given = args.id.as_deref().map(RunId::new).transpose()?;
         let key = |id: RunId| RunKey::new(context.global.tenant.clone().unwrap_or_default(), id);
@@ -94,13 +99,19 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
         let directory = Path::new(&args.run);
         let is_directory = directory.is_dir();
         let place = Place::of(context, is_directory.then_some(directory))?;
-        let head = if is_directory {
-            place.only(context).await?.ok_or_else(|| nothing(Some(directory), Path::new("FILE.dot")))?
-        } else {
-            context.find(&*place.store, &args.run).await?
+        let head = match (&args.id, is_directory) {
+            (Some(id), true) => context.find(&*place.store, id).await?,
+            (Some(_), false) => {
+                let message = "--id says which run of a directory is meant, and no directory is named";
+                return Err(Failure::usage(message, "ferrata resume --help"));
+            }
+            (None, true) => {
+                place.only(context).await?.ok_or_else(|| nothing(Some(directory), Path::new("FILE.dot")))?
+            }
+            (None, false) => context.find(&*place.store, &args.run).await?,
         };
-        let file = source(&args, &head, &place)?;
-        let loaded = Loaded::read(&file)?;
+        let (file, folder) = source(&args, &head, &place)?;
+        let loaded = Loaded::read(&file, folder)?;
         Ok::<_, Failure>((loaded, place, head.run))
     };
     let (loaded, place, run) = tokio::select! {
@@ -134,18 +145,30 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
     }
 }
 
-/// Finds the file that a run is to go on with.
-fn source(args: &ResumeArgs, head: &RunHead, place: &Place) -> Result<PathBuf, Failure> {
+/// Finds the file that a run is to go on with, and the folder where what it names is looked for: that of the file that it was started
+/// with, since a copy stands elsewhere.
+fn source(args: &ResumeArgs, head: &RunHead, place: &Place) -> Result<(PathBuf, Option<PathBuf>), Failure> {
     if let Some(file) = &args.file {
-        return Ok(file.clone());
+        return Ok((file.clone(), None));
     }
-    let kept = RunDirectory::source_path(place.directory(&head.run));
     let of_start = head.facts.labels.get(FILE).map(PathBuf::from);
-    if let Some(found) = [Some(kept), of_start].into_iter().flatten().find(|path| path.is_file()) {
-        return Ok(found);
+    let folder = of_start.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let directory = place.directory(&head.run);
+    // A run beside the directory's own is mostly one of the same pipeline.
+    let kept = [Some(directory.as_path()), directory.parent().and_then(Path::parent)];
+    let kept = kept.into_iter().flatten().map(RunDirectory::source_path).find(|path| path.is_file());
+    if let Some(found) = kept.or_else(|| of_start.filter(|path| path.is_file())) {
+        return Ok((found, folder));
     }
     let message = format!("the file of the pipeline `{}` is not here; name it", head.facts.workflow);
     Err(Failure::new(Exit::NotFound, message, format!("{} --file FILE.dot", place.resume(&head.run))))
+}
+
+/// Returns the folder of the file that a run was started with, if `file` is the copy that its directory keeps.
+fn kept_folder(file: &Path, directory: Option<&Path>) -> Option<PathBuf> {
+    let directory = directory.filter(|directory| RunDirectory::source_path(directory) == file)?;
+    let manifest = RunDirectory::manifest(directory).ok()??;
+    Path::new(manifest.labels.get(FILE)?).parent().map(Path::to_owned)
 }
 
 fn left_early() -> Failure {

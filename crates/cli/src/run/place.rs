@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ferrata::store::{Order, Page, RunHead, RunQuery};
+use ferrata::store::{At, Order, Page, RunHead, RunQuery};
 use ferrata::{
-    CheckpointStore, Clock, IdSource, RandomIds, RunId, RunKey, RunStatus, SystemClock, WorkflowName,
+    CheckpointStore, Clock, IdSource, RandomIds, RunId, RunKey, RunStatus, Runtime, SystemClock, TenantId,
+    WorkflowName,
 };
-use ferrata_dot::run_dir::RunDirectory;
+use ferrata_dot::run_dir::{Manifest, RunDirectory};
 
 use crate::context::Context;
 use crate::exit::Exit;
@@ -27,34 +28,36 @@ pub(super) struct Place {
     given: Option<PathBuf>,
     /// The URL of the store, if it is in the directory.
     inside: Option<String>,
+    /// The run that the directory is of, as its manifest says.
+    of: Option<RunKey>,
 }
 
 impl Place {
     /// Finds the place that the options name. Nothing is written.
     pub(super) fn of(context: &Context, run_dir: Option<&Path>) -> Result<Self, Failure> {
         let Some(directory) = run_dir else {
-            return Ok(Self { store: context.store()?, given: None, inside: None });
+            return Ok(Self { store: context.store()?, given: None, inside: None, of: None });
         };
         let given = Some(directory.to_owned());
+        // A manifest that is damaged names no run; whoever goes on without one is asked which run is meant if there may be others.
+        let of =
+            RunDirectory::manifest(directory).ok().flatten().map(|manifest| key(&manifest)).transpose()?;
         let implied = std::env::var("FERRATA_STORE").unwrap_or_else(|_| store::DEFAULT.to_owned());
         if context.global.store != implied {
-            return Ok(Self { store: context.store()?, given, inside: None });
+            return Ok(Self { store: context.store()?, given, inside: None, of });
         }
         let url = store::of_folder(&RunDirectory::store_directory(directory));
-        Ok(Self { store: store::open(&url)?, given, inside: Some(url) })
+        Ok(Self { store: store::open(&url)?, given, inside: Some(url), of })
     }
 
     /// Returns the directory of a run.
     pub(super) fn directory(&self, run: &RunKey) -> PathBuf {
-        self.given.clone().unwrap_or_else(|| {
-            let tenant = Path::new(RUNS);
-            let tenant = if *run == RunKey::from(run.run.clone()) {
-                tenant.to_owned()
-            } else {
-                tenant.join(run.tenant.as_str())
-            };
-            tenant.join(run.run.as_str())
-        })
+        match (&self.given, &self.of) {
+            // What the directory tells of its own run stays.
+            (Some(directory), Some(of)) if of != run => RunDirectory::beside(directory, run),
+            (Some(directory), _) => directory.clone(),
+            (None, _) => usual(run),
+        }
     }
 
     /// Writes a command about a run, with what it needs to find it.
@@ -74,7 +77,15 @@ impl Place {
     /// Writes the command that goes on with a run.
     pub(super) fn resume(&self, run: &RunKey) -> String {
         match &self.given {
-            Some(directory) => format!("ferrata resume {}", quoted(&directory.display().to_string())),
+            Some(directory) => {
+                let directory = quoted(&directory.display().to_string());
+                match &self.of {
+                    Some(of) if of != run => {
+                        format!("ferrata resume {directory} --id {}", quoted(&shown(run)))
+                    }
+                    _ => format!("ferrata resume {directory}"),
+                }
+            }
             None => self.command("resume", run, ""),
         }
     }
@@ -82,26 +93,57 @@ impl Place {
     /// Finds the run of the directory; `None` if there is none yet.
     pub(super) async fn only(&self, context: &Context) -> Result<Option<RunHead>, Failure> {
         let Some(directory) = &self.given else { return Ok(None) };
-        if self.inside.is_none() {
-            // The log is elsewhere, and the directory says of which run it is.
-            let Ok(text) = std::fs::read(directory.join("manifest.json")) else { return Ok(None) };
-            let manifest: ferrata_dot::run_dir::Manifest =
-                serde_json::from_slice(&text).map_err(|error| {
-                    let message = format!("{}/manifest.json cannot be read: {error}", directory.display());
-                    Failure::new(Exit::Internal, message, "ferrata run --help")
-                })?;
-            return Ok(self.store.head(&RunKey::try_from(manifest.run_id.as_str())?).await?);
+        if let Some(of) = &self.of {
+            // It is that run and no other, also where it cannot be read any more and its forks can.
+            return match self.store.head(of).await? {
+                Some(head) => Ok(Some(head)),
+                None if self.inside.is_none() => Ok(None),
+                None => {
+                    let message = format!(
+                        "{} is that of run {}, which is not in its store",
+                        directory.display(),
+                        shown(of)
+                    );
+                    Err(Failure::new(Exit::NotFound, message, self.listing()))
+                }
+            };
         }
-        if !RunDirectory::store_directory(directory).exists() {
+        if self.inside.is_none() || !RunDirectory::store_directory(directory).exists() {
             return Ok(None);
         }
         let mut found = runs(&*self.store, context, None).await?;
-        if found.len() > 1 {
+        // What a directory was made for has no parent: a fork alone in it may stand beside a run that cannot be read.
+        let forked = match found.as_slice() {
+            [only] => self.is_fork(only).await?,
+            _ => false,
+        };
+        if found.len() > 1 || forked {
             let ids = found.iter().map(|head| shown(&head.run)).collect::<Vec<_>>();
-            let message = format!("{} holds {} runs; name one with --id", directory.display(), found.len());
-            return Err(Failure::usage(message, "ferrata run --help").with_details(ids));
+            let message = match found.len() {
+                1 => format!(
+                    "{} has no manifest, and the one run in it is a fork; name it with --id",
+                    directory.display()
+                ),
+                count => format!("{} holds {count} runs; name one with --id", directory.display()),
+            };
+            let next = format!("{} --id {}", self.resume(&found[0].run), quoted(&ids[0]));
+            return Err(Failure::usage(message, next).with_details(ids));
         }
         Ok(found.pop())
+    }
+
+    /// Tells whether a run was forked from another.
+    async fn is_fork(&self, head: &RunHead) -> Result<bool, Failure> {
+        let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
+        Ok(runtime.checkpoint(&head.run, At::Latest).await?.parent.is_some())
+    }
+
+    /// Writes the command that lists the runs of the store.
+    fn listing(&self) -> String {
+        match &self.inside {
+            Some(url) => format!("ferrata ls --store {}", quoted(url)),
+            None => "ferrata ls".to_owned(),
+        }
     }
 
     /// Finds the one run of a pipeline that has not ended.
@@ -122,6 +164,20 @@ impl Place {
             }
         }
     }
+}
+
+/// Returns the run that a manifest names.
+pub(crate) fn key(manifest: &Manifest) -> Result<RunKey, Failure> {
+    Ok(RunKey::new(TenantId::new(&*manifest.tenant)?, RunId::new(&*manifest.run_id)?))
+}
+
+/// Returns the directory of a run unless another was named.
+pub(crate) fn usual(run: &RunKey) -> PathBuf {
+    let mut directory = PathBuf::from(RUNS);
+    if *run != RunKey::from(run.run.clone()) {
+        directory.push(run.tenant.as_str());
+    }
+    directory.join(run.run.as_str())
 }
 
 async fn runs(

@@ -6,6 +6,7 @@ mod children;
 mod examples;
 mod life;
 mod options;
+mod places;
 mod support;
 mod terminal;
 mod told;

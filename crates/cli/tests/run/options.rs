@@ -159,17 +159,26 @@ fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
     assert!(place.read("d/manifest.json").contains("press"));
 }
 
-/// A command inherits what this process has in its environment, but not where its runs are: a URL may hold a password, and what a
-/// command prints is kept.
+/// A command used to inherit the whole environment, with the URL of the store and its password: what it prints is kept.
 #[test]
-fn commands_do_not_inherit_the_store() {
+fn commands_inherit_what_is_listed_and_never_the_store_or_a_password() {
     let place = Place::new();
     place.pipeline("seen", "a [tool_command=\"env > seen\"] start -> a -> exit");
     let store = format!("file:{}", place.path("runs").display());
-    let mut command = place.command(&["run", "seen.dot", "--no-input"]);
-    command.env("FERRATA_STORE", &store).env("SOMETHING", "else");
+    let mut command =
+        place.command(&["run", "seen.dot", "--no-input", "--env", "SOMETHING", "--env", "MY_*"]);
+    command.env("FERRATA_STORE", &store).env("SOMETHING", "else").env("MY_PASSWORD", "s3cret");
+    command.env("MY_REGION", "here").env("API_KEY", "s3cret");
     crate::support::Running::of(command).end().ends(0);
     let seen = place.read("seen");
     assert!(seen.contains("SOMETHING=else") && seen.contains("FERRATA_RUN="), "{seen}");
-    assert!(!seen.contains("FERRATA_STORE"), "{seen}");
+    assert!(seen.contains("MY_REGION=here") && seen.contains("PATH="), "{seen}");
+    assert!(!seen.contains("FERRATA_STORE") && !seen.contains("s3cret"), "{seen}");
+    // A command of whoever runs the pipeline needs its keys.
+    place.write("task.dot", "digraph T { start [shape=Mdiamond] exit [shape=Msquare] a start -> a -> exit }");
+    let mut command = place.command(&["run", "task.dot", "--no-input", "--backend", "env > seen; echo done"]);
+    command.env("FERRATA_STORE", &store).env("API_KEY", "of-a-model").env("PGPASSWORD", "s3cret");
+    crate::support::Running::of(command).end().ends(0);
+    let seen = place.read("seen");
+    assert!(seen.contains("API_KEY=of-a-model") && !seen.contains("s3cret"), "{seen}");
 }

@@ -13,7 +13,9 @@ use super::leave::{self, Joins, Rule};
 use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
-use super::settings::{effect, flag, invalid, max_steps, max_visits, mirrored, retry, revision};
+use super::settings::{
+    effect, flag, invalid, max_steps, max_visits, mirrored, retries_fail, retry, revision,
+};
 use super::stage::{Limit, Role, StageNode};
 use crate::condition::Condition;
 use crate::handler::{Handler, MANAGER, Rank, Registry};
@@ -32,12 +34,12 @@ const MAX_PARALLEL: usize = 4;
 
 /// Makes the graph. Lint has found no error in the pipeline.
 pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
-    let (start, exit) = ends(pipeline)?;
+    let (start, exits) = ends(pipeline)?;
     let shared = Arc::new(pipeline.clone());
     let clock = Arc::new(SystemClock::new());
     let mirror = Arc::new(mirrored(pipeline));
     let restarts = pipeline.edges().iter().any(|edge| flag(edge.attributes.get("loop_restart")));
-    let types = resolve(pipeline, registry, (start, exit))?;
+    let types = resolve(pipeline, registry, start, &exits)?;
     let mut outgoing = vec![Vec::new(); pipeline.nodes().len()];
     for (at, edge) in pipeline.edges().iter().enumerate() {
         if let Some(from) = pipeline.position(&edge.from) {
@@ -45,7 +47,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         }
     }
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
-    let regions = Regions::find(pipeline, &names, exit)?;
+    let regions = Regions::find(pipeline, &names, &exits)?;
     let endless = endless(pipeline, &names);
     let limits = Arc::new(Limits::default());
     let joins = Arc::new(Joins::default());
@@ -57,13 +59,13 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         let (name, handler) = &types[at];
         handler.check(node, pipeline)?;
         let region = regions.around(at);
-        let mut ways = ways(pipeline, at, &outgoing[at], &types, (at == exit, region.is_some()))?;
+        let mut ways = ways(pipeline, at, &outgoing[at], &types, (exits.contains(&at), region.is_some()))?;
         ways.home = region.map(|region| pipeline.nodes()[region.fan_in].id().to_owned());
         let ways = Arc::new(ways);
         let policy = retry(pipeline, node)?;
         let role = match at {
             at if at == start => Role::Start { mirror: Arc::clone(&mirror), keep_input: restarts },
-            at if at == exit => Role::Exit,
+            at if exits.contains(&at) => Role::Exit,
             at => match regions.meeting_at(at) {
                 Some(region) => fan_in(pipeline, region),
                 None => Role::Work,
@@ -77,6 +79,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             pipeline: Arc::clone(&shared),
             ways: Arc::clone(&ways),
             attempts: policy.attempts(),
+            again_on_fail: retries_fail(node, name) && effect != Effect::External,
             external: effect == Effect::External,
             timeout: if handler.times_itself() {
                 None
@@ -126,27 +129,32 @@ pub(super) fn fork_around<'a>(
     registry: &Registry,
     node: usize,
 ) -> Result<Option<&'a str>, Error> {
-    let (start, exit) = ends(pipeline)?;
-    let types = resolve(pipeline, registry, (start, exit))?;
+    let (start, exits) = ends(pipeline)?;
+    let types = resolve(pipeline, registry, start, &exits)?;
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
-    let regions = Regions::find(pipeline, &names, exit)?;
+    let regions = Regions::find(pipeline, &names, &exits)?;
     let around = regions.all.iter().filter(|region| region.nodes.contains(&node) || region.fan_in == node);
     let outermost = around.max_by_key(|region| region.nodes.len());
     Ok(outermost.map(|region| pipeline.nodes()[region.fork].id()))
 }
 
-/// Finds the start and the exit.
-fn ends(pipeline: &Pipeline) -> Result<(usize, usize), Error> {
-    match (&*pipeline.starts(), &*pipeline.exits()) {
-        ([start], [exit]) => Ok((*start, *exit)),
-        _ => Err(invalid("the pipeline has not exactly one start and one exit; lint says more")),
+/// Finds the start and the exits.
+fn ends(pipeline: &Pipeline) -> Result<(usize, Vec<usize>), Error> {
+    match (&*pipeline.starts(), pipeline.exits()) {
+        ([start], exits) if !exits.is_empty() => Ok((*start, exits)),
+        _ => Err(invalid("the pipeline has not exactly one start, or no exit; lint says more")),
     }
 }
 
 type Resolved = Vec<(String, Arc<dyn Handler>)>;
 
 /// Finds the handler of each node. The start and the exit may be known by their names alone.
-fn resolve(pipeline: &Pipeline, registry: &Registry, ends: (usize, usize)) -> Result<Resolved, Error> {
+fn resolve(
+    pipeline: &Pipeline,
+    registry: &Registry,
+    start: usize,
+    exits: &[usize],
+) -> Result<Resolved, Error> {
     let mut resolved = Vec::with_capacity(pipeline.nodes().len());
     for (at, node) in pipeline.nodes().iter().enumerate() {
         let named = |kind: &str| {
@@ -155,8 +163,8 @@ fn resolve(pipeline: &Pipeline, registry: &Registry, ends: (usize, usize)) -> Re
             registry.resolve(&node)
         };
         resolved.push(match at {
-            at if at == ends.0 => named("start")?,
-            at if at == ends.1 => named("exit")?,
+            at if at == start => named("start")?,
+            at if exits.contains(&at) => named("exit")?,
             _ => match registry.resolve(node)? {
                 // A prompt that is a default of all nodes does not ask for a ranking.
                 (name, _)

@@ -21,14 +21,14 @@ pub(super) fn visits(pipeline: &Pipeline, node: &Node) -> Option<u32> {
 pub(super) fn endless(pipeline: &Pipeline, types: &[&str]) -> Vec<bool> {
     const NEW: usize = usize::MAX;
     let mut next = steps(pipeline);
-    // A jump of the graph begins at the exit, which may look at its goals again and again.
-    if let Some(exit) = pipeline.exits().first() {
+    // A jump of the graph begins at an exit, which may look at its goals again and again.
+    for exit in pipeline.exits() {
         let named = |attributes: &crate::pipeline::Attributes| {
             ["retry_target", "fallback_retry_target"].map(|key| attributes.text(key).into_owned())
         };
         let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate()).map(|node| &node.attributes);
         let targets = gates.chain([&pipeline.attributes]).flat_map(named);
-        next[*exit].extend(targets.filter_map(|target| pipeline.position(&target)));
+        next[exit].extend(targets.filter_map(|target| pipeline.position(&target)));
     }
     let waits = |node: usize| WAITING.contains(&types[node]);
     let (mut number, mut low) = (vec![NEW; next.len()], vec![NEW; next.len()]);

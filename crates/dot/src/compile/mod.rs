@@ -16,8 +16,8 @@ use ferrata_core::graph::Graph;
 use ferrata_core::state::Context;
 
 use crate::handler::Registry;
-use crate::lint::Linter;
-use crate::pipeline::Pipeline;
+use crate::lint::{Diagnostic, Linter, Severity};
+use crate::pipeline::{Node, Pipeline};
 
 /// Compiles pipelines.
 ///
@@ -89,6 +89,36 @@ impl Compiler {
         build::graph(pipeline, &self.registry)
     }
 
+    /// Returns what lint finds, and what [`compile`](Self::compile) would refuse besides, as errors of the rule `runs`: a pipeline
+    /// without an error among it is one that is compiled.
+    pub fn diagnose(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
+        let mut found = match self.linter.check_with(pipeline, self.registry.types()) {
+            Ok(found) => found,
+            // What cannot be taken apart cannot be judged further.
+            Err(error) => return error.diagnostics().to_vec(),
+        };
+        found.extend(self.refusals(pipeline).iter().map(|error| refused(pipeline, error)));
+        found.sort_by_key(|diagnostic| (diagnostic.severity, diagnostic.span.start));
+        found
+    }
+
+    /// Returns what is wrong with the nodes, each for itself; if nothing is, what is wrong with the whole.
+    fn refusals(&self, pipeline: &Pipeline) -> Vec<Error> {
+        let ends: Vec<usize> = pipeline.starts().into_iter().chain(pipeline.exits()).collect();
+        let inner = pipeline.nodes().iter().enumerate().filter(|(at, _)| !ends.contains(at));
+        let check = |(_, node): (usize, &Node)| match self.registry.resolve(node) {
+            Ok((_, handler)) => handler.check(node, pipeline).err(),
+            Err(error) => Some(error),
+        };
+        let found: Vec<Error> = inner.filter_map(check).collect();
+        if !found.is_empty() {
+            return found;
+        }
+        let whole = refuse::unsupported(pipeline, |node| self.registry.type_of(node))
+            .and_then(|()| build::graph(pipeline, &self.registry));
+        whole.err().into_iter().collect()
+    }
+
     /// Returns the outermost parallel node whose branches a node is part of, or meets.
     pub(crate) fn fork_around<'a>(
         &self,
@@ -96,5 +126,28 @@ impl Compiler {
         node: usize,
     ) -> Result<Option<&'a str>, Error> {
         build::fork_around(pipeline, &self.registry, node)
+    }
+}
+
+/// Says where an error of compiling is, by the words that it begins with.
+fn refused(pipeline: &Pipeline, error: &Error) -> Diagnostic {
+    let (message, fix) =
+        error.message().rsplit_once("; ").unwrap_or((error.message(), "change it as it says"));
+    let new = |message: &str| Diagnostic::new("runs", Severity::Error, message).fix(fix);
+    let about = |what: &str| {
+        let (name, rest) = message.strip_prefix(what)?.split_once(": ")?;
+        Some((name, rest))
+    };
+    if let Some((node, rest)) = about("node ").and_then(|(name, rest)| Some((pipeline.node(name)?, rest))) {
+        return new(rest).at_node(node);
+    }
+    let edge = about("edge ").and_then(|(name, rest)| {
+        let (from, to) = name.split_once(" -> ")?;
+        let edge = pipeline.edges().iter().find(|edge| *edge.from == *from && *edge.to == *to)?;
+        Some((edge, rest))
+    });
+    match edge {
+        Some((edge, rest)) => new(rest).at_edge(edge),
+        None => new(message),
     }
 }

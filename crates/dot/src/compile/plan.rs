@@ -110,6 +110,8 @@ pub(super) struct Carries {
 pub(super) struct Sent {
     pub(super) outcome: Status,
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) own_outcome: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) preferred_label: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) suggested_next_ids: Vec<String>,
@@ -145,6 +147,7 @@ impl Sent {
     pub(super) fn of(outcome: &StageOutcome, branch: Option<String>, fork: bool) -> Self {
         Self {
             outcome: outcome.status,
+            own_outcome: outcome.own_outcome.clone(),
             preferred_label: outcome.preferred_label.clone(),
             suggested_next_ids: outcome.suggested_next_ids.clone(),
             failure_reason: outcome.failure_reason.clone(),
@@ -167,6 +170,7 @@ impl Sent {
     fn as_outcome(&self) -> StageOutcome {
         let mut outcome = StageOutcome::new(self.outcome).prefer(&*self.preferred_label);
         outcome.suggested_next_ids.clone_from(&self.suggested_next_ids);
+        outcome.own_outcome.clone_from(&self.own_outcome);
         outcome
     }
 }
@@ -201,8 +205,8 @@ impl Ways {
             return next;
         }
         let lookup = |key: &str| context.get_value(key).cloned();
-        let facts = Facts::new(sent.outcome.as_str(), &sent.preferred_label, &lookup);
         let outcome = sent.as_outcome();
+        let facts = Facts::new(outcome.word(), &sent.preferred_label, &lookup);
         let choice = choose(&self.edges, &outcome, &facts, sent.draw);
         if sent.outcome != Status::Fail {
             return match choice {
@@ -242,7 +246,7 @@ impl Ways {
         }
         format!(
             "`{node}` came to `{}`{label}, and none of its edges holds: {}; give it an edge without a condition",
-            outcome.status,
+            outcome.word(),
             asked.join(", ")
         )
     }

@@ -47,17 +47,17 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// Finds the regions of a pipeline, given the type of each node and the place of the exit.
+    /// Finds the regions of a pipeline, given the type of each node and the places of the exits.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] naming the parallel node whose branches do not begin, stay apart from the rest and meet as they
     /// must.
-    pub(super) fn find(pipeline: &Pipeline, types: &[&str], exit: usize) -> Result<Self, Error> {
+    pub(super) fn find(pipeline: &Pipeline, types: &[&str], exits: &[usize]) -> Result<Self, Error> {
         let next = steps(pipeline);
         let mut regions = Self::default();
         for fork in (0..types.len()).filter(|&at| types[at] == PARALLEL) {
-            regions.all.push(region(pipeline, types, &next, fork, exit)?);
+            regions.all.push(region(pipeline, types, &next, fork, exits)?);
         }
         let id = |at: usize| pipeline.nodes()[at].id();
         for lone in (0..types.len()).filter(|&at| types[at] == FAN_IN) {
@@ -128,7 +128,7 @@ fn region(
     types: &[&str],
     next: &[Vec<usize>],
     fork: usize,
-    exit: usize,
+    exits: &[usize],
 ) -> Result<Region, Error> {
     let id = |at: usize| pipeline.nodes()[at].id();
     let fail = |message: &str| Err(wrong(id(fork), message));
@@ -159,7 +159,7 @@ fn region(
         return fail(&format!("a branch leads straight to `{}`; put a node into it", id(*to)));
     }
     while let Some((at, depth)) = open.pop() {
-        if at == fork || at == exit {
+        if at == fork || exits.contains(&at) {
             let message =
                 format!("a branch leads to `{}` before the branches meet; lead it to a fan-in", id(at));
             return fail(&message);

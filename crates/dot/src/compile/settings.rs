@@ -38,6 +38,15 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
     Ok(policy.with_attempts(attempts))
 }
 
+/// Tells whether a failure is tried again as well as an outcome `retry`: if `retry_on` says so, and unless it says otherwise for commands
+/// whose node sets retries itself, which know no other word for what went wrong.
+pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
+    match &*node.attributes.text("retry_on") {
+        "" => kind == "tool" && ["max_retries", "retry_policy"].iter().any(|key| node.attributes.is_own(key)),
+        on => on == "fail",
+    }
+}
+
 pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>, Error> {
     let own = node.attributes.get("max_visits").and_then(Value::as_integer);
     let graph = || pipeline.attributes.get("max_node_visits").and_then(Value::as_integer);

@@ -35,6 +35,8 @@ pub struct Condition {
     /// `None` for the empty condition, which always holds.
     root: Option<Expression>,
     text: String,
+    /// What the outcome is compared with, as it was written.
+    outcomes: Vec<String>,
 }
 
 impl Condition {
@@ -44,7 +46,8 @@ impl Condition {
     ///
     /// [`ConditionError`] about the first mistake.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
-        Ok(Self { root: parse::parse(text)?, text: text.trim().to_owned() })
+        let (root, outcomes) = parse::parse(text)?;
+        Ok(Self { root, text: text.trim().to_owned(), outcomes })
     }
 
     /// Tells whether the condition holds. It always answers: what cannot be compared is not equal.
@@ -61,6 +64,25 @@ impl Condition {
     pub fn is_fail_edge(&self) -> bool {
         matches!(&self.root, Some(Expression::Compare(key, Operator::Equal, Literal(value)))
             if key == "outcome" && value == "fail")
+    }
+
+    /// Returns what the outcome is compared with by `=` and `!=`, as it was written.
+    pub fn outcomes(&self) -> &[String] {
+        &self.outcomes
+    }
+
+    /// Tells whether it asks for nothing but the outcome.
+    pub(crate) fn is_of_outcome(&self) -> bool {
+        fn only(expression: &Expression) -> bool {
+            match expression {
+                Expression::Any(parts) | Expression::All(parts) => parts.iter().all(only),
+                Expression::Not(inner) => only(inner),
+                Expression::Truthy(key) | Expression::Compare(key, ..) | Expression::Matches(key, _) => {
+                    key == "outcome"
+                }
+            }
+        }
+        self.root.as_ref().is_some_and(only)
     }
 
     /// Returns the condition as it was written, trimmed.

@@ -2,29 +2,32 @@
 
 use regex_lite::Regex;
 
+use crate::outcome::Status;
+
 use super::{ConditionError, Expression, Literal, MAX_DEPTH, MAX_LENGTH, Operator};
 
 type Result<T> = std::result::Result<T, ConditionError>;
 
-/// Reads a condition; `None` is the empty one.
-pub(super) fn parse(text: &str) -> Result<Option<Expression>> {
+/// Reads a condition, `None` if it is the empty one, and what it compares the outcome with, as that is written.
+pub(super) fn parse(text: &str) -> Result<(Option<Expression>, Vec<String>)> {
     if text.len() > MAX_LENGTH {
         let message = format!("it has {} bytes; the most is {MAX_LENGTH}", text.len());
         return Err(ConditionError::new(MAX_LENGTH, message, "let a node decide, and ask for what it sets"));
     }
-    let mut parser = Parser { text, at: 0 };
+    let mut parser = Parser { text, at: 0, outcomes: Vec::new() };
     parser.skip_blank();
     if parser.rest().is_empty() {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
     let root = parser.any(0)?;
     parser.skip_blank();
-    if parser.rest().is_empty() { Ok(Some(root)) } else { Err(parser.leftover()) }
+    if parser.rest().is_empty() { Ok((Some(root), parser.outcomes)) } else { Err(parser.leftover()) }
 }
 
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    outcomes: Vec<String>,
 }
 
 impl<'a> Parser<'a> {
@@ -128,7 +131,14 @@ impl<'a> Parser<'a> {
         for (token, operator) in OPERATORS {
             if self.eat(token) {
                 let at = self.at;
-                let literal = self.literal()?;
+                let mut literal = self.literal()?;
+                if key == "outcome" && matches!(operator, Operator::Equal | Operator::NotEqual) {
+                    self.outcomes.push(literal.clone());
+                    // As other dialects call it: what it is compared with has the name that it has here.
+                    if let Some(status) = Status::of_word(&literal) {
+                        literal = status.as_str().to_owned();
+                    }
+                }
                 let ordered = !matches!(operator, Operator::Equal | Operator::NotEqual);
                 if ordered && literal.parse::<f64>().is_err() {
                     let message = format!("`{literal}` is no number");

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::{Handler, HandlerError, PROMPT, Stage};
 use crate::fidelity::{Fidelity, Sessions, preamble};
 use crate::outcome::StageOutcome;
+use crate::transform::expanded;
 
 /// How many characters of an answer the context keeps as `last_response`.
 const LAST_RESPONSE: usize = 200;
@@ -82,6 +83,9 @@ impl Backend for Simulate {
 
 /// Gives the node's prompt to a backend, after what the task is told of the run so far.
 ///
+/// A `$name` in the prompt stands for what the context holds under that key when the task begins, text as it is and other values as
+/// JSON; what the context does not hold is left as it is.
+///
 /// An answer in text is success, and sets `last_stage` and the first 200 characters of it as `last_response`; the whole of it
 /// is `response.` and the node's id.
 #[derive(Debug)]
@@ -102,6 +106,12 @@ impl<B: Backend> Handler for Codergen<B> {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let task = stage.node.attributes.text("prompt");
         let task = if task.is_empty() { stage.node.label() } else { task };
+        let known = |name: &str| match stage.context.get_value(name)? {
+            Json::Null => None,
+            Json::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        let task = expanded(&task, known);
         let activation = stage.cx.idempotency_key();
         let told = self.sessions.here(&stage.told, &stage.context, &activation);
         if told.fidelity != stage.told.fidelity {

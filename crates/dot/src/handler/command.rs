@@ -8,6 +8,7 @@ use ferrata_core::{Clock, SystemClock};
 
 use super::codergen::{Answer, Backend, Request};
 use super::hooks;
+use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
@@ -140,13 +141,14 @@ impl Backend for CommandBackend {
             line: self.line.clone(),
             directory: directory(stage, self.directory.as_deref()),
             environment,
+            inherit: Inherit::all(),
             input: request.prompt.as_bytes().to_vec(),
             keep: self.keep,
             pulse: stage.pulse.clone(),
         };
         let finished = run(shell, &*self.clock, stage.cx.cancelled()).await;
         let finished = finished.map_err(|lost| lost.of("the backend"))?;
-        if let Some(outcome) = files.as_deref().map(status_in).transpose()?.flatten() {
+        if let Some(outcome) = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten() {
             return Ok(Answer::Outcome(outcome));
         }
         let (how, code) = (finished.how(), finished.status.code());
@@ -167,7 +169,7 @@ impl Backend for CommandBackend {
 }
 
 /// Reads the outcome that a command left.
-fn status_in(directory: &Path) -> Result<Option<StageOutcome>, HandlerError> {
+fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageOutcome>, HandlerError> {
     for name in STATUS_FILES {
         let path = directory.join(name);
         let wrong = |what: &dyn std::fmt::Display| HandlerError::permanent(format!("{name}: {what}"));
@@ -178,7 +180,9 @@ fn status_in(directory: &Path) -> Result<Option<StageOutcome>, HandlerError> {
             }
             text => text.map_err(|error| wrong(&error))?,
         };
-        return StageOutcome::from_json(&text).map(Some).map_err(|error| wrong(&error.message()));
+        let is_own = |word: &str| stage.pipeline.edges().iter().any(|edge| edge.names_outcome(word));
+        let outcome = StageOutcome::from_json_with(&text, is_own);
+        return outcome.map(Some).map_err(|error| wrong(&error.message()));
     }
     Ok(None)
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ferrata_core::Clock;
 use serde_json::{Value as Json, json};
 
+use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::tool::{environment, last_line};
 use super::{HandlerError, Stage};
@@ -32,6 +33,7 @@ pub(super) struct Call<'a> {
     pub(super) stage: &'a Stage,
     pub(super) directory: Option<PathBuf>,
     pub(super) command: &'a str,
+    pub(super) inherit: &'a Inherit,
     pub(super) clock: &'a dyn Clock,
 }
 
@@ -62,6 +64,7 @@ impl Call<'_> {
             line,
             directory: self.directory.clone(),
             environment,
+            inherit: self.inherit.clone(),
             input: input.to_string().into_bytes(),
             keep: KEEP,
             pulse: self.stage.pulse.clone(),

@@ -5,6 +5,7 @@ mod command;
 #[cfg(unix)]
 mod guard;
 mod hooks;
+mod inherit;
 mod manager;
 mod noop;
 mod process;

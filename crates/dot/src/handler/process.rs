@@ -11,22 +11,22 @@ use ferrata_core::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::inherit::Inherit;
 use super::{HandlerError, Pulse};
 
 /// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
 /// left the group can hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Where the runs are, perhaps with a password: nothing that a command needs, and what it prints is kept.
-const STORE: &str = "FERRATA_STORE";
-
 /// What to run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Shell {
     /// What `sh -c` is given.
     pub(super) line: String,
     pub(super) directory: Option<PathBuf>,
     pub(super) environment: Vec<(OsString, OsString)>,
+    /// What it inherits of the environment of this process.
+    pub(super) inherit: Inherit,
     pub(super) input: Vec<u8>,
     /// How many bytes of each output are kept.
     pub(super) keep: usize,
@@ -186,7 +186,7 @@ pub(super) async fn run(
     cancelled: impl Future<Output = ()>,
 ) -> Result<Finished, Lost> {
     let mut command = Command::new("sh");
-    command.arg("-c").arg(&shell.line).env_remove(STORE).envs(shell.environment);
+    command.arg("-c").arg(&shell.line).env_clear().envs(shell.inherit.of_process()).envs(shell.environment);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     #[cfg(unix)]
     command.process_group(0);

@@ -9,6 +9,7 @@ use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 use serde_json::json;
 
 use super::hooks::Call;
+use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
@@ -33,17 +34,28 @@ pub(super) const TEMPORARY: i32 = 75;
 /// - A key `some.key` of the context is `FERRATA_CONTEXT_some_key`, text as it is and other values as JSON. Keys that begin with `internal.`, values
 ///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more. Of keys
 ///   that would give one variable, that of the engine is told, and otherwise none.
-/// - The environment is that of this process, without `FERRATA_STORE`.
+///   Their keys are `FERRATA_COLLIDING_KEYS`, a JSON list, and in the notes.
+/// - Of the environment of this process it inherits what tells where programs and files are, and what
+///   [`with_inherited`](Self::with_inherited) adds: pipelines are written by others, and what a command prints is kept.
 /// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]
 pub struct Tool {
     directory: Option<PathBuf>,
     keep: usize,
+    inherit: Inherit,
     clock: Arc<dyn Clock>,
 }
 
 impl Tool {
+    /// Lets commands inherit these variables of the process, too; `NAME*` stands for all that begin so. `FERRATA_STORE` and what has
+    /// `PASSWORD` in its name are never inherited.
+    #[must_use]
+    pub fn with_inherited(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.inherit = self.inherit.and(names);
+        self
+    }
+
     /// Sets where commands run, and what a relative `working_dir` begins at; the process's own directory unless set.
     #[must_use]
     pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -61,7 +73,7 @@ impl Tool {
 
 impl Default for Tool {
     fn default() -> Self {
-        Self { directory: None, keep: KEEP, clock: Arc::new(SystemClock::new()) }
+        Self { directory: None, keep: KEEP, inherit: Inherit::plain(), clock: Arc::new(SystemClock::new()) }
     }
 }
 
@@ -76,7 +88,13 @@ impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let line = command_of(&stage.node);
         let directory = directory(stage, self.directory.as_deref());
-        let call = Call { stage, directory: directory.clone(), command: &line, clock: &*self.clock };
+        let call = Call {
+            stage,
+            directory: directory.clone(),
+            command: &line,
+            inherit: &self.inherit,
+            clock: &*self.clock,
+        };
         if let Err(why) = call.before().await? {
             let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
             outcome.failure_reason = why;
@@ -86,6 +104,7 @@ impl Handler for Tool {
             line: line.clone(),
             directory,
             environment: environment(stage),
+            inherit: self.inherit.clone(),
             input: Vec::new(),
             keep: self.keep,
             pulse: stage.pulse.clone(),
@@ -105,6 +124,11 @@ impl Handler for Tool {
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
             };
+        }
+        let colliding = variables::colliding(&stage.context);
+        if !colliding.is_empty() {
+            outcome.notes =
+                format!("{}; no variable of the environment tells {}", outcome.notes, colliding.join(", "));
         }
         let told = json!({"exit_code": code, "output": output, "errors": errors});
         if let Err(why) = call.after(told).await? {

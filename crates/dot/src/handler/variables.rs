@@ -16,26 +16,57 @@ const OF_ENGINE: [&str; 6] = ["graph.", "human.", "parallel.", "response.", "sta
 /// The keys that the engine sets after each node.
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
 
+/// How many keys that collide are told.
+const TOLD: usize = 50;
+
+fn name(key: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    "FERRATA_CONTEXT_".chars().chain(key.chars().map(plain)).collect()
+}
+
+/// The keys of a context by the variable that would tell them.
+struct Named<'a>(BTreeMap<String, Vec<&'a str>>);
+
+impl<'a> Named<'a> {
+    fn of(context: &'a Context) -> Self {
+        let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (key, _) in
+            context.iter().filter(|(key, value)| !key.starts_with("internal.") && !value.is_null())
+        {
+            named.entry(name(key)).or_default().push(key);
+        }
+        Self(named)
+    }
+
+    /// Tells whether the variable tells this key. An answer of a model can set one that only looks like a key of the engine: it
+    /// must not stand in for it.
+    fn tells(&self, name: &str, key: &str) -> bool {
+        match self.0.get(name).map(Vec::as_slice) {
+            None | Some([_]) => true,
+            Some(keys) => is_of_engine(key) && keys.iter().filter(|key| is_of_engine(key)).count() == 1,
+        }
+    }
+
+    /// Returns the keys that no variable tells because another has its name.
+    fn colliding(&self) -> Vec<&'a str> {
+        let all = self.0.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, *key)));
+        all.filter(|(name, key)| !self.tells(name, key)).map(|(_, key)| key).take(TOLD).collect()
+    }
+}
+
+/// Returns the keys that are told by no variable because of their names.
+pub(super) fn colliding(context: &Context) -> Vec<&str> {
+    Named::of(context).colliding()
+}
+
 /// Returns the variables, in the order of the keys.
 pub(super) fn of(context: &Context) -> Vec<(OsString, OsString)> {
-    let name = |key: &str| -> String {
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        "FERRATA_CONTEXT_".chars().chain(key.chars().map(plain)).collect()
-    };
-    // An answer of a model can set a key that only looks like one of the engine: it must not stand in for it.
-    let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (key, _) in context.iter().filter(|(key, _)| !key.starts_with("internal.")) {
-        named.entry(name(key)).or_default().push(key);
-    }
-    let is_meant = |name: &str, key: &str| match named.get(name).map(Vec::as_slice) {
-        None | Some([_]) => true,
-        Some(keys) => is_of_engine(key) && keys.iter().filter(|key| is_of_engine(key)).count() == 1,
-    };
+    let named = Named::of(context);
     let mut variables = Vec::new();
     let mut room = MOST_OF_ALL;
     for (key, value) in context.iter().filter(|(key, _)| !key.starts_with("internal.")) {
         let name = name(key);
-        if !is_meant(&name, key) {
+        if !named.tells(&name, key) {
             continue;
         }
         let text = match value {
@@ -49,6 +80,10 @@ pub(super) fn of(context: &Context) -> Vec<(OsString, OsString)> {
         }
         room -= size;
         variables.push((name.into(), text.into()));
+    }
+    let colliding = named.colliding();
+    if !colliding.is_empty() {
+        variables.push(("FERRATA_COLLIDING_KEYS".into(), Json::from(colliding).to_string().into()));
     }
     variables
 }
@@ -98,6 +133,8 @@ mod tests {
         }
         let told: Vec<String> =
             of(&context).into_iter().map(|(_, value)| value.display().to_string()).collect();
-        assert_eq!(told, ["current_node", "outcome", "tool.exit_code", "zz"]);
+        let colliding =
+            r#"["a-b","a.b","a_b","current.node","tool exit code","tool-exit.code","tool_exit_code"]"#;
+        assert_eq!(told, ["current_node", "outcome", "tool.exit_code", "zz", colliding]);
     }
 }

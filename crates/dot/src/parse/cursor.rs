@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::MAX_STRING;
 use super::error::{ParseError, ParseErrorKind as Kind};
 use crate::source::{Span, Spanned};
+use crate::tolerance::{Tolerance, note};
 use crate::value::{Length, Unit, Value};
 
 /// A place in a source, moving forward.
@@ -12,13 +13,15 @@ use crate::value::{Length, Unit, Value};
 pub(super) struct Cursor<'a> {
     pub(super) source: &'a [u8],
     pub(super) at: usize,
+    /// What was read although the dialect has it not.
+    pub(super) tolerated: Vec<Tolerance>,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(source: &'a [u8]) -> Self {
         // Some editors begin a file with a mark of its encoding.
         let at = if source.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
-        Self { source, at }
+        Self { source, at, tolerated: Vec::new() }
     }
 
     /// The byte here, `None` at the end.
@@ -145,13 +148,20 @@ impl<'a> Cursor<'a> {
                 Some(b'n') => b'\n',
                 Some(b't') => b'\t',
                 Some(b'\\') => b'\\',
-                _ => {
-                    let span = Span::new(self.at, self.source.len().min(self.at + 2));
-                    return Err(self
-                        .error(Kind::UnknownEscape, span, "there is no such escape", "not an escape")
-                        .suggest(
-                            "the escapes are `\\\"`, `\\n`, `\\t` and `\\\\`; write `\\\\` for a backslash",
-                        ));
+                Some(_) => {
+                    // Commands and patterns are full of them, and both characters are what they mean.
+                    let span = Span::new(self.at, self.at + 2);
+                    note(&mut self.tolerated, || {
+                        let message = "there is no such escape; the backslash is kept as it is";
+                        Tolerance::new("unknown_escape", span, message, "write `\\\\` for a backslash")
+                    });
+                    text.push(b'\\');
+                    self.at += 1;
+                    continue;
+                }
+                None => {
+                    self.at += 1;
+                    continue;
                 }
             };
             text.push(escaped);

@@ -22,14 +22,10 @@ pub enum ParseErrorKind {
     HtmlLabel,
     /// Something that is part of DOT, but not of the dialect: ports, quoted ids, edges to subgraphs.
     NotInDialect,
-    /// Two attributes without a comma between them.
-    MissingComma,
     /// Something else was expected.
     Unexpected,
     /// A string, a comment, a bracket or a brace that is not closed.
     Unclosed,
-    /// A backslash before a character that is none of `"`, `n`, `t` and `\`.
-    UnknownEscape,
     /// A string that is not UTF-8.
     NotText,
     /// A number or duration that is written wrongly or out of range.

@@ -7,6 +7,7 @@ mod parser;
 pub use error::{ParseError, ParseErrorKind};
 
 use crate::syntax::Document;
+use crate::tolerance::Tolerance;
 
 /// The largest source that is read: far more than anybody draws, and small enough that positions and copies are harmless.
 pub(crate) const MAX_SOURCE: usize = 64 << 20;
@@ -30,6 +31,11 @@ impl Document {
     ///
     /// [`ParseError`] about the first mistake, with its place and, where that can be said, what to write instead.
     pub fn parse(source: &[u8]) -> Result<Self, ParseError> {
+        parser::document(source).map(|(document, _)| document)
+    }
+
+    /// As [`parse`](Self::parse), with what was read although the dialect has it not.
+    pub(crate) fn parse_tolerant(source: &[u8]) -> Result<(Self, Vec<Tolerance>), ParseError> {
         parser::document(source)
     }
 }

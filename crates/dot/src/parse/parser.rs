@@ -8,6 +8,7 @@ use super::error::{ParseError, ParseErrorKind as Kind};
 use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_SOURCE};
 use crate::source::{Span, Spanned};
 use crate::syntax::{Attribute, Document, EdgeStatement, NodeStatement, Statement, Subgraph};
+use crate::tolerance::{Tolerance, note};
 
 type Result<T> = std::result::Result<T, ParseError>;
 
@@ -15,7 +16,7 @@ type Result<T> = std::result::Result<T, ParseError>;
 const KEYWORDS: [&str; 6] = ["strict", "digraph", "graph", "subgraph", "node", "edge"];
 
 /// Reads a whole source.
-pub(super) fn document(source: &[u8]) -> Result<Document> {
+pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
     if source.len() > MAX_SOURCE {
         let message = format!("the source has {} bytes; the most that is read is {MAX_SOURCE}", source.len());
         let span = Span::new(MAX_SOURCE, MAX_SOURCE);
@@ -23,7 +24,8 @@ pub(super) fn document(source: &[u8]) -> Result<Document> {
             .suggest("split the pipeline"));
     }
     let mut parser = Parser { cursor: Cursor::new(source), keys: HashSet::new() };
-    parser.graph()
+    let document = parser.graph()?;
+    Ok((document, parser.cursor.tolerated))
 }
 
 struct Parser<'a> {
@@ -243,21 +245,35 @@ impl Parser<'_> {
             attributes.push(self.attribute()?);
             self.cursor.skip_blank()?;
             match self.cursor.peek() {
-                Some(b',') => self.cursor.at += 1,
+                Some(b',') => {
+                    let comma = Span::new(self.cursor.at, self.cursor.at + 1);
+                    self.cursor.at += 1;
+                    self.cursor.skip_blank()?;
+                    if self.cursor.eat(b']') {
+                        note(&mut self.cursor.tolerated, || {
+                            let message = "a comma stands after the last attribute; it is passed over";
+                            Tolerance::new("trailing_comma", comma, message, "remove it")
+                        });
+                        return Ok(attributes);
+                    }
+                }
                 Some(b']') => {
                     self.cursor.at += 1;
                     return Ok(attributes);
                 }
                 None => return Err(self.unclosed_bracket(open)),
                 Some(b) if is_word(b) || b == b';' => {
-                    let here = if b == b';' {
-                        self.cursor.here()
-                    } else {
-                        Span::new(self.cursor.at, self.cursor.at)
-                    };
-                    let message = "attributes are separated by commas";
-                    let error = self.cursor.error(Kind::MissingComma, here, message, "a comma belongs here");
-                    return Err(error.suggest("write `,` between the attributes"));
+                    let here = Span::new(self.cursor.at, self.cursor.at + usize::from(b == b';'));
+                    note(&mut self.cursor.tolerated, || {
+                        let message =
+                            "attributes are separated by commas; they are read as if one stood here";
+                        Tolerance::new("missing_comma", here, message, "write `,` between the attributes")
+                    });
+                    self.cursor.eat(b';');
+                    self.cursor.skip_blank()?;
+                    if self.cursor.eat(b']') {
+                        return Ok(attributes);
+                    }
                 }
                 Some(_) => return Err(self.unexpected("`,` or `]`")),
             }

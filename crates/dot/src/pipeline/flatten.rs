@@ -1,30 +1,38 @@
 //! Statements to nodes and edges: scopes of defaults, chains, and the classes that subgraphs give.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Pipeline;
 use super::attributes::{Attributes, put};
 use super::node::{Edge, MAX_CLASSES, Node};
 use crate::parse::{MAX_ATTRIBUTES, ParseError, ParseErrorKind as Kind};
-use crate::source::Span;
+use crate::source::{Span, Spanned};
+use crate::suggest::{closest, shown};
 use crate::syntax::{Attribute, Document, Statement, Subgraph};
+use crate::tolerance::{Tolerance, note};
 
 /// How many defaults scopes may copy from the scopes around them, in all. A small file could ask for any number.
 const MAX_COPIES: usize = 1 << 22;
 
 /// Flattens a document. `source` is what it was read from, for errors.
-pub(super) fn flatten(document: Document, source: &[u8]) -> Result<Pipeline, ParseError> {
+pub(super) fn flatten(
+    document: Document,
+    source: &[u8],
+    tolerated: Vec<Tolerance>,
+) -> Result<Pipeline, ParseError> {
     let pipeline = Pipeline {
         name: document.name.value,
         attributes: Attributes::default(),
         nodes: Vec::new(),
         by_id: HashMap::new(),
         edges: Vec::new(),
+        tolerated,
     };
-    let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0 };
+    let mut flat = Flat { source, pipeline, graph: Vec::new(), copies: 0, mentioned: Mentioned::default() };
     let mut scope = Scope::default();
     flat.statements(document.statements, &mut scope, true)?;
+    flat.declare_mentioned();
     flat.pipeline.attributes = Attributes::new(flat.graph, Arc::default());
     Ok(flat.pipeline)
 }
@@ -42,9 +50,64 @@ struct Flat<'a> {
     pipeline: Pipeline,
     graph: Vec<Attribute>,
     copies: usize,
+    mentioned: Mentioned,
+}
+
+/// Nodes that edges name before anything declares them, each with the scope of its first edge.
+#[derive(Default)]
+struct Mentioned {
+    known: HashSet<Arc<str>>,
+    in_order: Vec<(Spanned<Arc<str>>, Scope)>,
+}
+
+/// For how many nodes without a declaration a misspelt name is looked for: each costs a look at many others.
+const LOOKED: usize = 100;
+
+/// Tells whether a name may be a slip for another: not where only digits differ, as in `step_1` and `step_2`.
+fn is_slip(name: &str, of: &str) -> bool {
+    let letters = |name: &str| name.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    letters(name) != letters(of)
 }
 
 impl Flat<'_> {
+    /// Declares the nodes that only edges name, unless the name looks like a slip for another: then lint says so.
+    fn declare_mentioned(&mut self) {
+        let ends = |end: fn(&Edge) -> &Arc<str>| -> HashSet<Arc<str>> {
+            self.pipeline.edges.iter().map(|edge| Arc::clone(end(edge))).collect()
+        };
+        let (from, to) = (ends(|edge| &edge.from), ends(|edge| &edge.to));
+        for (looked, (id, scope)) in std::mem::take(&mut self.mentioned.in_order).into_iter().enumerate() {
+            if self.pipeline.by_id.contains_key(&id.value) {
+                continue;
+            }
+            // A run would end at a name that nothing follows, with success.
+            let on_a_way = from.contains(&id.value) && to.contains(&id.value);
+            if !on_a_way && !["start", "Start", "exit", "end"].contains(&&*id.value) {
+                continue;
+            }
+            let names = self.pipeline.nodes.iter().map(Node::id);
+            if looked < LOOKED && closest(&id.value, names).is_some_and(|near| is_slip(&id.value, near)) {
+                continue;
+            }
+            note(&mut self.pipeline.tolerated, || {
+                let message = format!(
+                    "only edges name `{}`; it is taken as declared with the defaults",
+                    shown(&id.value)
+                );
+                Tolerance::new(
+                    "declared_by_edge",
+                    id.span,
+                    message,
+                    format!("declare it: `{} [label=\"..\"]`", shown(&id.value)),
+                )
+            });
+            let attributes = Attributes::new(Vec::new(), scope.nodes);
+            self.pipeline.by_id.insert(Arc::clone(&id.value), self.pipeline.nodes.len());
+            let declared = vec![id.span];
+            self.pipeline.nodes.push(Node { id: id.value, attributes, derived: scope.classes, declared });
+        }
+    }
+
     /// Goes through the statements of one scope; the parser bounds how deep they nest.
     fn statements(
         &mut self,
@@ -73,6 +136,12 @@ impl Flat<'_> {
                 }
                 Statement::Node(node) => self.node(node.id, node.attributes, scope)?,
                 Statement::Edge(edge) => {
+                    for id in &edge.path {
+                        let declared = self.pipeline.by_id.contains_key(&id.value);
+                        if !declared && self.mentioned.known.insert(Arc::clone(&id.value)) {
+                            self.mentioned.in_order.push((id.clone(), scope.clone()));
+                        }
+                    }
                     let attributes = Attributes::new(edge.attributes, Arc::clone(&scope.edges));
                     for pair in edge.path.windows(2) {
                         self.pipeline.edges.push(Edge {

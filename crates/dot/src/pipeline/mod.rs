@@ -14,6 +14,7 @@ pub use node::{DEFAULT_TYPE, Edge, Node, SHAPES};
 
 use crate::parse::ParseError;
 use crate::syntax::Document;
+use crate::tolerance::Tolerance;
 
 /// A pipeline: what lint judges, transforms change, and a graph is compiled from.
 ///
@@ -35,6 +36,7 @@ pub struct Pipeline {
     nodes: Vec<Node>,
     by_id: HashMap<Arc<str>, usize>,
     edges: Vec<Edge>,
+    tolerated: Vec<Tolerance>,
 }
 
 impl Pipeline {
@@ -44,7 +46,8 @@ impl Pipeline {
     ///
     /// [`ParseError`] about the first mistake. Whether the pipeline makes sense is up to [lint](crate::lint).
     pub fn parse(source: &[u8]) -> Result<Self, ParseError> {
-        flatten::flatten(Document::parse(source)?, source)
+        let (document, tolerated) = Document::parse_tolerant(source)?;
+        flatten::flatten(document, source, tolerated)
     }
 
     /// Flattens a document.
@@ -53,7 +56,7 @@ impl Pipeline {
     ///
     /// [`ParseError`] if scopes, classes or attributes are beyond a bound. Its snippets are of the document as it prints.
     pub fn from_document(document: &Document) -> Result<Self, ParseError> {
-        flatten::flatten(document.clone(), document.to_string().as_bytes())
+        flatten::flatten(document.clone(), document.to_string().as_bytes(), Vec::new())
     }
 
     /// Returns the name of the graph.
@@ -110,6 +113,11 @@ impl Pipeline {
     /// Returns the edges to change, to add to and to remove from.
     pub fn edges_mut(&mut self) -> &mut Vec<Edge> {
         &mut self.edges
+    }
+
+    /// Returns what was read although the dialect has it not, in the order of the source.
+    pub fn tolerated(&self) -> &[Tolerance] {
+        &self.tolerated
     }
 
     /// Returns what the graph says that its nodes work towards; empty unless set.

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::attributes::Attributes;
+use crate::condition::Condition;
+use crate::select::normal_label;
 use crate::source::Span;
 use crate::value::Value;
 
@@ -117,9 +119,14 @@ impl Node {
         self.derived.last().map(|class| &**class)
     }
 
-    /// Tells whether it says `goal_gate=true`.
+    /// Tells whether it says `goal_gate=true`, or what its goal is, as other dialects have it.
     pub fn is_goal_gate(&self) -> bool {
-        self.attributes.get("goal_gate").and_then(Value::as_bool).unwrap_or(false)
+        match self.attributes.get("goal_gate") {
+            Some(value) => {
+                value.as_bool().unwrap_or_else(|| value.as_str().is_some_and(|goal| !goal.trim().is_empty()))
+            }
+            None => false,
+        }
     }
 }
 
@@ -153,6 +160,13 @@ impl Edge {
             Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
             Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
         }
+    }
+
+    /// Tells whether it is for an outcome of this name: by its label or its condition.
+    pub(crate) fn names_outcome(&self, word: &str) -> bool {
+        let asks = |condition: Condition| condition.outcomes().iter().any(|asked| asked == word);
+        normal_label(&self.label()) == normal_label(word)
+            || Condition::parse(&self.condition()).is_ok_and(asks)
     }
 
     /// Returns its weight; 0 unless set.

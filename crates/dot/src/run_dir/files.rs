@@ -56,6 +56,47 @@ pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Removes what a run's directory consists of, and the directory if that was all. Of a node's directory that is what attempts have: a
+/// user may have a directory of that name.
+pub(super) fn remove_views<'a>(
+    root: &Path,
+    nodes: impl IntoIterator<Item = &'a str>,
+) -> Result<(), (PathBuf, io::Error)> {
+    let ignored = |path: &Path, done: io::Result<()>| match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.map_err(|error| (path.to_owned(), error)),
+    };
+    // A link is removed and not followed: neither of the two functions follows one.
+    let whole = |path: &Path| match std::fs::symlink_metadata(path) {
+        Ok(about) if about.is_dir() => ignored(path, std::fs::remove_dir_all(path)),
+        _ => ignored(path, std::fs::remove_file(path)),
+    };
+    for name in ["checkpoint.json", "manifest.json", "events.jsonl", "pipeline.dot", "artifacts"] {
+        whole(&root.join(name))?;
+    }
+    for node in nodes {
+        let directory = root.join(component(node));
+        if !std::fs::symlink_metadata(&directory).is_ok_and(|about| about.is_dir()) {
+            continue;
+        }
+        let listed = std::fs::read_dir(&directory).map_err(|error| (directory.clone(), error))?;
+        for entry in listed.flatten() {
+            let name = entry.file_name();
+            let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+            let parts = name.to_str().and_then(|name| name.split_once('.'));
+            if parts.is_some_and(|(visit, attempt)| is_number(visit) && is_number(attempt)) {
+                whole(&entry.path())?;
+            }
+        }
+        // Whatever else is in it is not ours.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    for beside in [root.join(super::BESIDE), root.to_owned()] {
+        let _ = std::fs::remove_dir(&beside);
+    }
+    Ok(())
+}
+
 /// Reads a file below the root that is one, and no link to one.
 ///
 /// # Errors

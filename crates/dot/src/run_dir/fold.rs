@@ -58,6 +58,8 @@ pub(super) struct Attempt {
 struct Sent {
     outcome: Status,
     #[serde(default)]
+    own_outcome: String,
+    #[serde(default)]
     preferred_label: String,
     #[serde(default)]
     suggested_next_ids: Vec<String>,
@@ -196,6 +198,7 @@ impl Fold {
             (Some(why), _) => StageOutcome::fail(&*why.message),
             (None, Some(sent)) => {
                 let mut outcome = StageOutcome::new(sent.outcome);
+                outcome.own_outcome.clone_from(&sent.own_outcome);
                 outcome.preferred_label.clone_from(&sent.preferred_label);
                 outcome.suggested_next_ids.clone_from(&sent.suggested_next_ids);
                 outcome.failure_reason.clone_from(&sent.failure_reason);

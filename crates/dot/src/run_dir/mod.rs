@@ -25,6 +25,12 @@ pub use self::view::{Artifact, Manifest, Snapshot, Visited};
 /// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
 const STORE: &str = ".ferrata";
 
+/// Where the directory keeps the views of other runs of its store.
+const BESIDE: &str = ".runs";
+
+/// How large a manifest may be.
+const MOST_MANIFEST: u64 = 1 << 20;
+
 /// How much of a file is read that commands can write to: more than any of them should have, and less than harms.
 const MOST_READ: u64 = 256 << 20;
 
@@ -92,6 +98,49 @@ impl RunDirectory {
     /// Returns where the source of the pipeline is.
     pub fn source_path(root: impl AsRef<Path>) -> PathBuf {
         root.as_ref().join("pipeline.dot")
+    }
+
+    /// Reads what the directory says that its run is; `None` if it says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if something else stands in the place of `manifest.json`.
+    pub fn manifest(root: impl AsRef<Path>) -> Result<Option<Manifest>, Error> {
+        let root = root.as_ref();
+        let path = root.join("manifest.json");
+        let corrupt = |why: String| {
+            let message = format!("{} does not say of which run it is: {why}", path.display());
+            Error::new(ErrorKind::Corrupt, message).with_operation("dot.run_dir")
+        };
+        match files::read(root, &path, MOST_MANIFEST) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| corrupt(error.to_string())),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(corrupt(error.to_string())),
+        }
+    }
+
+    /// Returns where the views of another run of the same store belong, as of a fork: those of the directory's own run stay what they are.
+    pub fn beside(root: impl AsRef<Path>, run: &RunKey) -> PathBuf {
+        let name = if *run == RunKey::from(run.run.clone()) { run.run.to_string() } else { run.to_string() };
+        root.as_ref().join(BESIDE).join(files::component(&name))
+    }
+
+    /// Removes the views of a run: the files of the directory, what attempts of these nodes left, and the directory if nothing else is
+    /// in it. Nothing outside is touched, and nothing that is not a view: somebody may keep other files beside them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] with the path of what cannot be removed.
+    pub fn remove<'a>(root: impl AsRef<Path>, nodes: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        let root = root.as_ref();
+        files::remove_views(root, nodes).map_err(|(path, error)| failed("remove", &path, error))
     }
 
     /// Returns the directory of an attempt, for whoever writes files into it while it runs.

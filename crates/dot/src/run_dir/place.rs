@@ -1,15 +1,20 @@
 //! Where a file is, as an open directory and a name in it: what becomes of the path meanwhile does not matter.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// Prompts, answers and outputs are for whoever runs the pipeline, and for nobody else on the machine.
+const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+const PRIVATE_DIRECTORY: Mode = Mode::from_raw_mode(0o700);
 
 /// A name in a directory.
 pub(super) struct Place {
@@ -27,7 +32,7 @@ impl Place {
 
     /// Finds it, and makes the directories that lead there.
     pub(super) fn made(root: &Path, path: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         Self::of(root, path, |directory, name| {
             let enter = || openat(directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
             match enter() {
@@ -36,7 +41,7 @@ impl Place {
                 Err(Errno::NOTDIR | Errno::LOOP) => unlinkat(directory, name, AtFlags::empty())?,
                 entered => return entered,
             }
-            match mkdirat(directory, name, Mode::from_raw_mode(0o777)) {
+            match mkdirat(directory, name, PRIVATE_DIRECTORY) {
                 Ok(()) | Err(Errno::EXIST) => enter(),
                 Err(error) => Err(error),
             }
@@ -73,7 +78,7 @@ impl Place {
     /// Makes a file beside it under a name that nothing has.
     pub(super) fn create(&self, beside: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(openat(&self.directory, beside, flags, Mode::from_raw_mode(0o666))?.into())
+        Ok(openat(&self.directory, beside, flags, PRIVATE)?.into())
     }
 
     /// Puts the file beside it in its place.

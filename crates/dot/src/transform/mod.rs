@@ -1,5 +1,6 @@
 //! What changes a pipeline after it was read and before it is judged: variables, the stylesheet, and transforms of one's own.
 
+mod files;
 mod stylesheet;
 mod variables;
 
@@ -7,9 +8,10 @@ use std::fmt;
 
 use ferrata_core::Error;
 
+pub use files::PromptFiles;
 pub use stylesheet::{Stylesheet, StylesheetError};
 pub use variables::Variables;
-pub(crate) use variables::references;
+pub(crate) use variables::{expanded, references};
 
 use crate::pipeline::Pipeline;
 
@@ -47,6 +49,15 @@ impl Transforms {
     /// None at all.
     pub fn none() -> Self {
         Self { transforms: Vec::new() }
+    }
+
+    /// The built-in ones, with prompts in files that are looked for in a directory: [`PromptFiles`], the variable `$goal`, then the
+    /// stylesheet.
+    pub fn in_directory(directory: Option<std::path::PathBuf>) -> Self {
+        Self::none()
+            .then(PromptFiles::in_directory(directory))
+            .then(Variables::default())
+            .then(ApplyStylesheet)
     }
 
     /// Adds one at the end.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::pipeline::Pipeline;
+use crate::suggest::closest;
 use crate::value::Value;
 
 /// How many rules a stylesheet may have: each is held against each node.
@@ -10,6 +11,9 @@ const MAX_RULES: usize = 1000;
 
 /// What a rule may set.
 const PROPERTIES: [&str; 3] = ["llm_model", "llm_provider", "reasoning_effort"];
+
+/// What other dialects call some of it.
+const ALIASES: [(&str, &str); 2] = [("model", "llm_model"), ("provider", "llm_provider")];
 
 /// A stylesheet: rules in their order.
 ///
@@ -28,6 +32,10 @@ const PROPERTIES: [&str; 3] = ["llm_model", "llm_provider", "reasoning_effort"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stylesheet {
     rules: Vec<Rule>,
+    /// Where names of other dialects stand: the name, and what it is taken for.
+    aliases: Vec<(usize, &'static str, &'static str)>,
+    /// Where properties stand that mean nothing here.
+    unknown: Vec<(usize, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +104,7 @@ impl Stylesheet {
     ///
     /// [`StylesheetError`] about the first mistake.
     pub fn parse(text: &str) -> Result<Self, StylesheetError> {
-        let mut parser = Parser { text, at: 0 };
+        let mut parser = Parser { text, at: 0, aliases: Vec::new(), unknown: Vec::new() };
         let mut rules = Vec::new();
         while parser.peek().is_some() {
             if rules.len() == MAX_RULES {
@@ -104,7 +112,17 @@ impl Stylesheet {
             }
             rules.push(parser.rule()?);
         }
-        Ok(Self { rules })
+        Ok(Self { rules, aliases: parser.aliases, unknown: parser.unknown })
+    }
+
+    /// Returns where properties stand that mean nothing here.
+    pub(crate) fn unknown(&self) -> &[(usize, String)] {
+        &self.unknown
+    }
+
+    /// Returns where names of other dialects stand: the byte, the name, and what it is taken for.
+    pub(crate) fn aliases(&self) -> &[(usize, &'static str, &'static str)] {
+        &self.aliases
     }
 
     /// Gives each node what the most specific rule for it says, and of equally specific ones the last. What a node says
@@ -147,6 +165,9 @@ impl Stylesheet {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
+    aliases: Vec<(usize, &'static str, &'static str)>,
+    /// Where properties stand that mean nothing here.
+    unknown: Vec<(usize, String)>,
 }
 
 impl<'a> Parser<'a> {
@@ -156,8 +177,14 @@ impl<'a> Parser<'a> {
 
     /// The next character that is not blank.
     fn peek(&mut self) -> Option<char> {
-        self.at += self.rest().len() - self.rest().trim_start().len();
-        self.rest().chars().next()
+        loop {
+            self.at += self.rest().len() - self.rest().trim_start().len();
+            // As in other stylesheets; one that is not closed is what is expected nowhere.
+            match self.rest().strip_prefix("/*").and_then(|rest| rest.find("*/")) {
+                Some(end) => self.at += end + 4,
+                None => return self.rest().chars().next(),
+            }
+        }
     }
 
     fn error(&self, message: impl Into<String>, suggestion: impl Into<String>) -> StylesheetError {
@@ -225,7 +252,22 @@ impl<'a> Parser<'a> {
         self.peek();
         let at = self.at;
         let name = self.name("a property", true)?;
-        let Some(property) = PROPERTIES.into_iter().find(|property| *property == name) else {
+        let alias = ALIASES.into_iter().find(|(alias, _)| *alias == name);
+        if let Some((alias, property)) = alias {
+            self.aliases.push((at, alias, property));
+        }
+        let property = PROPERTIES.into_iter().find(|property| *property == name);
+        let property = match property.or(alias.map(|(_, property)| property)) {
+            // One that is nothing like ours is another dialect's, and no slip.
+            None if closest(&name, PROPERTIES.into_iter().chain(ALIASES.map(|(alias, _)| alias)))
+                .is_none() =>
+            {
+                self.unknown.push((at, name.clone()));
+                Some("")
+            }
+            property => property,
+        };
+        let Some(property) = property else {
             self.at = at;
             let suggestion = format!("the properties are `{}`", PROPERTIES.join("`, `"));
             return Err(self.error(format!("there is no property `{name}`"), suggestion));
@@ -245,6 +287,7 @@ impl<'a> Parser<'a> {
             }
             None => {
                 let end = self.rest().find([';', '}', '{', '"', '\n']).unwrap_or(self.rest().len());
+                let end = self.rest()[..end].find("/*").unwrap_or(end);
                 let value = self.rest()[..end].trim().to_owned();
                 self.at += end;
                 value

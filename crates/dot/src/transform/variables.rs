@@ -1,5 +1,6 @@
 //! Variables in prompts: `$goal`, and those that the application adds.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use ferrata_core::{Error, ErrorKind};
@@ -10,8 +11,8 @@ use crate::value::Value;
 
 /// How many bytes a prompt may have once its variables are replaced, and all prompts together. A short prompt can ask for a
 /// long goal a million times.
-const MAX_PROMPT: usize = 1 << 20;
-const MAX_PROMPTS: usize = 1 << 28;
+pub(super) const MAX_PROMPT: usize = 1 << 20;
+pub(super) const MAX_PROMPTS: usize = 1 << 28;
 
 /// Replaces variables in the `prompt` of every node: `$goal` by the graph's goal, and others by what was given.
 ///
@@ -71,6 +72,25 @@ impl Transform for Variables {
         }
         Ok(())
     }
+}
+
+/// Returns a text with its variables replaced by what is known of them; others are left as they are. What is put in is not looked
+/// through again, and what would be longer than a prompt may be is left out.
+pub(crate) fn expanded(text: &str, value: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
+    let (mut expanded, mut copied) = (String::new(), 0);
+    for (at, name) in references(text) {
+        let Some(value) = value(name).filter(|value| expanded.len() + value.len() <= MAX_PROMPT) else {
+            continue;
+        };
+        expanded += &text[copied..at];
+        expanded += &value;
+        copied = at + 1 + name.len();
+    }
+    if copied == 0 {
+        return text.into();
+    }
+    expanded += &text[copied..];
+    expanded.into()
 }
 
 /// Returns the variables of a text: where each `$` is, and the name after it.

@@ -258,7 +258,7 @@ async fn an_outcome_that_cannot_be_read_is_a_failure() {
     for (content, part) in [
         ("{", "status.json: this is no outcome"),
         ("{}", "missing field `outcome`"),
-        ("{\"outcome\": \"great\"}", "unknown variant `great`"),
+        ("{\"outcome\": \"great\"}", "there is no outcome `great`"),
     ] {
         let directory = tempfile::tempdir().unwrap();
         let line = format!("echo '{content}' > $FERRATA_STAGE_DIR/status.json");
@@ -270,6 +270,112 @@ async fn an_outcome_that_cannot_be_read_is_a_failure() {
         )
         .await;
         assert!(ran.failure().contains(part), "{content}: {}", ran.failure());
+    }
+}
+
+/// Runs a task whose `status.json` says this.
+async fn with_status(edges: &str, status: &str) -> crate::support::Ran {
+    let directory = tempfile::tempdir().unwrap();
+    let line = format!("echo '{{\"outcome\": \"{status}\"}}' > $FERRATA_STAGE_DIR/status.json");
+    let backend = CommandBackend::new(line).with_stage_directory(directory.path());
+    let tools = "node [shape=parallelogram, tool_command=true]";
+    run_with(
+        &format!("digraph G {{ start exit a [prompt=x] d [shape=diamond] {tools} b c start -> a {edges} }}"),
+        Registry::default().with("codergen", Codergen::new(backend)),
+        Context::new(),
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_status_may_have_the_name_that_other_dialects_give_it() {
+    for (status, path) in
+        [("Success", "start a d b exit"), ("succeeded", "start a d b exit"), ("FAILED", "start a d c exit")]
+    {
+        let edges = "a -> d d -> b [condition=\"outcome=success\"] d -> c [condition=\"outcome=failed\"] b -> exit c -> exit";
+        assert_eq!(with_status(edges, status).await.path(), path, "{status}");
+    }
+}
+
+/// An outcome of its own used to fail the node.
+#[tokio::test]
+async fn a_pipeline_may_have_outcomes_of_its_own() {
+    for edges in [
+        // By a condition, through a node that only decides, and by a label.
+        "a -> b [condition=\"outcome=has_dod\"] a -> c [condition=\"outcome=success\", weight=9] b -> exit c -> exit d -> exit a -> d",
+        "a -> d d -> c d -> b [condition=\"outcome=has_dod\"] b -> exit c -> exit",
+        "a -> c [weight=9] a -> b [label=\"[H] has_dod\"] b -> exit c -> exit d -> exit a -> d",
+    ] {
+        let ran = with_status(edges, "has_dod").await;
+        assert!(ran.path().ends_with("b exit"), "{edges}: {}", ran.path());
+    }
+    // What no edge names is a slip, and no success.
+    let ran = with_status("a -> exit a -> b b -> c -> d -> exit", "sucess").await;
+    assert!(ran.failure().contains("there is no outcome `sucess`"), "{}", ran.failure());
+}
+
+/// `prompt="@prompts/plan.md"` went to the model as these seventeen characters, and `$task` as these five.
+#[tokio::test]
+async fn a_prompt_may_stand_in_a_file_and_name_what_the_context_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("prompts")).unwrap();
+    std::fs::write(
+        folder.path().join("prompts/plan.md"),
+        "Plan $task to $goal by $n: $nothing costs $5, $task_2\n",
+    )
+    .unwrap();
+    let source = "digraph G { goal=ship start exit a [prompt=\"@prompts/plan.md\"] start -> a -> exit }";
+    let mut pipeline = ferrata_dot::Pipeline::parse(source.as_bytes()).unwrap();
+    let transforms = ferrata_dot::transform::Transforms::in_directory(Some(folder.path().into()));
+    transforms.apply(&mut pipeline).unwrap();
+    let mut input = Context::new();
+    for (key, value) in [("task", "the $goal"), ("unused", "x")] {
+        input.set(key, value).unwrap();
+    }
+    input.set("n", 3).unwrap();
+    let registry = Registry::default().with("codergen", Codergen::new(CommandBackend::new("cat")));
+    let graph = ferrata_dot::compile::Compiler::new(registry).compile(&pipeline).unwrap();
+    let runtime = ferrata_core::runtime::Runtime::builder(ferrata_core::store::MemoryStore::new())
+        .build()
+        .await
+        .unwrap();
+    let run = runtime.start(&graph, input).id("r").await.unwrap();
+    let ended = run.wait().await.unwrap().completed().unwrap();
+    let answer = ended.get::<String>("response.a").unwrap().unwrap();
+    assert!(answer.ends_with("Plan the $goal to ship by 3: $nothing costs $5, $task_2\n"), "{answer}");
+    for (prompt, why) in
+        [("@nowhere.md", "cannot be read"), ("@prompts", "cannot be read"), ("@someone look at this", "")]
+    {
+        let source = format!("digraph G {{ start exit a [prompt=\"{prompt}\"] start -> a -> exit }}");
+        let mut pipeline = ferrata_dot::Pipeline::parse(source.as_bytes()).unwrap();
+        let applied = transforms.apply(&mut pipeline);
+        match why {
+            "" => assert!(applied.is_ok()),
+            why => assert!(applied.unwrap_err().to_string().contains(why), "{prompt}"),
+        }
+    }
+}
+
+/// `max_retries=2` on a command did nothing unless it ended with status 75.
+#[tokio::test]
+async fn a_command_with_retries_is_tried_again_when_it_fails() {
+    for (attributes, tries, code) in [
+        ("max_retries=2, retry_policy=none", 3, "3"),
+        ("max_retries=2, retry_policy=none, retry_on=retry", 1, "3"),
+        ("max_retries=2, retry_policy=none, retry_on=fail", 3, "3"),
+        ("label=x", 1, "3"),
+        ("max_retries=2, retry_policy=none", 3, "75"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let source = format!(
+            "digraph G {{ start exit a [shape=parallelogram, tool_command=\"echo x >> tries; exit {code}\", {attributes}] b \
+             start -> a a -> b [condition=\"outcome=fail\"] b -> exit a -> exit }}"
+        );
+        let registry = Registry::default().with("tool", Tool::default().with_directory(folder.path()));
+        let ran = run_with(&source, registry, Context::new()).await;
+        assert_eq!(ran.path(), "start a b exit", "{attributes}");
+        let tried = std::fs::read_to_string(folder.path().join("tries")).unwrap().lines().count();
+        assert_eq!(tried, tries, "{attributes}, status {code}");
     }
 }
 

@@ -42,9 +42,30 @@ fn keys_are_the_outcome_the_label_and_the_context() {
 fn comparing_is_exact_and_case_sensitive() {
     check(
         true,
-        &["outcome = success", "outcome!=Success", "count=10", "tests_passed=true", "name=\"Ship It\""],
+        &["outcome = success", "outcome!=great", "count=10", "tests_passed=true", "name=\"Ship It\""],
     );
-    check(false, &["outcome=Success", "name=ship it", "count=10.0", "outcome!=success"]);
+    check(false, &["outcome=great", "name=ship it", "count=10.0", "outcome!=success"]);
+}
+
+#[test]
+fn outcomes_of_other_dialects_are_those_of_this_one() {
+    for (status, words) in [
+        ("success", &["succeeded", "Success", "SUCCESS", "ok"][..]),
+        ("fail", &["failed", "FAILED", "failure", "error"]),
+        ("partial_success", &["partially_succeeded", "partial", "PARTIAL_SUCCESS"]),
+        ("skipped", &["skip", "Skipped"]),
+    ] {
+        for word in words {
+            let holds = |text: &str| Condition::parse(text).unwrap().holds(&Facts::new(status, "", &lookup));
+            assert!(holds(&format!("outcome={word}")) && !holds(&format!("outcome!={word}")), "{word}");
+            assert!(!holds(&format!("context.outcome={word}")), "only the outcome has names");
+        }
+    }
+    assert!(Condition::parse("outcome=failed").unwrap().is_fail_edge());
+    assert_eq!(
+        Condition::parse("outcome=failed || !(outcome!=has_dod)").unwrap().outcomes(),
+        ["failed", "has_dod"]
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn start_node() {
 
 #[test]
 fn terminal_node() {
-    check("a exit2 [shape=Msquare] a -> exit2", "terminal_node", Severity::Error, Some("exit2"), None);
+    check("a exit2 [shape=Msquare] a -> exit2", "terminal_node", Severity::Warning, Some("exit2"), None);
     let none = Linter::default().lint(&pipeline("start a [prompt=x] start -> a"));
     assert_eq!(none.len(), 1, "{none:?}");
     assert_eq!((&*none[0].rule, none[0].severity), ("terminal_node", Severity::Error));
@@ -78,7 +78,10 @@ fn edge_target_exists() {
     );
     let one = only("a a -> implment implement a -> implement -> exit");
     assert!(one.fix.unwrap().starts_with("did you mean `implement`?"));
-    check("a nobody -> a", "edge_target_exists", Severity::Error, None, Some(("nobody", "a")));
+    assert_eq!(
+        found("a a -> nobody -> exit").iter().map(|one| &*one.rule).collect::<Vec<_>>(),
+        ["declared_by_edge"]
+    );
 }
 
 #[test]
@@ -179,10 +182,119 @@ fn high_retry_count() {
 #[test]
 fn attribute_type() {
     check("a [max_retries=\"many\"]", "attribute_type", Severity::Error, Some("a"), None);
-    check("a [timeout=900]", "attribute_type", Severity::Error, Some("a"), None);
+    check("a [timeout=0]", "attribute_type", Severity::Error, Some("a"), None);
     check("a [retry_policy=never]", "attribute_type", Severity::Error, Some("a"), None);
     check("a a -> exit [weight=heavy]", "attribute_type", Severity::Error, None, Some(("a", "exit")));
     assert_eq!(found("a [timeout=\"900s\", goal_gate=\"false\", max_retries=\"3\"]"), []);
+}
+
+/// Each was silent: the pipeline stopped in the middle, asked nobody, or passed over what it was told.
+#[test]
+fn names_that_mean_nothing_are_told() {
+    let condition = "a a -> exit [condition=\"outcome=sucess\"]";
+    check(condition, "outcome_known", Severity::Warning, None, Some(("a", "exit")));
+    assert_eq!(only(condition).fix.as_deref(), Some("did you mean `success`?"));
+    let fabro = "a a -> exit [condition=\"outcome=succeeded\"]";
+    check(fabro, "outcome_known", Severity::Warning, None, Some(("a", "exit")));
+    assert_eq!(only(fabro).fix.as_deref(), Some("write `success`"));
+    assert_eq!(found("a a -> exit [condition=\"outcome=success || outcome!=skipped\"]"), []);
+    for (list, near) in [
+        ("promt=x", "prompt"),
+        ("goalgate=true", "goal_gate"),
+        ("max_retry=1", "max_retries"),
+        ("maxretries=1", "max_retries"),
+        ("tool_comand=x", "tool_command"),
+    ] {
+        check(&format!("a [{list}]"), "attribute_known", Severity::Warning, Some("a"), None);
+        assert_eq!(only(&format!("a [{list}]")).fix, Some(format!("did you mean `{near}`?")));
+    }
+    check("a a -> exit [wieght=2]", "attribute_known", Severity::Warning, None, Some(("a", "exit")));
+    assert_eq!(only("a goall=x").rule, "attribute_known");
+    assert_eq!(
+        found("a [color=red, style=bold, mine=x, fillcolor=x, penwidth=2, owner=me] rankdir=LR fontname=x"),
+        []
+    );
+    check("a [shape=ellipse]", "shape_known", Severity::Warning, Some("a"), None);
+    assert_eq!(only("a [shape=hexagn]").fix.as_deref(), Some("did you mean `hexagon`?"));
+    assert_eq!(found("a [shape=ellipse, type=tool]"), []);
+    let gate = "a [shape=hexagon] b a -> b [condition=\"outcome=success\"] b -> exit";
+    let gate = Linter::default().lint(&pipeline(&format!("start exit node [prompt=x] start -> a {gate}")));
+    assert_eq!(gate.iter().map(|one| &*one.rule).collect::<Vec<_>>(), ["gate_asks"]);
+}
+
+#[test]
+fn a_node_none_of_whose_edges_holds_after_a_success_is_told() {
+    let rules = |edges: &str| -> Vec<String> {
+        let source = format!("start exit node [prompt=x] a b start -> a b -> exit {edges}");
+        Linter::default().lint(&pipeline(&source)).into_iter().map(|one| one.rule.into_owned()).collect()
+    };
+    let none = "a -> b [condition=\"outcome=fail\"] a -> exit [condition=\"outcome=skipped\"]";
+    assert_eq!(rules(none), ["way_on"]);
+    assert_eq!(rules("a -> b [condition=\"outcome=fail\"] a -> exit [condition=\"outcome!=fail\"]"), [""; 0]);
+    assert_eq!(
+        rules("a -> b [condition=\"outcome=fail\"] a -> exit [condition=\"x=1\"]"),
+        [""; 0],
+        "nobody knows"
+    );
+    assert_eq!(rules("a -> b [condition=\"outcome=fail\"] a -> exit"), [""; 0]);
+}
+
+#[test]
+fn what_other_dialects_write_is_told_and_taken() {
+    check("a [timeout=600]", "duration_unit", Severity::Warning, Some("a"), None);
+    check("a [timeout=\"300\"]", "duration_unit", Severity::Warning, Some("a"), None);
+    assert_eq!(only("a [timeout=600]").fix.as_deref(), Some("write `600s`"));
+    check("a a -> exit [weight=2.0]", "number_form", Severity::Warning, None, Some(("a", "exit")));
+    let sheet = only("a model_stylesheet=\"* { model: x }\"");
+    assert_eq!((&*sheet.rule, sheet.severity), ("stylesheet_names", Severity::Warning));
+    check(
+        "a [goal_gate=\"the tests pass\", retry_target=a]",
+        "goal_gate_text",
+        Severity::Warning,
+        Some("a"),
+        None,
+    );
+    assert_eq!(only("a model_stylesheet=\"* { temperature: 0.7 }\"").rule, "stylesheet_names");
+    assert_eq!(only("a [x=1 y=2]").rule, "missing_comma");
+    assert_eq!(only(r#"a [x="\d"]"#).rule, "unknown_escape");
+    check(
+        "a d [shape=diamond, max_retries=2] a -> d -> exit",
+        "retries_act",
+        Severity::Warning,
+        Some("d"),
+        None,
+    );
+}
+
+/// Lint had no word for what `run` then refused, with the advice to lint.
+#[test]
+fn what_does_not_compile_is_an_error_of_lint() {
+    use ferrata_dot::compile::Compiler;
+    use ferrata_dot::handler::{Manager, Registry};
+    let manager = Manager::new(Registry::default());
+    let compiler = Compiler::new(Registry::default().with("stack.manager_loop", manager));
+    for (statements, node, part) in [
+        (
+            "t [shape=parallelogram] u [shape=parallelogram] start -> t -> u -> exit",
+            "t u",
+            "a tool has no command",
+        ),
+        ("h [shape=house] start -> h -> exit", "h", "a manager has no child"),
+        ("h [shape=house, stack.child_dotfile=\"no.dot\"] start -> h -> exit", "h", "cannot be read"),
+        ("p [shape=component] a b start -> p p -> a -> exit p -> b", "p", "before the branches meet"),
+        ("w [shape=insulator] start -> w -> exit", "w", "a wait has no duration"),
+        ("a [effect=dangerous] start -> a -> exit", "a", "no effect `dangerous`"),
+    ] {
+        let pipeline = pipeline(&format!("start exit node [prompt=x] {statements}"));
+        let found = compiler.diagnose(&pipeline);
+        let errors: Vec<&Diagnostic> = found.iter().filter(|one| one.severity == Severity::Error).collect();
+        let nodes: Vec<&str> = errors.iter().filter_map(|one| one.node.as_deref()).collect();
+        assert_eq!(nodes.join(" "), node, "{statements}: {found:?}");
+        assert!(errors.iter().all(|one| one.rule == "runs" && one.message.contains(part)), "{found:?}");
+        assert!(errors.iter().all(|one| one.span.end > 0 && one.fix.is_some()), "{found:?}");
+        assert!(compiler.compile(&pipeline).is_err(), "{statements}");
+    }
+    assert_eq!(compiler.diagnose(&pipeline("start exit a [prompt=x] start -> a -> exit")), []);
 }
 
 #[test]

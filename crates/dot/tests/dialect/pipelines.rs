@@ -157,6 +157,15 @@ const PATHS: &[(&str, &str)] = &[
     ("a [does=\"hang,success\", timeout=20ms, max_retries=1] start -> a -> exit", "start a exit"),
     // A run that ends where no edge leads on.
     ("a b start -> a a -> b [condition=\"outcome=success\"] a -> exit", "start a b"),
+    // Several exits, with goal gates at each.
+    (
+        "a [does=fail] c [shape=Msquare, type=\"\"] start -> a a -> c [condition=\"outcome=fail\"] a -> exit",
+        "start a c",
+    ),
+    (
+        "a [goal_gate=true, does=\"skipped success\", retry_target=a] c [shape=Msquare, type=\"\"] start -> a a -> c [weight=1] a -> exit",
+        "start a c a c",
+    ),
     // A fresh start.
     (
         "a [does=\"success/n:1 success\"] b start -> a a -> b [condition=\"n=1\", loop_restart=true] a -> exit b -> a",

@@ -145,3 +145,14 @@ fn an_added_node_has_an_id_of_the_dialect() {
     }
     assert_eq!(pipeline.nodes().len(), 1);
 }
+
+#[test]
+fn a_stylesheet_may_use_the_names_of_other_dialects_and_comments() {
+    let sheet = "/* all */ * { model: small; provider: someone /* who */; reasoning_effort: low } #a { llm_model: large }";
+    let mut pipeline = Pipeline::parse(b"digraph G { a b }").unwrap();
+    Stylesheet::parse(sheet).unwrap().apply(&mut pipeline);
+    let text = |node: &str, key: &str| pipeline.node(node).unwrap().attributes.text(key).into_owned();
+    assert_eq!((text("a", "llm_model"), text("b", "llm_model")), ("large".into(), "small".into()));
+    assert_eq!(text("b", "llm_provider"), "someone");
+    assert!(Stylesheet::parse("* { models: x }").is_err() && Stylesheet::parse("/* open").is_err());
+}

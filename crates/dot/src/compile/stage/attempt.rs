@@ -42,6 +42,12 @@ impl StageNode {
                 // Whoever asks to be tried again says that it is safe.
                 Err(NodeError::new(reason).not_done())
             }
+            Ok(outcome) if outcome.status == Status::Fail && self.again_on_fail && !last => {
+                Err(NodeError::new(match &*outcome.failure_reason {
+                    "" => "the node failed and said nothing about it".to_owned(),
+                    reason => reason.to_owned(),
+                }))
+            }
             Ok(mut outcome) if outcome.status == Status::Retry => {
                 if self.says("allow_partial") {
                     outcome.status = Status::PartialSuccess;

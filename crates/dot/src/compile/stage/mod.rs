@@ -12,7 +12,6 @@ use async_trait::async_trait;
 use ferrata_core::Clock;
 use ferrata_core::node::{Node as CoreNode, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
-use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use self::attempt::Came;
@@ -51,6 +50,8 @@ pub(super) struct StageNode {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) ways: Arc<Ways>,
     pub(super) attempts: u32,
+    /// Whether a failure is tried again, too.
+    pub(super) again_on_fail: bool,
     /// Whether it must not be repeated.
     pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
@@ -320,8 +321,12 @@ fn finish(update: ContextUpdate, outcome: &StageOutcome, sent: Sent) -> Update<C
 /// Gives a node that only decides the outcome of the node before it, as the context tells it.
 fn before(context: &Context, mut outcome: StageOutcome) -> StageOutcome {
     let text = |key: &str| context.get_value(key).and_then(Json::as_str).unwrap_or_default().to_owned();
-    if let Some(status) = context.get_value("outcome").and_then(|value| Status::deserialize(value).ok()) {
-        outcome.status = status;
+    let word = text("outcome");
+    if !word.is_empty() {
+        match Status::of_word(&word) {
+            Some(status) => outcome.status = status,
+            None => outcome.own_outcome = word,
+        }
         outcome.preferred_label = text("preferred_label");
         outcome.failure_reason = text("failure_reason");
     }

@@ -72,7 +72,7 @@ impl StageNode {
             all.set(key, value.clone());
         }
         all.set("current_node", self.node.id());
-        all.set("outcome", outcome.status.as_str());
+        all.set("outcome", outcome.word());
         for (key, text) in
             [("preferred_label", &outcome.preferred_label), ("failure_reason", &outcome.failure_reason)]
         {

@@ -11,15 +11,33 @@ use crate::value::Value;
 /// The retries from which a pipeline hides a fault rather than rides over it.
 const MANY_RETRIES: i64 = 5;
 
+/// How many of the same kind are shown of one text.
+const SHOWN: usize = 20;
+
 /// The stylesheet can be read.
 pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let Some(attribute) = view.pipeline().attributes.find("model_stylesheet") else { return };
     let text = attribute.value.value.text();
-    if let Err(error) = Stylesheet::parse(&text) {
-        let message = format!("the stylesheet cannot be read: {}", error.message());
-        let span = within(attribute.value.span, &text, error.offset());
-        let diagnostic = Diagnostic::new("stylesheet_syntax", Severity::Error, message);
-        found.push(diagnostic.at_span(Some(span)).fix(error.suggestion()));
+    match Stylesheet::parse(&text) {
+        Ok(stylesheet) => {
+            let mut tell = |at: usize, message: String, fix: String| {
+                let diagnostic = Diagnostic::new("stylesheet_names", Severity::Warning, message);
+                found.push(diagnostic.at_span(Some(within(attribute.value.span, &text, at))).fix(fix));
+            };
+            for (at, alias, name) in stylesheet.aliases().iter().take(SHOWN) {
+                tell(*at, format!("the property `{alias}` is taken as `{name}`"), format!("write `{name}`"));
+            }
+            for (at, name) in stylesheet.unknown().iter().take(SHOWN) {
+                let message = format!("the property `{}` means nothing here", shown(name));
+                tell(*at, message, "take it out, or give it to the backend in another way".to_owned());
+            }
+        }
+        Err(error) => {
+            let message = format!("the stylesheet cannot be read: {}", error.message());
+            let span = within(attribute.value.span, &text, error.offset());
+            let diagnostic = Diagnostic::new("stylesheet_syntax", Severity::Error, message);
+            found.push(diagnostic.at_span(Some(span)).fix(error.suggestion()));
+        }
     }
 }
 
@@ -86,10 +104,13 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         let prompt = node.attributes.text("prompt");
         // `$goal` is there only if no transform has run; it would have been replaced.
         let Some((_, name)) = references(&prompt).find(|(_, name)| *name != "goal") else { continue };
-        let message =
-            format!("the prompt of `{}` holds `${}`, which stands for nothing", node.id(), shown(name));
+        let message = format!(
+            "the prompt of `{}` holds `${}`, which stands for nothing unless the context holds it",
+            node.id(),
+            shown(name)
+        );
         let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
-        let fix = "only `$goal` is built in; add the variable, or leave the `$` away";
+        let fix = "it is replaced if the run is given it, by `--var` or `--input`, or a node sets it; otherwise leave the `$` away";
         found.push(diagnostic.at_span(node.attributes.span_of("prompt")).fix(fix));
     }
 }
@@ -116,6 +137,8 @@ enum Kind {
     Count(i64),
     Integer,
     Boolean,
+    /// A boolean, or a text that other dialects have there.
+    Goal,
     Duration,
     OneOf(&'static [&'static str]),
 }
@@ -126,8 +149,36 @@ impl Kind {
             Self::Count(least) => value.as_integer().is_some_and(|number| number >= least),
             Self::Integer => value.as_integer().is_some(),
             Self::Boolean => value.as_bool().is_some(),
+            Self::Goal => {
+                value.as_bool().is_some() || value.as_str().is_some_and(|goal| !goal.trim().is_empty())
+            }
             Self::Duration => value.as_duration().is_some(),
             Self::OneOf(names) => names.contains(&&*value.text()),
+        }
+    }
+
+    /// Says how a value of another dialect is taken that it accepts: the rule, the message and what to write.
+    fn tolerates(self, key: &str, value: &Value) -> Option<(&'static str, String, String)> {
+        match (self, value) {
+            (Self::Count(_) | Self::Integer, Value::Float(_)) => {
+                let number = value.as_integer()?;
+                let message = format!("`{key}` is {value}, and is taken as {number}");
+                Some(("number_form", message, format!("write `{number}`")))
+            }
+            (Self::Duration, Value::Integer(_) | Value::String(_)) => {
+                let count: i64 = value.as_integer()?;
+                let message = format!("`{key}` is {value} and has no unit; it is taken as {count} seconds");
+                Some(("duration_unit", message, format!("write `{count}s`")))
+            }
+            (Self::Goal, value) if value.as_bool().is_none() => {
+                let message = format!("`{key}` is a text, which nobody judges: it is taken as `true`");
+                Some((
+                    "goal_gate_text",
+                    message,
+                    "write `goal_gate=true`, and have the node fail if its goal is not met".to_owned(),
+                ))
+            }
+            _ => None,
         }
     }
 
@@ -135,7 +186,7 @@ impl Kind {
         match self {
             Self::Count(least) => format!("a whole number of at least {least}"),
             Self::Integer => "a whole number".to_owned(),
-            Self::Boolean => "`true` or `false`".to_owned(),
+            Self::Boolean | Self::Goal => "`true` or `false`".to_owned(),
             Self::Duration => "a duration as `30s` or `15m`".to_owned(),
             Self::OneOf(names) => format!("one of `{}`", names.join("`, `")),
         }
@@ -163,7 +214,8 @@ fn of_node(key: &str) -> Option<Kind> {
         "max_retries" => Kind::Count(0),
         "max_visits" => Kind::Count(0),
         "retry_policy" => Kind::OneOf(PRESETS),
-        "goal_gate" => Kind::Boolean,
+        "retry_on" => Kind::OneOf(&["fail", "retry"]),
+        "goal_gate" => Kind::Goal,
         "auto_status" => Kind::Boolean,
         "allow_partial" => Kind::Boolean,
         "timeout" => Kind::Duration,
@@ -196,6 +248,12 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         for attribute in attributes.iter() {
             let (key, value) = (&*attribute.key.value, &attribute.value.value);
             let Some(kind) = table(key) else { continue };
+            if kind.accepts(value)
+                && let Some((rule, message, fix)) = kind.tolerates(key, value)
+            {
+                let diagnostic = Diagnostic::new(rule, Severity::Warning, message);
+                wrong.push(diagnostic.at_span(Some(attribute.value.span)).fix(fix));
+            }
             if !kind.accepts(value) {
                 let (text, wanted) = (value.to_string(), kind.wanted());
                 let message = format!("`{key}` is {}, which is not {wanted}", shown(&text));

@@ -1,6 +1,7 @@
 //! The built-in rules, each a function of its own; their ids are those of the specification.
 
 mod attributes;
+mod dialects;
 mod routing;
 mod structure;
 
@@ -20,7 +21,7 @@ fn near<'a>(
 }
 
 /// Every built-in rule.
-pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 18] = [
+pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 25] = [
     structure::start_node,
     structure::terminal_node,
     structure::reachability,
@@ -39,4 +40,11 @@ pub(super) const BUILT_IN: [fn(&View<'_>, &mut Vec<Diagnostic>); 18] = [
     attributes::unused_variables,
     attributes::high_retry_count,
     attributes::attribute_type,
+    dialects::tolerated,
+    dialects::outcome_known,
+    dialects::attribute_known,
+    dialects::shape_known,
+    dialects::gate_asks,
+    dialects::way_on,
+    dialects::retries_act,
 ];

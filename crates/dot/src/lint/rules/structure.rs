@@ -8,7 +8,7 @@ pub(super) fn start_node(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     exactly_one(view, view.starts(), "start_node", "start", "Mdiamond", found);
 }
 
-/// There is exactly one node to end at.
+/// There is a node to end at; the dialect has one.
 pub(super) fn terminal_node(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     exactly_one(view, view.exits(), "terminal_node", "exit", "Msquare", found);
 }
@@ -27,12 +27,14 @@ fn exactly_one(
         found.push(Diagnostic::new(rule, Severity::Error, message).fix(fix));
         return;
     };
+    // A run begins at one place; where it ends does not matter to it.
+    let severity = if what == "exit" { Severity::Warning } else { Severity::Error };
     let first = view.pipeline().nodes()[*first].id();
     for other in others {
         let node = &view.pipeline().nodes()[*other];
         let message = format!("`{}` is a second {what} node beside `{first}`", node.id());
         let fix = format!("keep one of them with `shape={shape}`");
-        found.push(Diagnostic::new(rule, Severity::Error, message).at_node(node).fix(fix));
+        found.push(Diagnostic::new(rule, severity, message).at_node(node).fix(fix));
     }
 }
 

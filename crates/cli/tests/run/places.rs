@@ -1,0 +1,147 @@
+//! A run's directory: of which run it is, who may read it, and what is left when the run is purged.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::support::{Place, history};
+
+/// A directory with a run that stopped behind `a`, and a fork of it in the same store.
+fn forked() -> Place {
+    let place = Place::new();
+    place.pipeline(
+        "S",
+        r#"a [tool_command="echo of a"] b [tool_command="echo b >> log"] c [shape=box, prompt="a secret plan"] start -> a -> b -> c -> exit"#,
+    );
+    let run = ["run", "S.dot", "--run-dir", "t", "--id", "orig", "--until", "a", "--backend", "echo answer"];
+    place.call(&run).ends(0);
+    place.call(&["fork", "t", "a@1", "--id", "child"]).ends(0);
+    place
+}
+
+fn manifest(place: &Place) -> serde_json::Value {
+    serde_json::from_str(&place.read("t/manifest.json")).unwrap()
+}
+
+/// Beside a damaged run its fork was the only one that could be listed: `resume t` went on with it, and overwrote what told of the other.
+#[test]
+fn a_directory_is_that_of_the_run_of_its_manifest() {
+    let place = forked();
+    let before = manifest(&place);
+    let log = place.path("t/.ferrata/runs/default/orig.jsonl");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let at = bytes.len() - 30;
+    bytes[at] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let said = place.call(&["resume", "t", "--backend", "x"]).ends(70);
+    assert!(said.err.contains("orig") && said.err.contains("damaged"), "{}", said.err);
+    assert_eq!(place.read("log"), "", "the fork was not run");
+    // Nor without a manifest: a fork is not what the directory was made for.
+    std::fs::rename(place.path("t/manifest.json"), place.path("kept")).unwrap();
+    let said = place.call(&["resume", "t", "--backend", "x"]).ends(2);
+    assert!(said.err.contains("child") && said.err.contains("--id"), "{}", said.err);
+    std::fs::rename(place.path("kept"), place.path("t/manifest.json")).unwrap();
+    let said = place.call(&["resume", "t", "--id", "child", "--backend", "echo answer"]).ends(0);
+    assert_eq!(said.json()["run"], "child");
+    assert_eq!(place.read("log"), "b\n");
+    assert_eq!(manifest(&place), before, "what tells of the run itself stays");
+    // It begins behind `a`, where it was forked.
+    assert_eq!(history(&place.path("t/.runs/child")), ["b", "c", "exit"]);
+    place.call(&["resume", "S.dot", "--id", "child"]).ends(2);
+}
+
+/// An undamaged one asked for `--id`, which `resume` did not have.
+#[test]
+fn the_run_of_a_directory_goes_on_beside_its_forks() {
+    let place = forked();
+    assert_eq!(place.call(&["resume", "t", "--backend", "echo answer"]).ends(0).json()["run"], "orig");
+    assert_eq!(history(&place.path("t")), ["start", "a", "b", "c", "exit"]);
+}
+
+/// Files stood open to everybody on the machine.
+#[test]
+fn nobody_else_may_read_a_run() {
+    let place = forked();
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&place.path("t")), 0o700);
+    for name in [
+        "manifest.json",
+        "checkpoint.json",
+        "events.jsonl",
+        "pipeline.dot",
+        "a/1.1/output.txt",
+        "a/1.1/status.json",
+    ] {
+        assert_eq!(mode(&place.path(&format!("t/{name}"))), 0o600, "{name}");
+    }
+}
+
+/// Prompts, answers and outputs stayed in the directory.
+#[test]
+fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
+    let place = forked();
+    place.call(&["resume", "t", "--backend", "echo the answer"]).ends(0);
+    assert!(place.read("t/c/1.1/prompt.md").contains("secret"));
+    place.write("t/notes.txt", "mine");
+    place.write("t/a/mine", "mine");
+    place.call(&["purge", "child", "--store", "file:t/.ferrata", "--yes", "--force"]).ends(0);
+    assert!(place.path("t/manifest.json").exists());
+    place.call(&["purge", "t", "--yes"]).ends(0);
+    let mut left = Vec::new();
+    let mut open = vec![place.path("t")];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { open.push(path) } else { left.push(path) }
+        }
+    }
+    left.sort();
+    assert_eq!(left, [place.path("t/a/mine"), place.path("t/notes.txt")]);
+    // A run that was named by its id, where directories usually are; and one with nothing else in it.
+    place.pipeline("P", r#"a [tool_command="echo out"] start -> a -> exit"#);
+    place.call(&["run", "P.dot", "--id", "p"]).ends(0);
+    assert!(place.path(".ferrata/runs/p/a/1.1/output.txt").exists());
+    place.call(&["purge", "p", "--yes"]).ends(0);
+    assert!(!place.path(".ferrata/runs/p").exists());
+    place.call(&["run", "P.dot", "--run-dir", "q"]).ends(0);
+    place.call(&["purge", "q", "--yes"]).ends(0);
+    assert!(!place.path("q").exists());
+}
+
+#[test]
+fn prompts_in_files_and_variables_reach_the_backend_also_after_a_resume() {
+    let place = Place::new();
+    place.write("pipelines/prompts/do.md", "Do $what with $care.\n");
+    place.write(
+        "pipelines/V.dot",
+        r#"digraph V { start [shape=Mdiamond] exit [shape=Msquare] node [default_fidelity=full] a [prompt="@prompts/do.md"] b [prompt="@prompts/do.md"]
+           start -> a -> b -> exit }"#,
+    );
+    let run = [
+        "run",
+        "pipelines/V.dot",
+        "--run-dir",
+        "d",
+        "--var",
+        "what=it",
+        "--until",
+        "a",
+        "--backend",
+        "cat > $FERRATA_NODE; echo done",
+    ];
+    place.call(&run).ends(0);
+    assert!(place.read("a").ends_with("Do it with $care.\n"), "{}", place.read("a"));
+    place.call(&["resume", "d", "--backend", "cat > $FERRATA_NODE; echo done"]).ends(0);
+    assert!(place.read("b").ends_with("Do it with $care.\n"), "{}", place.read("b"));
+    place.call(&["run", "pipelines/V.dot", "--var", "what"]).ends(2);
+    std::fs::remove_file(place.path("pipelines/prompts/do.md")).unwrap();
+    for line in [["run", "pipelines/V.dot"], ["lint", "pipelines/V.dot"]] {
+        let said = place.call(&line).ends(3);
+        assert!(format!("{}{}", said.out, said.err).contains("prompts/do.md"), "{said:?}");
+    }
+    // What `run` refuses, `lint` tells.
+    place.pipeline("T", "a [tool_command=\"\"] start -> a -> exit");
+    let told = place.call(&["lint", "T.dot", "-o", "json"]).ends(3).json();
+    assert_eq!((&told[0]["rule"], &told[0]["node"]), (&json!("runs"), &json!("a")));
+}

@@ -1,0 +1,124 @@
+//! What a command inherits of this process's environment: what it prints is kept in a log and in files, and pipelines are written by
+//! others.
+
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+/// What tools inherit: where programs, files and locales are, and nothing that may be a secret. A `*` at the end stands for any rest.
+const PLAIN: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "PWD",
+    "TMPDIR",
+    "TZ",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "XDG_*",
+    "CI",
+    "EDITOR",
+    "PAGER",
+    "LD_LIBRARY_PATH",
+    "PKG_CONFIG_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CARGO_HOME",
+    "CARGO_TARGET_DIR",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "RUSTFLAGS",
+    "RUST_BACKTRACE",
+    "GOPATH",
+    "GOROOT",
+    "GOCACHE",
+    "GOMODCACHE",
+    "JAVA_HOME",
+    "GRADLE_USER_HOME",
+    "MAVEN_HOME",
+    "NODE_ENV",
+    "NODE_PATH",
+    "NVM_DIR",
+    "PNPM_HOME",
+    "PYTHONPATH",
+    "PYENV_ROOT",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "GEM_HOME",
+    "BUNDLE_PATH",
+    "CC",
+    "CXX",
+    "CFLAGS",
+    "LDFLAGS",
+];
+
+/// The names that a command inherits.
+#[derive(Clone, Debug)]
+pub(super) struct Inherit(Arc<[String]>);
+
+impl Inherit {
+    /// What tools inherit.
+    pub(super) fn plain() -> Self {
+        Self(PLAIN.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    /// Everything but what is never inherited: for a command of whoever runs the pipeline.
+    pub(super) fn all() -> Self {
+        Self(Arc::from(["*".to_owned()]))
+    }
+
+    /// Adds names.
+    pub(super) fn and(&self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self(self.0.iter().cloned().chain(names.into_iter().map(Into::into)).collect())
+    }
+
+    /// Returns the variables of this process that are inherited.
+    pub(super) fn of_process(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        std::env::vars_os().filter(|(name, _)| self.has(name))
+    }
+
+    fn has(&self, name: &OsStr) -> bool {
+        let Some(name) = name.to_str().filter(|name| !is_secret(name)) else { return false };
+        self.0.iter().any(|known| match known.strip_suffix('*') {
+            Some(begins) => name.starts_with(begins),
+            None => known == name,
+        })
+    }
+}
+
+/// Tells whether a variable is never inherited: where the runs are, perhaps with a password, and passwords.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    name == "FERRATA_STORE" || ["PASSWORD", "PASSWD", "PASSPHRASE"].iter().any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_never_inherited_and_others_only_if_they_are_listed() {
+        let has = |inherit: &Inherit, name: &str| inherit.has(OsStr::new(name));
+        let plain = Inherit::plain();
+        for (name, expected) in [
+            ("PATH", true),
+            ("LC_ALL", true),
+            ("API_KEY", false),
+            ("AWS_REGION", false),
+            ("LD_PRELOAD", false),
+        ] {
+            assert_eq!(has(&plain, name), expected, "{name}");
+        }
+        let more = plain.and(["API_KEY", "AWS_*"]);
+        assert!(has(&more, "API_KEY") && has(&more, "AWS_REGION") && !has(&more, "API_KEYS"));
+        for secret in ["FERRATA_STORE", "PGPASSWORD", "db_password", "SSH_PASSPHRASE", "ferrata_store"] {
+            assert!(!has(&Inherit::all().and([secret]), secret), "{secret}");
+        }
+        assert!(has(&Inherit::all(), "API_KEY"));
+    }
+}

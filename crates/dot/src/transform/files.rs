@@ -1,0 +1,65 @@
+//! Prompts in files of their own: `prompt="@prompts/plan.md"`.
+
+use std::path::PathBuf;
+
+use ferrata_core::{Error, ErrorKind};
+
+use super::Transform;
+use super::variables::{MAX_PROMPT, MAX_PROMPTS};
+use crate::pipeline::Pipeline;
+use crate::run_dir::files;
+use crate::suggest::shown;
+use crate::value::Value;
+
+/// Puts the text of a file in the place of a `prompt` that is `@` and its path, without a blank.
+///
+/// A relative path begins at the directory that was given, else at the process's own. A file that is not there, is no regular file,
+/// is no text, or has more than 1 MiB keeps the pipeline from being used: a model would be asked for the path.
+#[derive(Clone, Debug, Default)]
+pub struct PromptFiles {
+    directory: Option<PathBuf>,
+}
+
+impl PromptFiles {
+    /// Looks for files in a directory.
+    pub fn in_directory(directory: Option<PathBuf>) -> Self {
+        Self { directory }
+    }
+}
+
+/// Returns the path that a prompt names, if it names one.
+fn named(prompt: &str) -> Option<&str> {
+    let path = prompt.trim().strip_prefix('@')?;
+    (!path.is_empty() && !path.contains(char::is_whitespace)).then_some(path)
+}
+
+impl Transform for PromptFiles {
+    fn name(&self) -> &str {
+        "prompt files"
+    }
+
+    fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let mut total = 0;
+        for node in pipeline.nodes_mut() {
+            let prompt = node.attributes.text("prompt").into_owned();
+            let Some(path) = named(&prompt) else { continue };
+            let refuse = |why: &dyn std::fmt::Display| {
+                let message = format!(
+                    "node {}: the file `{}` of its prompt cannot be read: {why}",
+                    node.id(),
+                    shown(path)
+                );
+                Error::new(ErrorKind::Invalid, message)
+            };
+            let place = self.directory.as_ref().map_or_else(|| path.into(), |directory| directory.join(path));
+            let text = files::read_any(&place, MAX_PROMPT as u64).map_err(|error| refuse(&error))?;
+            total += text.len();
+            if total > MAX_PROMPTS {
+                return Err(refuse(&"all prompts together are too long"));
+            }
+            let text = String::from_utf8(text).map_err(|_| refuse(&"it is no UTF-8 text"))?;
+            node.attributes.set("prompt", Value::string(text));
+        }
+        Ok(())
+    }
+}
