@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::typed::Graph;
 use crate::error::Result;
 use crate::id::{Fingerprint, WorkflowName};
-use crate::state::{Channels, Patch, State};
+use crate::state::{Channels, Patch, Schema, State};
 
 /// What is asked of a [`Graph`], whatever the type of its state.
 pub(crate) trait AnyGraph: Send + Sync {
@@ -15,8 +15,8 @@ pub(crate) trait AnyGraph: Send + Sync {
     /// Returns what the facts of a run say of its graph: workflow, version and fingerprint.
     fn identity(&self) -> (WorkflowName, String, Fingerprint);
 
-    /// Returns the version of the state's type.
-    fn state_version(&self) -> u32;
+    /// Returns the channels of the state's type, and its version.
+    fn schema(&self) -> &Schema;
 
     /// Turns channels of a version into those of the state's type.
     ///
@@ -49,8 +49,8 @@ impl<S: State> AnyGraph for Graph<S> {
         (self.name().clone(), self.version().to_owned(), self.fingerprint())
     }
 
-    fn state_version(&self) -> u32 {
-        self.schema().version()
+    fn schema(&self) -> &Schema {
+        self.schema()
     }
 
     fn migrated(&self, stored: &Channels, version: u32) -> Result<Channels> {

@@ -15,7 +15,7 @@ use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::record::body::Event;
 use crate::record::codec;
-use crate::state::{Channels, State};
+use crate::state::{Channels, Schema, State};
 use crate::store::{At, RunAppend};
 
 /// How often a writer tries again because other writers come first.
@@ -184,8 +184,15 @@ impl Tip {
             .map_err(|error| error.with_run(&self.log.run))
     }
 
+    /// Tells whether the log may lack what the graph's state has: it is of another version, or has no value of a declared channel.
+    pub(crate) fn may_lack(&self, graph: &dyn AnyGraph) -> bool {
+        let Folded { channels, version, .. } = &self.folded;
+        *version != graph.schema().version() || absent(channels, graph.schema()).next().is_some()
+    }
+
     /// Puts `channels`, which are of the version of the graph's state, in the place of those of the log. If the log is of an older
     /// version, brings the machine forward, too, and makes the next record a base: the original stays as it is until that is written.
+    /// So does a channel that the log does not have: the default of a new field may not be empty, and what is added to it is no whole.
     pub(crate) fn migrate(&mut self, graph: &dyn AnyGraph, channels: Channels) {
         if bring_forward(&mut self.folded, graph, channels) {
             self.log.state_version = self.folded.version;
@@ -232,16 +239,23 @@ impl Tip {
     }
 }
 
-/// Puts `channels` in the place of those of a run, and brings its machine to their version. Returns whether it was of an older one.
+/// Puts `channels` in the place of those of a run, and brings its machine to their version. Returns whether only a base can say so: it was
+/// of another version, or a channel is new.
 pub(super) fn bring_forward(folded: &mut Folded, graph: &dyn AnyGraph, new: Channels) -> bool {
     let Folded { machine, channels, version, .. } = folded;
-    let is_older = *version != graph.state_version();
+    let is_older = *version != graph.schema().version();
     if is_older {
         machine.bring_forward(|patch| graph.migrated_patch(channels, *version, patch));
-        *version = graph.state_version();
+        *version = graph.schema().version();
     }
+    let has_new = absent(channels, graph.schema()).any(|name| new.get(name).is_some());
     *channels = new;
-    is_older
+    is_older || has_new
+}
+
+/// Returns the declared channels that have no value.
+fn absent<'a>(channels: &'a Channels, schema: &'a Schema) -> impl Iterator<Item = &'a str> {
+    schema.channels().iter().map(|channel| &*channel.name).filter(|name| channels.get(name).is_none())
 }
 
 /// Counts a claim. An epoch that cannot be counted on would be that of the claim before, which could not be told from this one.

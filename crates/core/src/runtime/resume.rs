@@ -224,7 +224,7 @@ async fn claim<S: State>(
     let mut events = vec![Event::Claim(Claimed { executor: shared.executor, graph: changed, settled })];
     events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
     tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
-    if tip.folded.version != graph.schema().version() {
+    if tip.may_lack(graph) {
         tip.migrate(graph, Channels::from_json(state.to_channels_json()?.get())?);
     }
     let append = tip.record(&events).map_err(|error| error.with_run(run))?;
