@@ -164,14 +164,14 @@ impl ForkRequest {
         if !strangers.is_empty() {
             let strangers: Vec<String> = strangers.iter().map(ToString::to_string).collect();
             let message = format!(
-                "the graph has no node {}, where the run is: fork elsewhere, or name nodes to start at",
+                "the graph has no node {}, where the run is: fork elsewhere, or name nodes with `start_at`",
                 strangers.join(", ")
             );
             return refuse(ErrorKind::GraphChanged, message);
         }
         if machine.is_over() {
             let message =
-                "nothing was left to run there; fork at an earlier record, or name nodes to start at";
+                "nothing was left to run there; fork at an earlier record, or name nodes with `start_at`";
             return refuse(ErrorKind::Invalid, message.into());
         }
         Ok(())
