@@ -10,7 +10,7 @@ use super::life;
 use super::pulse::Pulse;
 use super::retention::RetentionPolicy;
 use super::runtime::Runtime;
-use super::shared::{Limits, Role, Shared};
+use super::shared::{Limits, Role, Services, Shared};
 use super::tasks::spawn;
 use crate::ask::Answerer;
 use crate::clock::{Clock, SystemClock};
@@ -300,9 +300,9 @@ impl RuntimeBuilder {
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
         let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, clock.monotonic()));
         let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);
+        let services = Services { resources: Arc::new(resources), answerer, retention };
         Arc::new(Shared::new(
-            role, store, committer, clock, ids, executor, pulse, resources, limits, answerer, retention,
-            caps, EVENTS,
+            role, store, committer, clock, ids, executor, pulse, limits, services, caps, EVENTS,
         ))
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn drive<S: State>(
         key: run.clone(),
         workflow: graph.name().clone(),
         life: parts.machine.life(),
-        resources: Arc::clone(&shared.resources),
+        resources: Arc::clone(&shared.services.resources),
         clock: Arc::clone(&shared.clock),
         commands,
         cancelled,

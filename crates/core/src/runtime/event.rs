@@ -132,26 +132,48 @@ pub enum Event {
     },
 }
 
+/// The subscribers of a runtime's events.
+pub(crate) struct Subscribers {
+    sender: broadcast::Sender<RunEvent>,
+    count: Arc<AtomicUsize>,
+}
+
+impl Subscribers {
+    /// Each may lag behind by so many events.
+    pub(crate) fn new(lag: usize) -> Self {
+        Self { sender: broadcast::channel(lag).0, count: Arc::default() }
+    }
+
+    /// Tells every subscriber; `event` is made only if there is one.
+    pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
+        if !self.is_empty() {
+            // The last subscriber may have gone by now.
+            let _ = self.sender.send(RunEvent { run: run.clone(), event: event() });
+        }
+    }
+
+    /// Whether there is no subscriber. Asked of every event, so it takes no lock, as asking the channel would.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Subscribes to events, of one run or of all.
+    pub(crate) fn subscribe(&self, run: Option<RunKey>) -> Events {
+        self.count.fetch_add(1, Ordering::Release);
+        Events { receiver: self.sender.subscribe(), run, subscribers: Arc::clone(&self.count) }
+    }
+}
+
 /// A stream of events.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<RunEvent>,
     run: Option<RunKey>,
     /// How many subscribers there are, this one included.
-    ears: Arc<AtomicUsize>,
+    subscribers: Arc<AtomicUsize>,
 }
 
 impl Events {
-    /// Counts itself among the `ears` as long as it lives.
-    pub(crate) fn new(
-        receiver: broadcast::Receiver<RunEvent>,
-        run: Option<RunKey>,
-        ears: Arc<AtomicUsize>,
-    ) -> Self {
-        ears.fetch_add(1, Ordering::Release);
-        Self { receiver, run, ears }
-    }
-
     /// Waits for the next event. `Ok(None)` says that some were missed, because they came faster than they were taken.
     ///
     /// # Errors
@@ -180,6 +202,6 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.ears.fetch_sub(1, Ordering::Release);
+        self.subscribers.fetch_sub(1, Ordering::Release);
     }
 }

@@ -253,7 +253,7 @@ impl<S: State> RunHandle<S> {
 
     /// Returns the events of this run from now on.
     pub fn events(&self) -> Events {
-        self.shared.hear(Some(self.run.clone()))
+        self.shared.subscribe(Some(self.run.clone()))
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn admit(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + '
     async move {
         loop {
             let Some(strong) = shared.upgrade() else { return };
-            let mut stop = strong.stop.subscribe();
+            let mut stop = strong.registry.watch_stop();
             while let Some((go, permit)) = (!strong.is_closing()).then(|| strong.admission.pop()).flatten() {
                 spawn(go(permit));
             }
@@ -147,7 +147,8 @@ fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &E
         loop {
             let Some(shared) = weak.upgrade() else { return };
             // Whoever drives it has met its log.
-            if matches!(shared.stop.borrow().phase, Phase::Ending(_)) || shared.driver(&append.run).is_some()
+            if matches!(shared.registry.stop().phase, Phase::Ending(_))
+                || shared.driver(&append.run).is_some()
             {
                 return;
             }
@@ -181,7 +182,7 @@ pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &
         loop {
             let Some(shared) = weak.upgrade() else { return };
             // An executor that has ended owns nothing.
-            if matches!(shared.stop.borrow().phase, Phase::Ending(_)) || shared.driver(&run).is_some() {
+            if matches!(shared.registry.stop().phase, Phase::Ending(_)) || shared.driver(&run).is_some() {
                 return;
             }
             match signal::release(&shared, &run, tenure, &reason).await {
@@ -216,7 +217,7 @@ pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
             (_, phase) => phase,
         };
     });
-    let mut drivers = shared.drivers.subscribe();
+    let mut drivers = shared.registry.count();
     // The sender lives as long as `shared`.
     let _ = drivers.wait_for(|count| *count == 0).await;
     shared.pulse.end(&*shared.store, &shared.executor).await

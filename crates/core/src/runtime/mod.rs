@@ -23,6 +23,7 @@ mod past;
 mod print;
 mod pulse;
 mod recovery;
+mod registry;
 mod resting;
 mod resume;
 mod retention;

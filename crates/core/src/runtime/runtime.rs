@@ -391,7 +391,7 @@ impl Runtime {
 
     /// Returns the events of all runs of this process from now on.
     pub fn events(&self) -> Events {
-        self.shared.hear(None)
+        self.shared.subscribe(None)
     }
 
     /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own

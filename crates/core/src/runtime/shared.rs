@@ -1,24 +1,24 @@
 //! What all runs of a runtime share.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
-use super::event::{Event, Events, RunEvent};
+use super::event::{Event, Events, Subscribers};
 use super::life::{self, Tenure};
 use super::log::LogWriter;
 use super::pulse::Pulse;
 use super::recovery::Recovery;
+use super::registry::Registry;
 use super::resting::Resting;
 use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
 use crate::clock::Clock;
-use crate::compact::queue::{Receiver, Sender, queue};
+use crate::compact::queue::{Receiver, Sender};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, IdSource, RunKey};
 use crate::node::Resources;
@@ -98,6 +98,13 @@ pub(crate) enum Role {
     Operates,
 }
 
+/// What an application gives its runtime for nodes and runs.
+pub(crate) struct Services {
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) answerer: Option<Arc<dyn Answerer>>,
+    pub(crate) retention: Option<RetentionPolicy>,
+}
+
 pub(crate) struct Shared {
     role: Role,
     pub(crate) store: Arc<dyn CheckpointStore>,
@@ -106,22 +113,15 @@ pub(crate) struct Shared {
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) executor: ExecutorId,
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) resources: Arc<Resources>,
     pub(crate) limits: Limits,
-    pub(crate) answerer: Option<Arc<dyn Answerer>>,
-    pub(crate) retention: Option<RetentionPolicy>,
+    pub(crate) services: Services,
     pub(crate) recovery: Arc<Recovery>,
     pub(crate) resting: Resting,
     pub(crate) admission: Arc<Admission>,
-    events: broadcast::Sender<RunEvent>,
-    /// How many subscribers there are.
-    ears: Arc<AtomicUsize>,
-    pub(crate) stop: watch::Sender<Stop>,
+    subscribers: Subscribers,
+    pub(crate) registry: Registry,
     /// Whether the store tells of changes, so that looking is only for what it fails to tell.
     pub(crate) hears: AtomicBool,
-    active: Mutex<BTreeMap<RunKey, Sender<Control>>>,
-    /// Closed when the last driver is gone.
-    pub(crate) drivers: watch::Sender<usize>,
 }
 
 impl Shared {
@@ -134,10 +134,8 @@ impl Shared {
         ids: Arc<dyn IdSource>,
         executor: ExecutorId,
         pulse: Arc<Pulse>,
-        resources: Resources,
         limits: Limits,
-        answerer: Option<Arc<dyn Answerer>>,
-        retention: Option<RetentionPolicy>,
+        services: Services,
         caps: Caps,
         events: usize,
     ) -> Self {
@@ -149,19 +147,14 @@ impl Shared {
             ids,
             executor,
             pulse,
-            resources: Arc::new(resources),
             limits,
-            answerer,
-            retention,
+            services,
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
             resting: Resting::default(),
             admission: Admission::new(caps),
-            events: broadcast::channel(events).0,
-            ears: Arc::default(),
-            stop: watch::channel(Stop::default()).0,
+            subscribers: Subscribers::new(events),
+            registry: Registry::default(),
             hears: AtomicBool::new(false),
-            active: Mutex::default(),
-            drivers: watch::channel(0).0,
         }
     }
 
@@ -173,20 +166,17 @@ impl Shared {
 
     /// Tells subscribers, if there are any; `event` is made only then.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
-        if self.is_heard() {
-            // Without a receiver by now there is nobody to tell.
-            let _ = self.events.send(RunEvent { run: run.clone(), event: event() });
-        }
+        self.subscribers.emit(run, event);
     }
 
-    /// Whether anybody hears events. Asked of every event, so it takes no lock, as asking the channel would.
+    /// Whether there is a subscriber.
     pub(crate) fn is_heard(&self) -> bool {
-        self.ears.load(Ordering::Acquire) > 0
+        !self.subscribers.is_empty()
     }
 
     /// Subscribes to events, of one run or of all.
-    pub(crate) fn hear(&self, run: Option<RunKey>) -> Events {
-        Events::new(self.events.subscribe(), run, Arc::clone(&self.ears))
+    pub(crate) fn subscribe(&self, run: Option<RunKey>) -> Events {
+        self.subscribers.subscribe(run)
     }
 
     /// Registers a run as driven here, so that no second driver of this process takes it.
@@ -197,15 +187,7 @@ impl Shared {
     /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
         let (term, gaps) = self.takes(run)?;
-        let (sender, control) = queue();
-        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
-        if active.contains_key(run) {
-            let message =
-                "the run is going on in this process already; use the handle that its start returned";
-            return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
-        }
-        active.insert(run.clone(), sender);
-        self.drivers.send_modify(|count| *count += 1);
+        let control = self.registry.enter(run)?;
         let (shared, run) = (Arc::clone(self), run.clone());
         Ok(Driven { shared, run, term, gaps, owed: None, control, _permit: permit })
     }
@@ -237,7 +219,7 @@ impl Shared {
 
     /// Whether nothing new is taken.
     pub(crate) fn is_closing(&self) -> bool {
-        self.stop.borrow().phase != Phase::Open
+        self.registry.stop().phase != Phase::Open
     }
 
     /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
@@ -261,21 +243,17 @@ impl Shared {
 
     /// Returns how many runs are driven here.
     pub(crate) fn driven(&self) -> usize {
-        *self.drivers.borrow()
+        *self.registry.count().borrow()
     }
 
     /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
     pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
-        self.stop.send_modify(change);
-        for driver in self.active.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            // A driver that has ended need not be told.
-            let _ = driver.send(Control::Stop);
-        }
+        self.registry.change_stop(change);
     }
 
     /// Returns the way to the driver of a run, if it is driven here.
     pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner).get(run).cloned()
+        self.registry.driver(run)
     }
 }
 
@@ -322,8 +300,7 @@ impl Driven {
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        self.shared.active.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run);
-        self.shared.drivers.send_modify(|count| *count -= 1);
+        self.shared.registry.leave(&self.run);
         self.shared.recovery.left();
         if let Some(tenure) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");

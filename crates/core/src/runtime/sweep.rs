@@ -74,7 +74,7 @@ pub(super) async fn sweep(shared: Weak<Shared>) {
         let longest = LONGEST_PAUSE.max(strong.limits.sweep);
         let pause = strong.limits.sweep.saturating_mul(1 << failed.min(10)).min(longest);
         let wait = spread(pause, sweeper.chance());
-        let (clock, mut stop) = (Arc::clone(&strong.clock), strong.stop.subscribe());
+        let (clock, mut stop) = (Arc::clone(&strong.clock), strong.registry.watch_stop());
         let recovery = Arc::clone(&strong.recovery);
         drop(strong);
         tokio::select! {

@@ -167,7 +167,7 @@ impl<S: State> Driver<S> {
 
     async fn drive(&mut self) -> Result<Stopped> {
         loop {
-            let told = *self.shared.stop.borrow();
+            let told = self.shared.registry.stop();
             if told.term != self.registration.term {
                 return Err(self.shared.pulse.fenced().with_run(self.journal.run()));
             }
@@ -330,7 +330,7 @@ impl<S: State> Driver<S> {
 
     /// Prunes old records beside the run, once for as many records as are kept.
     fn keep_small(&mut self, durable: Seq) {
-        let Some(policy) = self.shared.retention.clone() else { return };
+        let Some(policy) = self.shared.services.retention.clone() else { return };
         if !policy.stride().is_some_and(|stride| self.journal.is_time_to_prune(durable, stride)) {
             return;
         }

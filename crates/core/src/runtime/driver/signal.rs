@@ -73,7 +73,7 @@ impl<S: State> Driver<S> {
 
     /// Hands questions that are new to the answerer, and takes back those that are closed.
     pub(super) fn pose(&mut self) {
-        let Some(answerer) = &self.shared.answerer else { return };
+        let Some(answerer) = &self.shared.services.answerer else { return };
         let mut open = questions(&self.machine);
         open.retain(|question| question.kind != QuestionKind::Doubt);
         self.asks.pose(self.journal.run(), answerer, open);
@@ -88,7 +88,7 @@ impl<S: State> Driver<S> {
     ) -> Result<()> {
         let is_current = self.asks.is_current(task, &question);
         let Some(answer) = answer.filter(|_| is_current) else { return Ok(()) };
-        let by = self.shared.answerer.as_ref().map(|answerer| answerer.name());
+        let by = self.shared.services.answerer.as_ref().map(|answerer| answerer.name());
         let what = SignalKind::Answer { question: question.clone(), answer };
         let signal = Signal { what, by, at: self.shared.clock.now() };
         for _ in 0..RACES {

@@ -1,0 +1,117 @@
+//! The runs that go on in this process, and what their drivers are told together.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::shared::{Control, Stop};
+use crate::compact::queue::{Receiver, Sender, queue};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::RunKey;
+
+/// The drivers of this process, by their runs.
+pub(crate) struct Registry {
+    active: Mutex<BTreeMap<RunKey, Sender<Control>>>,
+    /// How many there are.
+    count: watch::Sender<usize>,
+    stop: watch::Sender<Stop>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { active: Mutex::default(), count: watch::channel(0).0, stop: watch::channel(Stop::default()).0 }
+    }
+}
+
+impl Registry {
+    fn active(&self) -> MutexGuard<'_, BTreeMap<RunKey, Sender<Control>>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers the driver of a run. Returns what it is told.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the run is driven here already.
+    pub(crate) fn enter(&self, run: &RunKey) -> Result<Receiver<Control>> {
+        let (sender, control) = queue();
+        let mut active = self.active();
+        if active.contains_key(run) {
+            let message =
+                "the run is going on in this process already; use the handle that its start returned";
+            return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
+        }
+        active.insert(run.clone(), sender);
+        self.count.send_modify(|count| *count += 1);
+        Ok(control)
+    }
+
+    /// Forgets the driver of a run.
+    pub(crate) fn leave(&self, run: &RunKey) {
+        self.active().remove(run);
+        self.count.send_modify(|count| *count -= 1);
+    }
+
+    /// Returns the way to the driver of a run, if it is driven here.
+    pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<Control>> {
+        self.active().get(run).cloned()
+    }
+
+    /// Returns how many runs are driven here, and tells when that changes.
+    pub(crate) fn count(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Returns what the drivers are told together.
+    pub(crate) fn stop(&self) -> Stop {
+        *self.stop.borrow()
+    }
+
+    /// Returns what the drivers are told together, and tells when that changes. Closed when the runtime is gone.
+    pub(crate) fn watch_stop(&self) -> watch::Receiver<Stop> {
+        self.stop.subscribe()
+    }
+
+    /// Changes what the drivers are told together, and tells every one, in the order of their runs.
+    pub(crate) fn change_stop(&self, change: impl FnOnce(&mut Stop)) {
+        self.stop.send_modify(change);
+        for driver in self.active().values() {
+            // A driver that has ended need not be told.
+            let _ = driver.send(Control::Stop);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::shared::Phase;
+
+    fn run(id: &str) -> RunKey {
+        RunKey::try_from(id).unwrap()
+    }
+
+    #[test]
+    fn a_run_has_one_driver_at_a_time() {
+        let registry = Registry::default();
+        let count = registry.count();
+        let first = registry.enter(&run("a")).unwrap();
+        assert_eq!(registry.enter(&run("a")).map(|_| ()).unwrap_err().kind(), ErrorKind::Conflict);
+        let _other = registry.enter(&run("b")).unwrap();
+        assert_eq!(*count.borrow(), 2);
+        drop(first);
+        registry.leave(&run("a"));
+        assert!(registry.driver(&run("a")).is_none() && registry.driver(&run("b")).is_some());
+        assert!(registry.enter(&run("a")).is_ok());
+    }
+
+    #[test]
+    fn every_driver_is_told_of_a_stop() {
+        let registry = Registry::default();
+        let mut drivers = ["a", "b"].map(|id| registry.enter(&run(id)).unwrap());
+        registry.change_stop(|stop| stop.phase = Phase::Draining);
+        assert_eq!(registry.stop().phase, Phase::Draining);
+        assert!(drivers.iter_mut().all(|driver| matches!(driver.try_recv(), Some(Control::Stop))));
+    }
+}
