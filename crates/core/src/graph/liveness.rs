@@ -7,14 +7,14 @@ use crate::graph::node_set::{NodeIx, NodeSet};
 
 /// The tokens that wait at one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingTokens {
     /// Tokens that did not come by a back edge: they belong to the round that is running.
     pub(crate) forward: u32,
     /// Tokens that came by a back edge: they belong to the next round.
     pub(crate) back: u32,
 }
 
-impl Waiting {
+impl WaitingTokens {
     /// Counts the tokens.
     pub(crate) fn count(self) -> u32 {
         self.forward + self.back
@@ -36,7 +36,7 @@ pub(crate) struct Liveness {
     /// Activations in flight, by the node's position in the order.
     in_flight: FewMap<u32, u32>,
     /// Nodes with tokens, by position.
-    waiting: FewMap<u32, (NodeIx, Waiting)>,
+    waiting: FewMap<u32, (NodeIx, WaitingTokens)>,
     /// Nodes in flight or with a token of this round: they hold up every node that they can reach in this round.
     blocking: NodeSet,
     /// Nodes whose tokens all came by back edges.
@@ -89,7 +89,7 @@ impl Liveness {
 
     /// Counts one more token at the node; `back` if it came by a back edge.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
-        let (_, tokens) = self.waiting.or_insert(self.position(node), (node, Waiting::default()));
+        let (_, tokens) = self.waiting.or_insert(self.position(node), (node, WaitingTokens::default()));
         *if back { &mut tokens.back } else { &mut tokens.forward } += 1;
         self.refresh(node);
     }
@@ -111,7 +111,7 @@ impl Liveness {
     }
 
     /// Takes every token that waits at the node.
-    pub(crate) fn take(&mut self, node: NodeIx) -> Waiting {
+    pub(crate) fn take(&mut self, node: NodeIx) -> WaitingTokens {
         let tokens = self.waiting.remove(&self.position(node)).map(|(_, tokens)| tokens);
         self.refresh(node);
         tokens.unwrap_or_default()
@@ -123,12 +123,12 @@ impl Liveness {
     }
 
     /// Returns the tokens that wait at the node.
-    pub(crate) fn waiting(&self, node: NodeIx) -> Waiting {
+    pub(crate) fn waiting(&self, node: NodeIx) -> WaitingTokens {
         self.waiting.get(&self.position(node)).map(|&(_, tokens)| tokens).unwrap_or_default()
     }
 
     /// Returns the nodes with tokens, in weak topological order.
-    pub(crate) fn waiting_in_order(&self) -> impl Iterator<Item = (NodeIx, Waiting)> + '_ {
+    pub(crate) fn waiting_in_order(&self) -> impl Iterator<Item = (NodeIx, WaitingTokens)> + '_ {
         self.waiting.values().copied()
     }
 

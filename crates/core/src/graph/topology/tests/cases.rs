@@ -1,7 +1,7 @@
 //! The named cases of the join rule, and what it must not cost.
 
 use super::*;
-use crate::graph::liveness::Waiting;
+use crate::graph::liveness::WaitingTokens;
 
 #[test]
 fn a_diamond_of_unequal_length_joins_once() {
@@ -63,7 +63,7 @@ fn a_fan_out_of_any_width_returns_to_the_head_as_one_round() {
             assert_eq!(live.in_flight(work), left);
             assert_eq!(graph.topology.next_ready(&live), Some(plan).filter(|_| left == 0));
         }
-        assert_eq!(live.take(plan), Waiting { forward: 0, back: width });
+        assert_eq!(live.take(plan), WaitingTokens { forward: 0, back: width });
     }
     assert!(live.is_idle());
 }
