@@ -25,7 +25,7 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    /// Begins with no base; the first record is one whoever asks.
+    /// Begins with no base; the first record is one in any case.
     pub(super) fn new() -> Self {
         Self { since: 0, look_above: u64::MAX }
     }

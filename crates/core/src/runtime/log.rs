@@ -36,7 +36,7 @@ pub(crate) struct RecordOptions {
     pub(crate) wake_at: Option<Timestamp>,
     /// Whether the record must be a base.
     pub(crate) base: bool,
-    /// Whether nobody owns the run after it.
+    /// Whether the run has no owner after it.
     pub(crate) release: bool,
 }
 

@@ -184,7 +184,7 @@ impl Life {
         fired
     }
 
-    /// An operator tries a failed run again, and somebody resumes it.
+    /// An operator tries a failed run again, and a process resumes it.
     fn retry(&mut self) {
         self.again = true;
         self.retried += self.machine.stopped_at().len();
@@ -265,7 +265,7 @@ impl Life {
             let ended = machine.history().len() - self.retried;
             assert_eq!((ended + machine.in_flight().len()) as u64, visits);
             let (settled, unmet) = machine.decide_starts();
-            assert_eq!(settled.start, None, "somebody could have started");
+            assert_eq!(settled.start, None, "a node could have started");
             // After a retry the run fails for the same reason again once something ends.
             assert!(unmet.is_none() || self.again, "a join that cannot be met fails the run at once");
         }

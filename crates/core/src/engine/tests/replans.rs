@@ -51,7 +51,7 @@ impl Replans {
         if over && before.status() == RunStatus::InProgress {
             assert!(failure.is_some(), "{done:?} is beyond a limit");
             if failure.is_some_and(|failure| failure.kind != FailureKind::JoinUnmet) {
-                assert_eq!(done.settled.start, Some(Vec::new()), "nobody starts beyond a limit");
+                assert_eq!(done.settled.start, Some(Vec::new()), "no node starts beyond a limit");
             }
         }
         if let Some(failure) = failure.filter(|failure| failure.kind == FailureKind::Replan) {
@@ -116,7 +116,7 @@ impl Run {
         self.machine.failure().expect("the run failed")
     }
 
-    /// An operator tries the failed run again, and somebody resumes it.
+    /// An operator tries the failed run again, and a process resumes it.
     fn retry(&mut self) {
         let what = SignalKind::Retry { settled: Settled::default() };
         self.machine
