@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata::record::{Record, RecordHeader, RunFacts};
 use ferrata::store::{
-    At, Capabilities, CheckpointStore, Cursor, Order, Page, Paged, PruneCut, Pruned, Purged, RunAppend,
-    RunHead, RunQuery, check_append, check_prune, is_repeat,
+    At, Capabilities, CheckpointStore, Cursor, HeaderRange, Headers, Order, Page, Paged, PruneCut, Removed,
+    RunAppend, RunHead, RunQuery, check_append, check_prune, is_repeat,
 };
 use ferrata::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, SystemClock, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -160,7 +160,7 @@ fn cut<T>(entries: Vec<T>, page: &Page, kind: &str, key: impl Fn(&T) -> String) 
         })?;
         // What the cursor stood at may be gone by now; what follows it is what is ordered behind it.
         let behind = |entry: &T| match page.order {
-            Order::OldestFirst => key(entry).as_str() > key_of,
+            Order::OldestFirst | Order::Any => key(entry).as_str() > key_of,
             Order::NewestFirst => key(entry).as_str() < key_of,
         };
         entries.retain(behind);
@@ -212,14 +212,16 @@ impl CheckpointStore for OneFile {
         })
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.read(|content| {
             let log = content.find(run).ok_or_else(|| missing(run))?;
-            let mut headers: Vec<_> = log.records.iter().map(|(header, _)| header.clone()).collect();
-            if page.order == Order::NewestFirst {
-                headers.reverse();
-            }
-            cut(headers, &page, "record ", |header| format!("{:020}", header.seq.get()))
+            let (first, last) = (log.records[0].0.seq, log.head().seq);
+            let headers = log.records.iter().map(|(header, _)| header);
+            let items = match range.within(first, last) {
+                Some((begin, end)) => headers.filter(|h| begin <= h.seq && h.seq <= end).cloned().collect(),
+                None => Vec::new(),
+            };
+            Headers::checked(run, range, (first, last), items)
         })
     }
 
@@ -244,12 +246,12 @@ impl CheckpointStore for OneFile {
         cut(heads, &page, "run ", key)
     }
 
-    async fn prune(&self, run: &RunKey, prune: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, prune: PruneCut) -> Result<Removed> {
         self.change(|content| {
             let log = content.find_mut(run).ok_or_else(|| missing(run))?;
             if prune.at < log.records[0].0.seq {
                 // It was pruned further already.
-                return Ok(Pruned::default());
+                return Ok(Removed::default());
             }
             let at = log.records.iter().position(|(header, _)| header.seq == prune.at).ok_or_else(|| {
                 Error::new(ErrorKind::NotFound, "the run has no record at the cut")
@@ -260,17 +262,17 @@ impl CheckpointStore for OneFile {
                 log.records[at] = (base.header.clone(), base.body.to_vec());
             }
             let gone = log.records.drain(..at);
-            Ok(gone.fold(Pruned::default(), |count, (_, body)| Pruned {
+            Ok(gone.fold(Removed::default(), |count, (_, body)| Removed {
                 records: count.records + 1,
                 bytes: count.bytes + body.len() as u64,
             }))
         })
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.change(|content| {
             let Some(at) = content.logs.iter().position(|log| log.run == *run) else {
-                return Ok(Purged::default());
+                return Ok(Removed::default());
             };
             let head = content.logs[at].head().head();
             if expected.is_some_and(|expected| expected != head) {
@@ -281,7 +283,7 @@ impl CheckpointStore for OneFile {
             }
             let log = content.logs.remove(at);
             let bytes = log.records.iter().map(|(_, body)| body.len() as u64).sum();
-            Ok(Purged { records: log.records.len() as u64, bytes })
+            Ok(Removed { records: log.records.len() as u64, bytes })
         })
     }
 

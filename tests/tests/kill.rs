@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use ferrata_core::record::RecordKind;
-use ferrata_core::store::{CheckpointStore, Order, Page};
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;
 use ferrata_tests::Space;
@@ -88,20 +89,14 @@ impl Crew<'_> {
     /// What the log says has ended, as `node visit`.
     async fn recorded(&self) -> HashSet<String> {
         let mut ended = HashSet::new();
-        let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
         if self.store.head(&self.key()).await.unwrap().is_none() {
             return ended;
         }
-        loop {
-            let headers = self.store.history(&self.key(), page.clone()).await.unwrap();
-            for header in headers.items.into_iter().filter(|header| header.kind == RecordKind::Node) {
-                ended.insert(format!("{} {}", header.node.unwrap(), header.visit.unwrap()));
-            }
-            match headers.next {
-                Some(cursor) => page = page.with_cursor(cursor),
-                None => return ended,
-            }
+        let headers = every_header(&*self.store, &self.key()).await.unwrap();
+        for header in headers.into_iter().filter(|header| header.kind == RecordKind::Node) {
+            ended.insert(format!("{} {}", header.node.unwrap(), header.visit.unwrap()));
         }
+        ended
     }
 }
 

@@ -83,16 +83,17 @@ macro_rules! __properties {
                 core: reading_changes_nothing;
                 core: a_long_way_from_the_base_is_loaded_whole;
             }
-            history {
-                core: history_lists_every_header_in_both_orders;
-                core: a_page_of_history_holds_no_more_than_asked;
-                core: a_page_of_history_holds_a_thousand_at_most;
-                core: the_last_page_of_history_has_no_cursor;
-                core: history_goes_on_while_records_are_added;
-                core: history_goes_on_while_records_are_pruned;
-                core: history_of_a_missing_run_is_not_found;
-                core: a_foreign_cursor_of_history_is_invalid;
-                instances: a_cursor_of_history_is_for_every_instance;
+            headers {
+                core: headers_come_in_order_from_both_ends;
+                core: a_range_holds_no_more_than_asked;
+                core: a_range_begins_or_ends_where_asked;
+                core: an_answer_holds_a_thousand_headers_at_most;
+                core: an_answer_says_what_is_kept;
+                core: headers_go_on_while_records_are_added;
+                core: headers_go_on_while_records_are_pruned;
+                core: a_range_of_nothing_is_empty;
+                core: headers_of_a_missing_run_are_not_found;
+                instances: a_range_goes_on_in_every_instance;
             }
             runs {
                 core: an_empty_store_lists_no_runs;
@@ -102,6 +103,7 @@ macro_rules! __properties {
                 core: a_page_of_runs_holds_no_more_than_asked;
                 core: a_page_of_runs_holds_a_thousand_at_most;
                 core: the_last_page_of_runs_has_no_cursor;
+                core: runs_in_any_order_are_listed_once_each;
                 core: pages_of_runs_go_on_while_runs_are_started;
                 core: pages_of_runs_go_on_while_runs_are_purged;
                 core: a_run_moves_between_listings_with_its_status;

@@ -48,7 +48,6 @@ mod batch;
 mod clock;
 mod config;
 mod create;
-mod cursor;
 mod disk;
 mod error;
 mod executors;

@@ -138,7 +138,7 @@ impl Best {
     fn is_before(&self, a: &RunPlace, b: &RunPlace) -> bool {
         match self.order {
             Order::NewestFirst => a > b,
-            Order::OldestFirst => a < b,
+            Order::OldestFirst | Order::Any => a < b,
         }
     }
 
@@ -153,7 +153,7 @@ impl Best {
         let order = self.order;
         self.heads.sort_unstable_by(|(a, _), (b, _)| match order {
             Order::NewestFirst => b.cmp(a),
-            Order::OldestFirst => a.cmp(b),
+            Order::OldestFirst | Order::Any => a.cmp(b),
         });
         self.heads.truncate(self.limit);
     }

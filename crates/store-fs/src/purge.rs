@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{HeadRef, Purged, RunKey};
+use ferrata_store::{HeadRef, Removed, RunKey};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
@@ -17,13 +17,13 @@ use crate::rewrite::tally;
 
 impl Folder {
     /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
-    pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged, Fault> {
+    pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, Fault> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         slot.forget();
         self.remove_unborn(&self.layout.unborn(run))?;
         let path = self.layout.log(run);
-        let mut purged = Purged::default();
+        let mut purged = Removed::default();
         for _ in 0..MOVES {
             match self.purge_log(run, &path, expected) {
                 Ok(removed) => {
@@ -45,11 +45,11 @@ impl Folder {
         }
     }
 
-    fn purge_log(&self, run: &RunKey, path: &Path, expected: Option<HeadRef>) -> Result<Purged, Fault> {
+    fn purge_log(&self, run: &RunKey, path: &Path, expected: Option<HeadRef>) -> Result<Removed, Fault> {
         match self.stat(path)? {
             None => {
                 self.remove(&self.layout.copy(run))?;
-                return Ok(Purged::default());
+                return Ok(Removed::default());
             }
             Some(metadata) if expected.is_some() && !metadata.is_file() => {
                 return Err(Fault::damaged(path, 0, "it is not a file"));
@@ -58,11 +58,11 @@ impl Folder {
                 // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
                 fs::remove_dir(path)
                     .map_err(|_| Fault::io(Doing::Remove, path, io::ErrorKind::IsADirectory.into()))?;
-                return Ok(Purged::default());
+                return Ok(Removed::default());
             }
             Some(metadata) if !metadata.is_file() => {
                 self.remove(path)?;
-                return Ok(Purged::default());
+                return Ok(Removed::default());
             }
             Some(_) => {}
         }
@@ -89,6 +89,6 @@ impl Folder {
         let (records, bytes) = tally(source, 0, metadata.len());
         self.remove(&self.layout.copy(run))?;
         self.remove(path)?;
-        Ok(Purged { records, bytes })
+        Ok(Removed { records, bytes })
     }
 }

@@ -1,11 +1,10 @@
-//! What is asked of one run: its records from a base on, the headers of its history, its head.
+//! What is asked of one run: its records from a base on, the headers of a range, its head.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, Listing, Order, Page, Paged, Record, RecordHeader, RunHead, RunKey};
+use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RunHead, RunKey, Seq};
 
-use crate::cursor::RecordPlace;
 use crate::error::Fault;
 use crate::folder::Folder;
 use crate::line;
@@ -13,8 +12,8 @@ use crate::log::Log;
 use crate::tail::flawed;
 use crate::walk::{Onward, Walk, complete};
 
-/// A page of headers, and the place after which the next goes on.
-type Headers = (Vec<RecordHeader>, Option<RecordPlace>);
+/// What is read on rather than searched: as much as one read brings.
+const NEAR: u64 = 64 << 10;
 
 impl Folder {
     /// Loads the newest base at or before `at` and what follows it up to there.
@@ -60,93 +59,80 @@ impl Folder {
         Err(Fault::damaged(path, log.floor, "there is no base").with_seq(first))
     }
 
-    /// Lists headers of records.
-    pub(crate) fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>, Fault> {
-        let listing = Listing::of_history(run, page.order);
-        let after = page
-            .cursor
-            .as_ref()
-            .map(|cursor| RecordPlace::read(listing, cursor))
-            .transpose()
-            .map_err(|_| Fault::Cursor)?;
-        let found = self.look(run, |log, path| match page.order {
-            Order::NewestFirst => self.newest_first(log, path, after, page.len()),
-            Order::OldestFirst => self.oldest_first(log, path, after, page.len()),
-        })?;
-        let (items, next) = found.ok_or(Fault::NoRun)?;
-        Ok(Paged { items, next: next.map(|place| place.cursor(listing)) })
+    /// Lists the headers of a range.
+    pub(crate) fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, Fault> {
+        self.look(run, |log, path| self.headers_of(log, path, range))?.ok_or(Fault::NoRun)
     }
 
-    fn newest_first(
-        &self,
-        log: &Log,
-        path: &Path,
-        after: Option<RecordPlace>,
-        limit: usize,
-    ) -> Result<Headers, Fault> {
-        let mut headers: Vec<RecordHeader> = Vec::new();
-        let mut place = None;
-        let mut walk = match after {
-            Some(place) if self.is_at(log, path, place)? => {
-                Walk::before(&*self.disk, log, path, place.seq, place.at)
-            }
-            _ => Walk::new(&*self.disk, log, path),
+    fn headers_of(&self, log: &Log, path: &Path, range: HeaderRange) -> Result<Headers, Fault> {
+        let (first, last) = (log.opening.first, log.head().seq);
+        let items = match range.within(first, last) {
+            None => Vec::new(),
+            Some((begin, end)) if end == last => self.newest(log, path, begin)?,
+            Some((begin, end)) => self.onward(log, path, begin, end)?,
         };
-        while let Some((at, line)) = walk.previous()? {
-            let header = line.header;
-            if after.is_some_and(|place| header.seq >= place.seq) {
-                continue;
-            }
-            complete(headers.last_mut(), header.id);
-            if headers.len() == limit {
-                return Ok((headers, place));
-            }
-            place = Some(RecordPlace { seq: header.seq, at });
-            headers.push(header);
-        }
-        Ok((headers, None))
+        let headers = Headers::checked(&log.opening.run, range, (first, last), items);
+        headers.map_err(|error| match error.seq() {
+            Some(seq) => Fault::damaged(path, log.floor, "the record is missing").with_seq(seq),
+            None => Fault::damaged(path, log.floor, error.message()),
+        })
     }
 
-    fn oldest_first(
-        &self,
-        log: &Log,
-        path: &Path,
-        after: Option<RecordPlace>,
-        limit: usize,
-    ) -> Result<Headers, Fault> {
-        let mut walk = match after {
-            Some(place) if self.is_at(log, path, place)? => Onward::at(&*self.disk, log, path, place.at),
+    /// Reads headers from the head back to a record.
+    fn newest(&self, log: &Log, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, Fault> {
+        let mut headers: Vec<RecordHeader> = Vec::new();
+        let mut walk = Walk::new(&*self.disk, log, path);
+        while let Some((_, line)) = walk.previous()? {
+            complete(headers.last_mut(), line.header.id);
+            if line.header.seq < begin {
+                break;
+            }
+            headers.push(line.header);
+        }
+        headers.reverse();
+        Ok(headers)
+    }
+
+    /// Reads headers from one record to another, both included.
+    fn onward(&self, log: &Log, path: &Path, begin: Seq, end: Seq) -> Result<Vec<RecordHeader>, Fault> {
+        let mut walk = match begin.get().checked_sub(1).map(Seq::new) {
+            // The record before tells the first one's `prev`, if its line leaves that out.
+            Some(before) if before >= log.opening.first => {
+                Onward::at(&*self.disk, log, path, self.place_before(log, path, before)?)
+            }
             _ => Onward::new(&*self.disk, log, path),
         };
         let mut headers: Vec<RecordHeader> = Vec::new();
-        let mut place = None;
-        while let Some((at, header)) = walk.next()? {
-            if after.is_some_and(|place| header.seq <= place.seq) {
-                continue;
+        while let Some((_, header)) = walk.next()? {
+            let seq = header.seq;
+            if seq >= begin {
+                headers.push(header);
             }
-            if headers.len() == limit {
-                return Ok((headers, place));
+            if seq >= end {
+                break;
             }
-            place = Some(RecordPlace { seq: header.seq, at });
-            headers.push(header);
         }
-        Ok((headers, None))
+        Ok(headers)
     }
 
-    /// Tells whether the record's line begins where the cursor says; the log may have been pruned since.
-    fn is_at(&self, log: &Log, path: &Path, place: RecordPlace) -> Result<bool, Fault> {
-        if place.at < log.floor || place.at >= log.tail.end {
-            return Ok(false);
+    /// Finds where a line begins that is not far before the record's, or is its own: the numbers ascend with the place, so half
+    /// of what is left is ruled out with each line that is read.
+    fn place_before(&self, log: &Log, path: &Path, seq: Seq) -> Result<u64, Fault> {
+        let (mut low, mut high) = (log.floor, log.tail.end);
+        while high - low > NEAR {
+            let middle = low + (high - low) / 2;
+            let mut lines = log.forward(&*self.disk, path, middle);
+            // The rest of the line that `middle` is in.
+            lines.next()?;
+            match lines.next()?.map(|(at, bytes)| (at, line::read_record(bytes))) {
+                Some((at, Ok(found))) if found.header.seq <= seq => low = at,
+                // No other line begins between the two.
+                Some((_, Ok(_))) | None => high = middle,
+                // Whoever comes by on the way to the record reports it.
+                Some((_, Err(_))) => break,
+            }
         }
-        let source = log.source(&*self.disk, path);
-        let mut before = [0];
-        source.read(&mut before, place.at - 1)?;
-        // No line holds a newline, so what follows one is a line.
-        Ok(before == *b"\n"
-            && matches!(
-                log.forward(&*self.disk, path, place.at).next()?,
-                Some((_, bytes)) if line::read_record(bytes).is_ok_and(|line| line.header.seq == place.seq)
-            ))
+        Ok(low)
     }
 
     /// Returns the run's head.

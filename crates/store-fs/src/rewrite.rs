@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, PruneCut, Pruned, Record, RecordHeader, RunKey, Seq, check_prune};
+use ferrata_store::{At, PruneCut, Record, RecordHeader, Removed, RunKey, Seq, check_prune};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
@@ -30,7 +30,7 @@ struct Kept<'a> {
 
 impl Folder {
     /// Drops the records before the cut.
-    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned, Fault> {
+    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, Fault> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         let writer = self.writer(&slot, run)?.ok_or(Fault::NoRun)?;
@@ -39,7 +39,7 @@ impl Folder {
         self.remove(&self.layout.copy(run))?;
         let log = &writer.log;
         if cut.at < log.opening.first {
-            return Ok(Pruned::default());
+            return Ok(Removed::default());
         }
         let (at, end, header) = self.find(log, &path, cut.at)?;
         let base = check_prune(run, &header, cut).map_err(Fault::Refused)?;
@@ -49,7 +49,7 @@ impl Folder {
             let log = self.copy(&slot, log, &path, &kept)?;
             slot.keep(log);
         }
-        Ok(Pruned { records, bytes })
+        Ok(Removed { records, bytes })
     }
 
     /// Replaces a log of which a sync has failed by a copy that is surely on stable storage.

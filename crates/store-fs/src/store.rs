@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, Page, Paged, PruneCut,
-    Pruned, Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunKey, RunQuery,
+    At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
+    Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
 };
 use tokio::task::spawn_blocking;
 
@@ -156,12 +156,12 @@ impl CheckpointStore for FsStore {
         self.block_on_run("store.load", run, load).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        let history = move |folder: &Folder, run: &RunKey| {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let headers = move |folder: &Folder, run: &RunKey| {
             folder.ready_to_read()?;
-            folder.history(run, &page)
+            folder.headers(run, range)
         };
-        self.block_on_run("store.history", run, history).await
+        self.block_on_run("store.headers", run, headers).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -181,7 +181,7 @@ impl CheckpointStore for FsStore {
         listed.await.map_err(|fault| Error::from(fault).with_operation("store.runs"))
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let prune = move |folder: &Folder, run: &RunKey| {
             folder.ready_to_read()?;
             folder.prune(run, &cut)
@@ -189,7 +189,7 @@ impl CheckpointStore for FsStore {
         self.block_on_run("store.prune", run, prune).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purge = move |folder: &Folder, run: &RunKey| {
             folder.ready_to_read()?;
             folder.purge(run, expected)

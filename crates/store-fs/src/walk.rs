@@ -36,13 +36,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Starts before record `seq`, whose line begins at `at`.
-    pub(crate) fn before(disk: &'a dyn Disk, log: &'a Log, path: &'a Path, seq: Seq, at: u64) -> Self {
-        let first = log.opening.first;
-        let next = (seq > first).then(|| Seq::new(seq.get() - 1));
-        Self { lines: Backward::new(log.source(disk, path), log.floor, at), path, first, next, id: None }
-    }
-
     /// Hands out the record before the one handed out last, and where its line begins. Its `prev` may be left out.
     pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, Fault> {
         let Some(seq) = self.next else {

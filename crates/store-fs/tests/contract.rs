@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_store::{
-    At, CheckpointStore, Cursor, ErrorKind, ExecutorId, HeadRef, Order, Page, PruneCut, Record, Result,
-    RunAppend, RunFilter, RunId, RunKey, RunQuery, RunStatus, Seq, TenantId,
+    At, CheckpointStore, Cursor, ErrorKind, ExecutorId, HeadRef, HeaderRange, Order, Page, PruneCut, Record,
+    Result, RunAppend, RunFilter, RunId, RunKey, RunQuery, RunStatus, Seq, TenantId,
 };
 use ferrata_store_fs::{FsOptions, FsStore};
 use tempfile::TempDir;
@@ -175,7 +175,7 @@ async fn ids_are_told_apart_in_every_letter_and_every_tenant() {
 }
 
 #[tokio::test]
-async fn history_pages_in_both_directions_see_every_header_once() {
+async fn ranges_from_both_ends_see_every_header_once() {
     let place = place().await;
     let mut author = Author::new("r");
     let mut headers = Vec::new();
@@ -194,48 +194,67 @@ async fn history_pages_in_both_directions_see_every_header_once() {
             place.store.prune(&author.run, PruneCut { at, base: None }).await.unwrap();
             headers.retain(|header| header.seq >= at);
         }
-        for order in [Order::OldestFirst, Order::NewestFirst] {
-            for limit in [1, 2, 7, 1_000] {
-                let mut page = Page::first(limit).with_order(order);
-                let mut seen = Vec::new();
-                loop {
-                    let found = place.store.history(&author.run, page.clone()).await.unwrap();
+        for limit in [1, 2, 7, 1_000] {
+            for start in [HeaderRange::oldest(limit), HeaderRange::newest(limit)] {
+                let (mut seen, mut range) = (Vec::new(), Some(start));
+                while let Some(asked) = range {
+                    let found = place.store.headers(&author.run, asked).await.unwrap();
                     assert!(found.items.len() <= limit as usize);
+                    range = asked.after(&found);
                     seen.extend(found.items);
-                    match found.next {
-                        Some(cursor) => page = page.with_cursor(cursor),
-                        None => break,
-                    }
                 }
-                if order == Order::NewestFirst {
-                    seen.reverse();
-                }
+                seen.sort_by_key(|header| header.seq);
                 // What its neighbours in the file say it has, although the line leaves it out.
-                assert_eq!(seen, headers, "{order:?} by {limit}");
+                assert_eq!(seen, headers, "{start:?}");
             }
         }
     }
-    let page = Page::default().with_cursor(Cursor::new("nonsense"));
-    assert_eq!(kind(place.store.history(&author.run, page).await), ErrorKind::Invalid);
-    assert_eq!(kind(place.store.history(&key("other"), Page::default()).await), ErrorKind::NotFound);
+    let other = place.store.headers(&key("other"), HeaderRange::newest(50)).await;
+    assert_eq!(kind(other), ErrorKind::NotFound);
+}
+
+/// The log has no index: a range in the middle is found by halves, whatever the lengths of the lines.
+#[tokio::test]
+async fn a_range_in_the_middle_of_a_long_log_is_found_without_reading_the_log() {
+    let place = place().await;
+    let mut author = Author::new("r");
+    let mut headers = Vec::new();
+    for number in 0..150_usize {
+        let long = format!("\"{}\"", "x".repeat(number * 7_919 % 40_000));
+        let entry = match number % 5 {
+            2 => author.write(&["1", &long, "3"]),
+            _ => author.write(&[&long]),
+        };
+        headers.extend(entry.records.iter().map(|record| record.header.clone()));
+        append(&place.store, entry).await.unwrap();
+    }
+    for limit in [1, 4, 50] {
+        for (seq, expected) in headers.windows(limit).enumerate() {
+            let limit = u32::try_from(limit).unwrap();
+            let (begin, end) = (expected[0].seq, expected[expected.len() - 1].seq);
+            assert_eq!(begin.get(), seq as u64);
+            for range in [HeaderRange::from(begin, limit), HeaderRange::up_to(end, limit)] {
+                let found = place.store.headers(&author.run, range).await.unwrap();
+                assert_eq!(found.items, expected, "{range:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
-async fn a_cursor_made_before_a_prune_goes_on_after_it() {
+async fn a_walk_begun_before_a_prune_goes_on_after_it() {
     let place = place().await;
-    for (name, order, rest) in [("n", Order::NewestFirst, [4, 3]), ("o", Order::OldestFirst, [3, 4])] {
+    for (name, start) in [("n", HeaderRange::newest(2)), ("o", HeaderRange::oldest(2))] {
         let mut author = Author::new(name);
         append(&place.store, author.write(&["0", "1", "2"])).await.unwrap();
         append(&place.store, author.write_base("3")).await.unwrap();
         let long = format!("\"{}\"", "x".repeat(1_000));
         append(&place.store, author.write(&[&long, &long, &long])).await.unwrap();
-        let page = Page::first(2).with_order(order);
-        let first = place.store.history(&author.run, page.clone()).await.unwrap();
+        let first = place.store.headers(&author.run, start).await.unwrap();
         place.store.prune(&author.run, PruneCut { at: Seq::new(3), base: None }).await.unwrap();
-        let page = page.with_cursor(first.next.unwrap());
-        let found = place.reopen().history(&author.run, page).await.unwrap();
+        let found = place.reopen().headers(&author.run, start.after(&first).unwrap()).await.unwrap();
         let found: Vec<u64> = found.items.iter().map(|header| header.seq.get()).collect();
-        assert_eq!(found, rest, "{order:?}");
+        assert_eq!(found, [3, 4], "{start:?}");
     }
 }
 

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_store::testing::ManualClock;
-use ferrata_store::{At, CheckpointStore, Order, Page, RecordHeader, RunAppend, RunQuery};
+use ferrata_store::testing::{ManualClock, every_header};
+use ferrata_store::{At, CheckpointStore, HeaderRange, Page, RecordHeader, RunAppend, RunQuery};
 use ferrata_store::{Clock, ErrorKind, ExecutorId, HeadRef, Result};
 use ferrata_store_fs::FsStore;
 
@@ -80,8 +80,7 @@ async fn other_process() {
                 }
             };
             println!("\nkind {}", error.kind());
-            let page = Page::first(1_000);
-            let records = store.history(&author.run, page).await.unwrap().items.len();
+            let records = store.headers(&author.run, HeaderRange::newest(1_000)).await.unwrap().items.len();
             println!("\nrecords {records}");
             let error = append(&store, Author::new("new").write(&[&format!("\"{}\"", "x".repeat(20_000))]))
                 .await
@@ -158,16 +157,7 @@ fn said(output: &Output, key: &str) -> Vec<String> {
 }
 
 async fn history(store: &FsStore) -> Vec<RecordHeader> {
-    let mut page = Page::first(1_000).with_order(Order::OldestFirst);
-    let mut headers = Vec::new();
-    loop {
-        let found = store.history(&Author::new("r").run, page.clone()).await.expect("a readable run");
-        headers.extend(found.items);
-        match found.next {
-            Some(cursor) => page = page.with_cursor(cursor),
-            None => return headers,
-        }
-    }
+    every_header(store, &Author::new("r").run).await.expect("a readable run")
 }
 
 #[tokio::test]
@@ -319,7 +309,7 @@ async fn a_folder_that_is_taken_away_is_unavailable_until_it_is_back() {
         store.heartbeat(&executor, hour).await.unwrap_err(),
         store.head(&author.run).await.unwrap_err(),
         store.load(&author.run, At::Latest).await.unwrap_err(),
-        store.history(&author.run, Page::default()).await.unwrap_err(),
+        store.headers(&author.run, HeaderRange::newest(50)).await.unwrap_err(),
         store.runs(&RunQuery::default(), Page::default()).await.unwrap_err(),
         store.purge(&author.run, None).await.unwrap_err(),
     ] {

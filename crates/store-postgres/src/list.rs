@@ -113,7 +113,7 @@ fn statement(
     let mut conditions = conditions(asked)?;
     let (comparison, direction) = match order {
         Order::NewestFirst => ("<", "DESC"),
-        Order::OldestFirst => (">", "ASC"),
+        Order::OldestFirst | Order::Any => (">", "ASC"),
     };
     if let Some((created, tenant, run)) = after {
         let created = conditions.value(Value::Number(created));

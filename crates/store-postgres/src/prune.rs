@@ -1,7 +1,7 @@
 //! Pruning and purging: what takes records away.
 
 use ferrata_store::{
-    At, Error, ErrorKind, HeadRef, PruneCut, Pruned, Purged, RecordId, Result, RunKey, Seq, check_prune,
+    At, Error, ErrorKind, HeadRef, PruneCut, RecordId, Removed, Result, RunKey, Seq, check_prune,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -68,11 +68,11 @@ pub(crate) const PURGE_RECORDS: &str = "\
     SELECT count(*), coalesce(sum(bytes), 0)::int8 FROM gone";
 
 impl Removing {
-    pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Pruned> {
+    pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         let make = || query(&self.cut).bind(run.tenant.as_str()).bind(run.run.as_str()).bind(number(cut.at));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let planned = plan(&rows, run, cut).map_err(|error| error.with_operation(PRUNE).with_run(run))?;
-        let Some((key, base)) = planned else { return Ok(Pruned::default()) };
+        let Some((key, base)) = planned else { return Ok(Removed::default()) };
         let header = base.map(|base| &base.header);
         let query = query(&self.prune)
             .bind(key)
@@ -84,14 +84,14 @@ impl Removing {
             .bind(base.map(|base| &*base.body));
         let rows = db.write(query).await.map_err(|failed| failed.of_run(PRUNE, run))?;
         let (records, bytes) = sums(&rows).map_err(|failed| failed.of_run(PRUNE, run))?;
-        Ok(Pruned { records, bytes })
+        Ok(Removed { records, bytes })
     }
 
-    pub(crate) async fn purge(&self, db: &Db, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    pub(crate) async fn purge(&self, db: &Db, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         for _ in 0..ATTEMPTS {
             let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
             let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
-            let Some(row) = rows.first() else { return Ok(Purged::default()) };
+            let Some(row) = rows.first() else { return Ok(Removed::default()) };
             let mut columns = Columns::new(row, 0);
             let key = columns.next()?;
             if expected.is_some() {
@@ -111,7 +111,7 @@ impl Removing {
             };
             let purged = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;
             if let Some((records, bytes)) = purged {
-                return Ok(Purged { records, bytes });
+                return Ok(Removed { records, bytes });
             }
         }
         let message = "others changed the run again and again meanwhile; retry";

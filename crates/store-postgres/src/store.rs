@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, IdSource as _, Notices, Order, Page,
-    Paged, PruneCut, Pruned, Purged, RandomIds, Record, RecordHeader, Result, RunAppend, RunHead, RunKey,
-    RunQuery, SystemClock,
+    At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, HeaderRange, Headers, IdSource as _,
+    Notices, Page, Paged, PruneCut, RandomIds, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
+    SystemClock,
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -16,7 +16,7 @@ use crate::append::{Appending, Via};
 use crate::config::{PostgresOptions, read_url};
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
-use crate::history::{self, Histories};
+use crate::headers::{self, Ranges};
 use crate::load::{self, Loading};
 use crate::migrations::{self, Migration};
 use crate::names::Names;
@@ -39,7 +39,7 @@ struct Shared {
     names: Names,
     appending: Appending,
     loading: Loading,
-    histories: Histories,
+    ranges: Ranges,
     removing: Removing,
     head: Sql,
     heartbeat: Sql,
@@ -97,9 +97,9 @@ impl PostgresStore {
                 by_seq: sql(&load::statement(load::BY_SEQ)),
                 by_id: sql(&load::statement(load::BY_ID)),
             },
-            histories: Histories {
-                newest_first: sql(&history::statement(Order::NewestFirst)),
-                oldest_first: sql(&history::statement(Order::OldestFirst)),
+            ranges: Ranges {
+                from: sql(&headers::statement(headers::FROM)),
+                up_to: sql(&headers::statement(headers::UP_TO)),
             },
             removing: Removing {
                 cut: sql(&prune::cut()),
@@ -205,8 +205,8 @@ impl CheckpointStore for PostgresStore {
         self.shared.loading.run(&self.shared.db, run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.shared.histories.run(&self.shared.db, run, &page).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.shared.ranges.list(&self.shared.db, run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -220,13 +220,13 @@ impl CheckpointStore for PostgresStore {
         list::run(&self.shared.db, &self.shared.names, query, &page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let pruned = self.shared.removing.prune(&self.shared.db, run, &cut).await?;
         self.shared.hub.tell([run]);
         Ok(pruned)
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purged = self.shared.removing.purge(&self.shared.db, run, expected).await?;
         self.shared.hub.tell([run]);
         Ok(purged)

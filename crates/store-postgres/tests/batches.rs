@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::Schema;
 use common::author::{Author, append, is_kept};
 use common::proxy::Proxy;
-use ferrata_store::{At, CheckpointStore, ErrorKind, Order, Page, RunAppend, RunQuery};
+use ferrata_store::{At, CheckpointStore, ErrorKind, HeaderRange, Page, RunAppend, RunQuery};
 use ferrata_store_postgres::PostgresStore;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -75,9 +75,9 @@ async fn batches_that_share_runs_never_wait_in_a_circle() {
     let mut written = 0;
     for n in 0..RUNS {
         let run = common::author::key(&format!("r-{n}"));
-        let page = Page::first(1_000).with_order(Order::OldestFirst);
         // Reading checks that the numbers are dense and that each record names the one before.
-        written += store.history(&run, page).await.map_or(0, |paged| paged.items.len() as u64);
+        let answer = store.headers(&run, HeaderRange::oldest(1_000)).await;
+        written += answer.map_or(0, |answer| answer.items.len() as u64);
         store.load(&run, At::Latest).await.unwrap();
     }
     assert_eq!(written, won, "each append that was acknowledged is there once, and no other");
@@ -172,15 +172,12 @@ async fn each_call_is_one_round_trip() {
             .unwrap();
         cost("heartbeat");
         let mut entries = 0;
-        let mut page = Page::first(1_000);
-        loop {
-            let paged = store.history(run, page.clone()).await.unwrap();
-            cost("a page of history");
-            entries += paged.items.len();
-            match paged.next {
-                Some(cursor) => page = page.with_cursor(cursor),
-                None => break,
-            }
+        let mut range = Some(HeaderRange::newest(1_000));
+        while let Some(asked) = range {
+            let answer = store.headers(run, asked).await.unwrap();
+            cost("an answer of headers");
+            entries += answer.items.len();
+            range = asked.after(&answer);
         }
         assert_eq!(entries, 10_000);
         if is_counted {

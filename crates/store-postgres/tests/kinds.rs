@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::Schema;
 use common::author::{Author, append, is_kept};
-use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
+use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, HeaderRange, Page, Result, RunQuery};
 use ferrata_store_postgres::PostgresStore;
 use ferrata_test_servers::{Postgres, PostgresOptions};
 
@@ -143,7 +143,7 @@ async fn without_setup_every_call_says_to_set_up() {
         append(&store, author.next(1)).await.unwrap_err(),
         store.head(&run).await.unwrap_err(),
         store.load(&run, At::Latest).await.unwrap_err(),
-        store.history(&run, Page::default()).await.unwrap_err(),
+        store.headers(&run, HeaderRange::newest(50)).await.unwrap_err(),
         store.runs(&RunQuery::default(), Page::default()).await.unwrap_err(),
         store.purge(&run, None).await.unwrap_err(),
         store.heartbeat(&ExecutorId::from_uuid(uuid::Uuid::nil()), Duration::ZERO).await.unwrap_err(),

@@ -43,7 +43,7 @@ impl Range {
         match (order, after) {
             // A comma and the life follow a run's name in a member, and a dash is the character after the comma: so the
             // first bound is behind every life of the run, and before every name that begins with its own.
-            (Order::OldestFirst, Some(after)) => lower = lower.max(Some(format!("[{after}-"))),
+            (Order::OldestFirst | Order::Any, Some(after)) => lower = lower.max(Some(format!("[{after}-"))),
             (Order::NewestFirst, Some(after)) => {
                 let bound = format!("({after},");
                 upper = Some(upper.map_or(bound.clone(), |upper| upper.min(bound)));
@@ -62,7 +62,7 @@ impl Range {
 
     fn is_before(&self, one: &Member, other: &Member) -> bool {
         match self.order {
-            Order::OldestFirst => one < other,
+            Order::OldestFirst | Order::Any => one < other,
             Order::NewestFirst => one > other,
         }
     }
@@ -70,7 +70,7 @@ impl Range {
     /// Goes on behind this member.
     fn go_on(&mut self, last: &Member) {
         match self.order {
-            Order::OldestFirst => self.lower = format!("({}", last.as_str()),
+            Order::OldestFirst | Order::Any => self.lower = format!("({}", last.as_str()),
             Order::NewestFirst => self.upper = format!("({}", last.as_str()),
         }
     }
@@ -105,7 +105,7 @@ impl Merge {
     pub(crate) fn listed(mut candidates: Vec<Candidate>, range: &Range) -> Self {
         candidates.retain(|candidate| range.holds(&candidate.member));
         candidates.sort_by(|one, other| match range.order {
-            Order::OldestFirst => one.member.cmp(&other.member),
+            Order::OldestFirst | Order::Any => one.member.cmp(&other.member),
             Order::NewestFirst => other.member.cmp(&one.member),
         });
         let place = candidates.first().map(|candidate| candidate.place.clone()).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Merge {
                 let Range { order, lower, upper } = source.range.clone();
                 let call = Call::plain(&["ZRANGE"], source.key.clone());
                 let call = match order {
-                    Order::OldestFirst => call.arg(lower).arg(upper).arg("BYLEX"),
+                    Order::OldestFirst | Order::Any => call.arg(lower).arg(upper).arg("BYLEX"),
                     Order::NewestFirst => call.arg(upper).arg(lower).arg("BYLEX").arg("REV"),
                 };
                 call.arg("LIMIT").arg("0").arg(chunk.to_string())

@@ -1,8 +1,8 @@
-//! Reading one run: its head, its records, its history.
+//! Reading one run: its head, its records, its headers.
 
 use bytes::Bytes;
 use ferrata_store::{
-    At, Cursor, Error, ErrorKind, Order, Page, Paged, Record, RecordHeader, Result, RunHead, RunKey, Seq,
+    Anchor, At, Error, ErrorKind, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq,
 };
 use redis::Value;
 
@@ -11,7 +11,7 @@ use crate::error::{Doubt, Fault};
 use crate::header::header_of;
 use crate::link::Call;
 use crate::reply::{Parts, bytes};
-use crate::scripts::{HISTORY, LOAD};
+use crate::scripts::{HEADERS, LOAD};
 use crate::store::Shared;
 
 /// What a script says of a run, before what it was asked for.
@@ -84,21 +84,22 @@ impl Shared {
         Ok(Some(records))
     }
 
-    pub(crate) async fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>> {
-        const OPERATION: &str = "store.history";
-        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
-        let direction = match page.order {
-            Order::OldestFirst => "asc",
-            Order::NewestFirst => "desc",
+    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        const OPERATION: &str = "store.headers";
+        let (anchor, seq) = match range.anchor() {
+            Anchor::From(seq) => ("from", seq),
+            Anchor::UpTo(seq) => ("upto", seq),
         };
-        let call = Call::script(&HISTORY, self.layout.run(run))
-            .arg(direction)
-            .arg(after.map(|seq| seq.to_string()).unwrap_or_default())
-            .arg(page.len().to_string());
+        let call = Call::script(&HEADERS, self.layout.run(run))
+            .arg(anchor)
+            .arg(seq.to_string())
+            .arg(range.limit().to_string());
         let found = self.link.call(call).await.and_then(Found::of);
         match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
             Found::Yes(reply) => {
-                listed(reply, page.order, after).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))
+                let (kept, items) =
+                    listed(reply, range).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+                Headers::checked(run, range, kept, items)
             }
             _ => Err(no_run(OPERATION, run)),
         }
@@ -115,49 +116,21 @@ fn loaded(mut reply: Parts) -> Result<Vec<Record>, Fault> {
     }
 }
 
-/// Reads what the script returns after `ok`: the first and the last number kept, and headers.
-fn listed(mut reply: Parts, order: Order, after: Option<u64>) -> Result<Paged<RecordHeader>, Fault> {
-    let (first, last) = (reply.number()?, reply.number()?);
-    let mut expected = match (order, after) {
-        (Order::OldestFirst, None) => first,
-        (Order::OldestFirst, Some(after)) => first.max(after.saturating_add(1)),
-        (Order::NewestFirst, None) => last,
-        (Order::NewestFirst, Some(after)) => last.min(after.saturating_sub(1)),
-    };
-    let is_over = match (order, after) {
-        (Order::OldestFirst, Some(after)) => after >= last,
-        (Order::NewestFirst, Some(after)) => after <= first,
-        _ => false,
-    };
+/// Reads what the script returns after `ok`: the first and the last number kept, and headers from the anchor of the range on.
+fn listed(mut reply: Parts, range: HeaderRange) -> Result<((Seq, Seq), Vec<RecordHeader>), Fault> {
+    let kept = (Seq::new(reply.number()?), Seq::new(reply.number()?));
+    let Some((begin, end)) = range.within(kept.0, kept.1) else { return Ok((kept, Vec::new())) };
+    let is_up = matches!(range.anchor(), Anchor::From(_));
     let mut items = Vec::with_capacity(reply.len());
+    let mut expected = if is_up { begin.get() } else { end.get() };
     for header in reply {
         items.push(header_of(&bytes(header)?, Some(Seq::new(expected)))?);
-        expected = match order {
-            Order::OldestFirst => expected + 1,
-            Order::NewestFirst => expected.saturating_sub(1),
-        };
+        expected = if is_up { expected + 1 } else { expected.saturating_sub(1) };
     }
-    let Some(end) = items.last().map(|header| header.seq.get()) else {
-        return if is_over {
-            Ok(Paged { items, next: None })
-        } else {
-            Err(Fault::corrupt(Some(Seq::new(expected)), "the record is gone"))
-        };
-    };
-    let is_last = match order {
-        Order::OldestFirst => end == last,
-        Order::NewestFirst => end == first,
-    };
-    Ok(Paged { items, next: (!is_last).then(|| Cursor::new(format!("seq/{end}"))) })
-}
-
-fn parse_cursor(cursor: &Cursor) -> Result<u64> {
-    let seq = cursor.as_str().strip_prefix("seq/").filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    // The last number has none after it, so no listing ever ended there.
-    seq.and_then(|text| text.parse().ok()).filter(|seq| *seq < u64::MAX).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-            .with_operation("store.history")
-    })
+    if !is_up {
+        items.reverse();
+    }
+    Ok((kept, items))
 }
 
 pub(crate) fn no_run(operation: &'static str, run: &RunKey) -> Error {

@@ -1,7 +1,7 @@
 //! Pruning and purging: one script each, so that neither is ever half done.
 
 use bytes::Bytes;
-use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Pruned, Purged, Result, RunKey, check_prune};
+use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune};
 
 use crate::append::conflict;
 use crate::entry::Said;
@@ -19,7 +19,7 @@ use crate::store::Shared;
 const ATTEMPTS: usize = 16;
 
 impl Shared {
-    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned> {
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         const OPERATION: &str = "store.prune";
         let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::Written);
         let key = self.layout.run(run);
@@ -27,7 +27,7 @@ impl Shared {
             let look = Call::script(&AT, key.clone()).arg(cut.at.to_string());
             let found = match self.link.call(look).await.and_then(Found::of) {
                 Ok(Found::Yes(mut reply)) => reply.bytes().map_err(fail)?,
-                Ok(Found::Pruned) => return Ok(Pruned::default()),
+                Ok(Found::Pruned) => return Ok(Removed::default()),
                 Ok(Found::Absent) => return Err(no_run(OPERATION, run)),
                 Ok(_) => {
                     let message = format!("the run does not hold record {}; it was never written", cut.at);
@@ -50,7 +50,7 @@ impl Shared {
             match said.map_err(fail)? {
                 Found::Yes(mut reply) => {
                     let (records, bytes) = (reply.number().map_err(fail)?, reply.number().map_err(fail)?);
-                    return Ok(Pruned { records, bytes });
+                    return Ok(Removed { records, bytes });
                 }
                 Found::Absent => return Err(no_run(OPERATION, run)),
                 _ => {}
@@ -60,7 +60,7 @@ impl Shared {
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(OPERATION).with_run(run))
     }
 
-    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         const OPERATION: &str = "store.purge";
         let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::None);
         let index = self.index().await.map_err(fail)?;
@@ -78,8 +78,8 @@ impl Shared {
     }
 
     /// Gives up the places in the index of a run whose key is gone.
-    async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Purged, Fault> {
-        let purged = Purged { records: reply.number()?, bytes: reply.number()? };
+    async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, Fault> {
+        let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);
         // Without a member the run was damaged, or there is none: entries that name it lapse.
         let said = Said::read(&reply.bytes()?).ok();

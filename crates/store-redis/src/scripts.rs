@@ -17,7 +17,7 @@ scripts! {
     INDEX = "each", "places", "index";
     HEADS = "each", "heads";
     LOAD = "header", "load";
-    HISTORY = "header", "history";
+    HEADERS = "header", "headers";
     AT = "header", "at";
     PRUNE = "header", "prune";
     PURGE = "purge";

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, Notices, Page, Paged, PruneCut, Pruned,
-    Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
+    At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
+    Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
 };
 use redis::Value;
 use tokio::runtime::Handle;
@@ -227,8 +227,8 @@ impl CheckpointStore for RedisStore {
         self.shared.load(run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.shared.history(run, &page).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.shared.headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -240,11 +240,11 @@ impl CheckpointStore for RedisStore {
         self.shared.runs(query, &page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.shared.prune(run, &cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.shared.purge(run, expected).await
     }
 

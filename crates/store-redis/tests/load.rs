@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::author::{Author, append_one, fresh_id, spawn};
 use common::{Place, connect};
 use ferrata_store::{
-    At, CheckpointStore, Clock, ExecutorId, NodeName, Order, Page, RecordKind, RunFilter, RunQuery,
+    At, CheckpointStore, Clock, ExecutorId, HeaderRange, NodeName, Page, RecordKind, RunFilter, RunQuery,
     RunStatus, Seq, SystemClock, Visit,
 };
 use ferrata_store_redis::RedisStore;
@@ -178,17 +178,16 @@ async fn ten_thousand_records_page_in_one_request_each() {
     for _ in 0..10 {
         author.write(&store, 1_000).await;
     }
-    for order in [Order::OldestFirst, Order::NewestFirst] {
-        let (mut page, mut seen, mut pages) = (Page::first(1_000).with_order(order), 0, 0);
-        loop {
-            let (requests, listed) = counted.requests(store.history(&author.run, page.clone())).await;
+    for start in [HeaderRange::oldest(1_000), HeaderRange::newest(1_000)] {
+        let (mut range, mut seen, mut answers) = (Some(start), 0, 0);
+        while let Some(asked) = range {
+            let (requests, listed) = counted.requests(store.headers(&author.run, asked)).await;
             let listed = listed.unwrap();
-            assert_eq!(requests, 1, "one request a page");
-            (seen, pages) = (seen + listed.items.len(), pages + 1);
-            let Some(next) = listed.next else { break };
-            page = page.with_cursor(next);
+            assert_eq!(requests, 1, "one request an answer");
+            (seen, answers) = (seen + listed.items.len(), answers + 1);
+            range = asked.after(&listed);
         }
-        assert_eq!((seen, pages), (10_000, 10), "{order:?}");
+        assert_eq!((seen, answers), (10_000, 10), "{start:?}");
     }
     for at in [At::Latest, At::Seq(Seq::new(5_000)), At::Record(author.log[3].header.id)] {
         assert_eq!(counted.requests(store.load(&author.run, at)).await.0, 1, "{at}");
@@ -207,8 +206,11 @@ async fn a_history_of_long_bodies_comes_in_shorter_pages() {
         append_one(&store, &append).await.unwrap();
         author.took(append);
     }
-    let page = store.history(&author.run, Page::first(1_000)).await.unwrap();
-    assert!(page.items.len() < 30 && page.next.is_some(), "{} headers at once", page.items.len());
+    for range in [HeaderRange::newest(1_000), HeaderRange::oldest(1_000)] {
+        let answer = store.headers(&author.run, range).await.unwrap();
+        let more = range.after(&answer);
+        assert!(answer.items.len() < 30 && more.is_some(), "{} headers at once", answer.items.len());
+    }
     author.is_kept(&store).await;
 }
 

@@ -50,7 +50,6 @@ mod client;
 mod codes;
 mod config;
 mod crowd;
-mod cursor;
 mod entry;
 mod error;
 mod heartbeat;

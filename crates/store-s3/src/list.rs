@@ -107,7 +107,7 @@ impl Keeper {
         let inquiry = Inquiry { query, alive: Mutex::default() };
         let wanted = page.len() + 1;
         let mut items = match page.order {
-            Order::NewestFirst => self.newest(&inquiry, after, wanted).await?,
+            Order::NewestFirst | Order::Any => self.newest(&inquiry, after, wanted).await?,
             Order::OldestFirst => self.oldest(&inquiry, after, wanted).await?,
         };
         let more = items.len() >= wanted;

@@ -1,11 +1,10 @@
-//! Reading a log: the records up to a position from the base before it, and pages of headers.
+//! Reading a log: the records up to a position from the base before it, and ranges of headers.
 
 use bytes::Bytes;
-use ferrata_store::{At, Listing, Order, Page, Paged, Record, RecordHeader, RecordId, RunKey, Seq};
+use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RecordId, RunKey, Seq};
 
 use crate::bucket::Item;
 use crate::crowd::{self, Task};
-use crate::cursor::SeqPlace;
 use crate::error::Fault;
 use crate::keeper::{Keeper, READS};
 use crate::layout::Place;
@@ -184,62 +183,25 @@ impl Keeper {
         }
     }
 
-    /// Lists a page of the run's headers.
-    pub(crate) async fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>, Fault> {
-        let listing = Listing::of_history(run, page.order);
-        let after = page
-            .cursor
-            .as_ref()
-            .map(|cursor| SeqPlace::read(listing, cursor))
-            .transpose()
-            .map_err(|_| Fault::Cursor)?;
+    /// Lists the headers of a range.
+    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, Fault> {
         for _ in 0..READS {
             let log = self.open(run).await?.ok_or(Fault::NoRun)?;
-            match self.history_from(run, &log, page, listing, after).await {
+            let kept = (Seq::new(log.first()), Seq::new(log.last()));
+            let items = match range.within(kept.0, kept.1) {
+                Some((begin, end)) => self.headers_between(run, &log, begin.get(), end.get()).await,
+                None => Ok(Vec::new()),
+            };
+            match items {
                 Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
-                done => return done,
+                done => return Ok(Headers { first: kept.0, last: kept.1, items: done? }),
             }
         }
         Err(Fault::Restless { what: self.layout.run(run) })
     }
 
-    async fn history_from(
-        &self,
-        run: &RunKey,
-        log: &Log,
-        page: &Page,
-        listing: Listing,
-        after: Option<SeqPlace>,
-    ) -> Result<Paged<RecordHeader>, Fault> {
-        let (first, last) = (log.first(), log.last());
-        let most = page.len() as u64 - 1;
-        let after = after.map(|SeqPlace(seq)| seq.get());
-        let range = match page.order {
-            Order::NewestFirst => after.map_or(Some(last), |after| after.checked_sub(1)).map(|end| {
-                let end = end.min(last);
-                (end.saturating_sub(most).max(first), end)
-            }),
-            Order::OldestFirst => after.map_or(Some(first), |after| after.checked_add(1)).map(|begin| {
-                let begin = begin.max(first);
-                (begin, begin.saturating_add(most).min(last))
-            }),
-        };
-        let Some((begin, end)) = range.filter(|(begin, end)| begin <= end) else {
-            return Ok(Paged { items: Vec::new(), next: None });
-        };
-        let mut items = self.headers(run, log, begin, end).await?;
-        let next = match page.order {
-            Order::NewestFirst => {
-                items.reverse();
-                (begin > first).then_some(begin)
-            }
-            Order::OldestFirst => (end < last).then_some(end),
-        };
-        Ok(Paged { items, next: next.map(|seq| SeqPlace(Seq::new(seq)).cursor(listing)) })
-    }
-
     /// Reads the headers from one record to another, both included: one listing, and the head of each object.
-    async fn headers(
+    async fn headers_between(
         &self,
         run: &RunKey,
         log: &Log,

@@ -1,7 +1,7 @@
 //! Pruning and purging: what stays is written first, and keys stay taken for as long as a sleeping writer could want them.
 
 use bytes::Bytes;
-use ferrata_store::{HeadRef, PruneCut, Pruned, Purged, Record, RunKey, Seq, check_prune};
+use ferrata_store::{HeadRef, PruneCut, Record, Removed, RunKey, Seq, check_prune};
 
 use crate::bucket::{Item, Put, ServerTime};
 use crate::codes::Sort;
@@ -27,7 +27,7 @@ const ROW: u64 = 64;
 
 impl Keeper {
     /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
-    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Pruned, Fault> {
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, Fault> {
         for attempt in 0..READS {
             let log = self.open(run).await?.ok_or(Fault::NoRun)?;
             match self.prune_from(run, &log, cut).await {
@@ -41,14 +41,14 @@ impl Keeper {
     }
 
     /// Returns `None` if another pruned meanwhile.
-    async fn prune_from(&self, run: &RunKey, log: &Log, cut: &PruneCut) -> Result<Option<Pruned>, Fault> {
+    async fn prune_from(&self, run: &RunKey, log: &Log, cut: &PruneCut) -> Result<Option<Removed>, Fault> {
         let (first, last, at) = (log.first(), log.last(), cut.at.get());
         if at > last {
             let (at, first, last) = (ferrata_store::At::Seq(cut.at), Seq::new(first), Seq::new(last));
             return Err(Fault::NoRecord { at, first, last });
         }
         if at < first {
-            return Ok(Some(Pruned::default()));
+            return Ok(Some(Removed::default()));
         }
         let mut chunk = self.chunk_with(run, log, at).await?;
         let place = usize::try_from(at - chunk.head.first()).unwrap_or(usize::MAX);
@@ -64,7 +64,7 @@ impl Keeper {
         }
         let kept: u64 = chunk.records[place..].iter().map(|record| record.body.len() as u64).sum();
         let dropped = i64::try_from(i128::from(chunk.head.bytes) - i128::from(kept)).unwrap_or(i64::MAX);
-        let pruned = Pruned {
+        let pruned = Removed {
             records: at - first,
             bytes: u64::try_from(dropped.saturating_sub(log.cut().dropped)).unwrap_or(0),
         };
@@ -161,7 +161,7 @@ impl Keeper {
 
     /// Removes a run and every trace of it but two marks: its newest key stays taken, and says that this life has ended; and so
     /// does its first, for a start would take it.
-    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged, Fault> {
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, Fault> {
         let purged = match expected {
             Some(expected) => self.end_at(run, expected).await?,
             None => self.end(run).await?,
@@ -173,8 +173,8 @@ impl Keeper {
 
     /// Ends the life of a run with a mark after the expected head, where the next append would go: whichever of the two takes
     /// the key is the one that counts.
-    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Purged, Fault> {
-        let Some(log) = self.open(run).await? else { return Ok(Purged::default()) };
+    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Removed, Fault> {
+        let Some(log) = self.open(run).await? else { return Ok(Removed::default()) };
         let conflict = |actual| Fault::Conflict { expected: Some(expected), actual };
         let head = log.seen.last.head();
         if head != expected {
@@ -187,19 +187,19 @@ impl Keeper {
         // Somebody appended, or purged the run.
         match self.open(run).await? {
             Some(log) => Err(conflict(Some(log.seen.last.head()))),
-            None => Ok(Purged::default()),
+            None => Ok(Removed::default()),
         }
     }
 
     /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.
-    async fn end(&self, run: &RunKey) -> Result<Purged, Fault> {
+    async fn end(&self, run: &RunKey) -> Result<Removed, Fault> {
         let log = match self.open(run).await {
             Ok(Some(log)) => log,
-            Ok(None) => return Ok(Purged::default()),
+            Ok(None) => return Ok(Removed::default()),
             // It cannot be read, but it can go.
             Err(fault) if fault.is_of_run() => {
                 let Some((place, purged)) = self.end_of_unreadable(run).await? else {
-                    return Ok(Purged::default());
+                    return Ok(Removed::default());
                 };
                 self.put_mark(run, place).await?;
                 return Ok(purged);
@@ -233,7 +233,7 @@ impl Keeper {
             let Some((head, _)) = self.head_of(&newest.key).await? else { return Ok(purged) };
             end = head.end();
             let bytes = i128::from(head.bytes) - i128::from(cut.dropped);
-            purged = Purged { records: end - cut.first, bytes: u64::try_from(bytes).unwrap_or(0) };
+            purged = Removed { records: end - cut.first, bytes: u64::try_from(bytes).unwrap_or(0) };
             if row.is_some_and(|row| end >= row) {
                 return Ok(purged);
             }
@@ -270,11 +270,11 @@ impl Keeper {
     }
 
     /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing.
-    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(Place, Purged)>, Fault> {
+    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(Place, Removed)>, Fault> {
         if let Ok(Look::There(seen)) = self.look(run).await {
             // The head can be read, so it is known where the next append would go.
             let start = seen.last.seq.next().get();
-            let counted = Purged { records: start, bytes: seen.bytes };
+            let counted = Removed { records: start, bytes: seen.bytes };
             return Ok(Some((Place { life: seen.place.life, start }, counted)));
         }
         let listed = self.items(run, 1_000).await?.value.items;
@@ -282,10 +282,10 @@ impl Keeper {
         let Some(Place { life, .. }) = self.layout.place_of(run, &newest.key) else {
             // Not ours, but it stands where the run's objects do.
             self.bucket.delete(&newest.key).await?;
-            return Ok(Some((Place { life: 0, start: u64::MAX }, Purged::default())));
+            return Ok(Some((Place { life: 0, start: u64::MAX }, Removed::default())));
         };
         let counted =
-            Purged { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };
+            Removed { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };
         Ok(Some((Place { life, start: u64::MAX }, counted)))
     }
 
@@ -382,6 +382,6 @@ impl Keeper {
     }
 }
 
-fn count(log: &Log) -> Purged {
-    Purged { records: log.last() - log.first() + 1, bytes: Keeper::kept_bytes(log) }
+fn count(log: &Log) -> Removed {
+    Removed { records: log.last() - log.first() + 1, bytes: Keeper::kept_bytes(log) }
 }

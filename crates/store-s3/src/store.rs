@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Clock, Error, ExecutorId, HeadRef, Page, Paged, PruneCut, Pruned,
-    Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
+    At, Capabilities, CheckpointStore, Clock, Error, ExecutorId, HeadRef, HeaderRange, Headers, Page, Paged,
+    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
 };
 
 use crate::config::{S3Options, Target, check_endpoint, read_url};
@@ -158,12 +158,12 @@ impl CheckpointStore for S3Store {
         load.await.map_err(|fault| fault.of_run("store.load", run))
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        let history = async {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let headers = async {
             self.keeper.ready().await?;
-            self.keeper.history(run, &page).await
+            self.keeper.headers(run, range).await
         };
-        history.await.map_err(|fault| fault.of_run("store.history", run))
+        headers.await.map_err(|fault| fault.of_run("store.headers", run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -187,7 +187,7 @@ impl CheckpointStore for S3Store {
         runs.await.map_err(of("store.runs"))
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let prune = async {
             self.keeper.ready().await?;
             self.keeper.prune(run, &cut).await
@@ -195,7 +195,7 @@ impl CheckpointStore for S3Store {
         prune.await.map_err(|fault| fault.of_run("store.prune", run))
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purge = async {
             self.keeper.ready().await?;
             self.keeper.purge(run, expected).await

@@ -10,8 +10,9 @@ use tokio::sync::broadcast;
 
 use super::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::error::{Error, ErrorKind, Result};
+use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey, Seq, TenantId};
-use crate::record::{Record, RecordHeader, RunFacts};
+use crate::record::{Record, RunFacts};
 
 /// The records to add to one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,18 +97,9 @@ pub struct PruneCut {
     pub base: Option<Record>,
 }
 
-/// What pruning removed.
+/// What pruning or purging removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    /// How many records.
-    pub records: u64,
-    /// How many bytes of bodies.
-    pub bytes: u64,
-}
-
-/// What purging removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
+pub struct Removed {
     /// How many records.
     pub records: u64,
     /// How many bytes of bodies.
@@ -286,17 +278,21 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Cancel safe: nothing is changed.
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>>;
 
-    /// Lists the headers of the run's records, without reading bodies.
+    /// Lists the headers of a range of the run's records, in the order of their numbers, without reading bodies.
+    ///
+    /// Numbers are dense, so the headers have no gap. What a range means of the records that are kept is
+    /// [`HeaderRange::within`]: [`HeaderRange::MAX`] of them at the most. A store may return fewer, those next to the range's
+    /// [`anchor`](HeaderRange::anchor), but returns none only if none is meant. It says which records the run keeps, so that
+    /// the caller knows whether there is more: [`HeaderRange::after`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such run, [`ErrorKind::Invalid`] for a cursor not of this listing, and as
-    /// for [`load`](Self::load).
+    /// [`ErrorKind::NotFound`] if there is no such run, and as for [`load`](Self::load).
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>>;
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers>;
 
     /// Returns the run's head; `None` if there is no such run.
     ///
@@ -333,7 +329,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the prune done, not done, or done but for garbage. Call it again.
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned>;
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed>;
 
     /// Removes the run and every trace of it, and says what it removed; zeros if there is no such run.
     ///
@@ -353,7 +349,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the purge done, not done, or half done. Call it again.
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged>;
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed>;
 
     /// Says that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero says that it has ended.
     ///

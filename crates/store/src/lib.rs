@@ -7,6 +7,7 @@ mod check;
 mod clock;
 mod contract;
 mod error;
+mod headers;
 mod id;
 mod listing;
 mod memory;
@@ -19,9 +20,10 @@ pub mod testing;
 pub use check::{check_prune, is_repeat};
 pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use contract::{
-    Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, SHARD_MAP, check_append,
+    Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, SHARD_MAP, check_append,
 };
 pub use error::{Error, ErrorKind, Result};
+pub use headers::{Anchor, HeaderRange, Headers};
 pub use id::{
     Epoch, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds, RecordId, RunId, RunKey, Seq,
     TenantId, Visit, WorkflowName,

@@ -12,12 +12,11 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use self::log::Log;
-use super::contract::{
-    Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend, check_append,
-};
+use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, check_append};
 use super::query::{At, Cursor, Order, Page, Paged, RunHead, RunQuery};
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
+use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunId, RunKey, TenantId};
 use crate::record::{Record, RecordHeader};
 
@@ -153,8 +152,8 @@ impl CheckpointStore for MemoryStore {
         self.read(run, |_, log| log.load(run, at))
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.read(run, |_, log| log.history(run, &page))?.ok_or_else(|| no_run("store.history", run))
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.read(run, |_, log| log.range(run, range))?.ok_or_else(|| no_run("store.headers", run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -183,7 +182,7 @@ impl CheckpointStore for MemoryStore {
         };
         // One more than wanted tells whether this is the last page.
         let mut items: Vec<RunHead> = match page.order {
-            Order::OldestFirst => content
+            Order::OldestFirst | Order::Any => content
                 .order
                 .range((from(after), Bound::Unbounded))
                 .filter_map(meets)
@@ -203,7 +202,7 @@ impl CheckpointStore for MemoryStore {
         Ok(Paged { items, next })
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let gone = match self.content().runs.get_mut(run) {
             Some(log) => log.prune(run, cut)?,
             None => return Err(no_run("store.prune", run)),
@@ -213,7 +212,7 @@ impl CheckpointStore for MemoryStore {
         Ok(log::count(&gone))
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let gone = {
             let mut content = self.content();
             if let (Some(expected), Some(log)) = (expected, content.runs.get(run)) {
@@ -222,13 +221,12 @@ impl CheckpointStore for MemoryStore {
                     return Err(log::conflict(run, Some(actual)).with_operation("store.purge"));
                 }
             }
-            let Some(log) = content.runs.remove(run) else { return Ok(Purged::default()) };
+            let Some(log) = content.runs.remove(run) else { return Ok(Removed::default()) };
             content.order.remove(&place(run, log.facts.created));
             log.into_records()
         };
         self.tell(run);
-        let Pruned { records, bytes } = log::count(&gone);
-        Ok(Purged { records, bytes })
+        Ok(log::count(&gone))
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

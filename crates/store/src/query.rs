@@ -169,7 +169,7 @@ impl RunQuery {
     }
 }
 
-/// In which order a listing goes.
+/// In which order a listing of runs goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The newest first.
@@ -177,12 +177,14 @@ pub enum Order {
     NewestFirst,
     /// The oldest first.
     OldestFirst,
+    /// One of the two, whichever costs the store less; the same one for all pages of a listing.
+    Any,
 }
 
 /// Which part of a listing to return.
 ///
-/// Runs are ordered by their time of creation, then tenant, then run id; records by their number. None of these ever
-/// changes, so paging with a cursor sees every entry that exists throughout exactly once.
+/// Runs are ordered by their time of creation, then tenant, then run id. None of these ever changes, so paging with a cursor
+/// sees every run that exists throughout exactly once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// At most how many entries to return, 1,000 at most; stores return fewer when asked for more.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
+use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend};
 use super::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::error::Result;
+use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey};
-use crate::record::{Record, RecordHeader};
+use crate::record::Record;
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
@@ -30,8 +31,8 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).load(run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        (**self).history(run, page).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        (**self).headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -42,11 +43,11 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).runs(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         (**self).prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         (**self).purge(run, expected).await
     }
 

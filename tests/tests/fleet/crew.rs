@@ -11,7 +11,8 @@ use ferrata_core::ask::QuestionKind;
 use ferrata_core::record::{RecordHeader, RecordKind, Resolution, RunStatus};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Patch;
-use ferrata_core::store::{CheckpointStore, Order, Page, Paged, RunHead, RunQuery};
+use ferrata_core::store::{CheckpointStore, Page, RunHead, RunQuery};
+use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, ErrorKind, Result, RunKey, SystemClock};
 use ferrata_tests::Space;
 use rustix::process::{Pid, Signal, kill_process};
@@ -175,16 +176,7 @@ impl<'a> Crew<'a> {
     }
 
     pub(crate) async fn headers(&self, run: &RunKey) -> Vec<RecordHeader> {
-        let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
-        let mut all = Vec::new();
-        loop {
-            let Paged { items, next } = retried(async || self.store.history(run, page.clone()).await).await;
-            all.extend(items);
-            match next {
-                Some(cursor) => page = page.with_cursor(cursor),
-                None => return all,
-            }
-        }
+        retried(async || every_header(&*self.store, run).await).await
     }
 
     /// Reads what is recorded. The ledger is read first: what is in it and not yet recorded may be repeated.

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata::record::{Record, RecordHeader};
+use ferrata::record::Record;
 use ferrata::store::{
-    At, Capabilities, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead, RunQuery,
+    At, Capabilities, HeaderRange, Headers, Notices, Page, Paged, PruneCut, Removed, RunAppend, RunHead,
+    RunQuery,
 };
 use ferrata::{CheckpointStore, ExecutorId, HeadRef, Result, RunKey};
 
@@ -42,8 +43,8 @@ impl CheckpointStore for Noted {
         self.store.load(run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.store.history(run, page).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.store.headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -54,11 +55,11 @@ impl CheckpointStore for Noted {
         self.store.runs(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.store.prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.store.purge(run, expected).await
     }
 

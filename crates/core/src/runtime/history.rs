@@ -14,20 +14,22 @@ use crate::id::{RunKey, Seq};
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
 use crate::state::{Channels, State};
-use crate::store::{Page, Paged, Purged};
+use crate::store::{Page, Paged, Removed};
 
 impl Runtime {
-    /// Lists the records of a run, a page at a time, without reading their bodies.
+    /// Lists the records of a run, a page at a time, without reading their bodies: the newest first, unless the page asks for
+    /// the oldest first.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::history`](crate::store::CheckpointStore::history).
+    /// [`ErrorKind::Invalid`] for a cursor of another run or order, and as
+    /// [`CheckpointStore::headers`](crate::store::CheckpointStore::headers).
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
     pub async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.store().history(run, page).await
+        past::page(&**self.store(), run, &page).await
     }
 
     /// Returns the state that a run had at some place in its log.
@@ -333,7 +335,7 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, whoever drops it.
-    pub async fn purge(&self, run: &RunKey) -> Result<Purged> {
+    pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         if self.shared().driver(run).is_some() {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::load::missing;
-use super::past::{folded_at, newest_first};
+use super::past::folded_at;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::Base;
 use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
-use crate::store::{At, CheckpointStore, Cursor, Order, Page, PruneCut, RunHead, RunQuery};
+use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, PruneCut, RunHead, RunQuery};
 
 /// What is kept of runs.
 ///
@@ -200,10 +200,11 @@ async fn cut(
 ) -> Result<Option<Seq>> {
     let (mut newer, mut bytes) = (0, 0);
     let mut oldest = None;
-    let mut page = newest_first(Page::MAX);
-    loop {
-        let found = store.history(run, page).await?;
-        for header in found.items {
+    let mut range = Some(HeaderRange::newest(HeaderRange::MAX));
+    while let Some(asked) = range {
+        let found = store.headers(run, asked).await?;
+        range = asked.after(&found);
+        for header in found.items.into_iter().rev() {
             // The oldest is a base, perhaps by an earlier cut: counting its state would drop a record with every look.
             if header.seq > first {
                 bytes += u64::from(header.body_len);
@@ -215,19 +216,17 @@ async fn cut(
             oldest = Some(header.seq);
             newer += 1;
         }
-        match found.next {
-            Some(next) => page = newest_first(Page::MAX).with_cursor(next),
-            None => return Ok(None),
-        }
     }
+    Ok(None)
 }
 
 /// Counts what a prune would drop.
 async fn weigh(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(u64, u64)> {
     let (mut records, mut bytes) = (0, 0);
-    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
-    loop {
-        let found = store.history(run, page).await?;
+    let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
+    while let Some(asked) = range {
+        let found = store.headers(run, asked).await?;
+        range = asked.after(&found);
         for header in found.items {
             if header.seq >= cut {
                 return Ok((records, bytes));
@@ -235,11 +234,8 @@ async fn weigh(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(u
             records += 1;
             bytes += u64::from(header.body_len);
         }
-        match found.next {
-            Some(next) => page = Page::first(Page::MAX).with_order(Order::OldestFirst).with_cursor(next),
-            None => return Ok((records, bytes)),
-        }
     }
+    Ok((records, bytes))
 }
 
 /// Makes a base of the record at the cut; none if it is one.
@@ -339,23 +335,21 @@ async fn ended_at(
     if head.kind != RecordKind::Signal || now.since(ended) >= age {
         return Ok(ended);
     }
-    let mut page = newest_first(100);
-    loop {
-        let found = match store.history(&head.run, page).await {
+    let mut range = Some(HeaderRange::newest(100));
+    while let Some(asked) = range {
+        let found = match store.headers(&head.run, asked).await {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ended),
             found => found?,
         };
-        for header in found.items {
+        range = asked.after(&found);
+        for header in found.items.into_iter().rev() {
             if header.status != head.status {
                 return Ok(ended);
             }
             ended = header.at;
         }
-        match found.next {
-            Some(next) => page = newest_first(100).with_cursor(next),
-            None => return Ok(ended),
-        }
     }
+    Ok(ended)
 }
 
 /// What became of a run that was to be removed.

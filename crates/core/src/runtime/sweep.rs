@@ -190,7 +190,9 @@ impl Sweeper {
         let (mut found, mut cursor) = (false, from);
         let (mut ahead, mut has_skipped) = (0, false);
         for _ in 0..PAGES {
-            let mut page = Page::first(PAGE).with_order(Order::OldestFirst);
+            // Who is capped lets in the oldest first; else a page is gone through in no order, so any will do.
+            let order = if shared.admission.is_capped() { Order::OldestFirst } else { Order::Any };
+            let mut page = Page::first(PAGE).with_order(order);
             page.cursor = cursor.take();
             if ahead > 0 {
                 cursor = shared.store.runs(query, page).await?.next;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{At, Page, Paged, RunHead, RunQuery};
-use super::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
+use super::{Capabilities, CheckpointStore, HeaderRange, Headers, Notices, PruneCut, Removed, RunAppend};
 use crate::clock::{Clock, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
-use crate::record::{Record, RecordHeader};
+use crate::record::Record;
 
 /// How many times as long a call may take that goes over all of a run or of the store.
 const LONG: u32 = 10;
@@ -90,8 +90,8 @@ impl CheckpointStore for Bounded {
         call.await.map_err(|error| error.with_run(run))
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        let call = self.call("store.history", ErrorKind::Unavailable, self.store.history(run, page));
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let call = self.call("store.headers", ErrorKind::Unavailable, self.store.headers(run, range));
         call.await.map_err(|error| error.with_run(run))
     }
 
@@ -104,11 +104,11 @@ impl CheckpointStore for Bounded {
         self.call("store.runs", ErrorKind::Unavailable, self.store.runs(query, page)).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.long("store.prune", self.store.prune(run, cut)).await.map_err(|error| error.with_run(run))
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purge = self.long("store.purge", self.store.purge(run, expected));
         purge.await.map_err(|error| error.with_run(run))
     }

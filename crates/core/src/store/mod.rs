@@ -6,7 +6,8 @@ mod sharded;
 pub(crate) use bounded::Bounded;
 pub use ferrata_store::testing::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use ferrata_store::{
-    At, Capabilities, CheckpointStore, Cursor, Listing, MemoryStore, Notices, Order, Page, Paged, PruneCut,
-    Pruned, Purged, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, check_append, check_prune, is_repeat,
+    Anchor, At, Capabilities, CheckpointStore, Cursor, HeaderRange, Headers, Listing, MemoryStore, Notices,
+    Order, Page, Paged, PruneCut, Removed, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, check_append,
+    check_prune, is_repeat,
 };
 pub use sharded::{ShardedStore, ShardedStoreBuilder};

@@ -4,6 +4,6 @@
 mod golden;
 mod reread;
 
-pub use ferrata_store::testing::{ManualClock, SeqIds};
+pub use ferrata_store::testing::{ManualClock, SeqIds, every_header};
 pub use golden::verify_golden;
 pub use reread::check_reads_back;

@@ -10,7 +10,7 @@ use ferrata_core::graph::{CheckpointPolicy, Effect, Graph};
 use ferrata_core::record::{Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Op, Patch};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page};
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, MemoryStore};
 use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock, Error, ErrorKind, RunKey};
 use serde_json::json;
@@ -301,8 +301,7 @@ impl World {
 
     /// The log is one line: dense, each record naming the one before, epochs never falling.
     pub(crate) async fn check_chain(&self) {
-        let page = Page::first(1_000);
-        let mut headers = self.store.history(&Self::key(), page).await.unwrap().items;
+        let mut headers = self.store.headers(&Self::key(), HeaderRange::newest(1_000)).await.unwrap().items;
         headers.sort_by_key(|header| header.seq);
         let mut before = None;
         let mut epoch = headers[0].epoch;

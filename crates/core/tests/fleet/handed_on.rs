@@ -12,7 +12,7 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RecordKind;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, Page};
+use ferrata_core::store::{CheckpointStore, HeaderRange};
 
 use super::world::{Gate, World, key};
 
@@ -37,7 +37,7 @@ fn asks(gate: &Gate) -> Graph<Context> {
 }
 
 async fn kinds(store: &impl CheckpointStore, run: &str) -> Vec<RecordKind> {
-    let headers = store.history(&key(run), Page::first(100)).await.unwrap().items;
+    let headers = store.headers(&key(run), HeaderRange::newest(100)).await.unwrap().items;
     headers.into_iter().map(|header| header.kind).rev().collect()
 }
 

@@ -10,12 +10,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeResult};
-use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::record::Record;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, Notices, Page, Paged, PruneCut, Pruned, Purged, RunAppend, RunHead,
-    RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, Notices, Page, Paged, PruneCut, Removed,
+    RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::{Clock, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
 
@@ -70,8 +70,8 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
         self.call(self.inner.load(run, at)).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.call(self.inner.history(run, page)).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.call(self.inner.headers(run, range)).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -82,11 +82,11 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
         self.call(self.inner.runs(query, page)).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.call(self.inner.prune(run, cut)).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.call(self.inner.purge(run, expected)).await
     }
 
@@ -151,7 +151,7 @@ async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
             let outcome = world.pass(work).await;
             assert!(matches!(outcome, Ok(Outcome::Completed(_))), "call {at}, {deed:?}: {outcome:?}");
             assert_eq!(count.0.load(Ordering::SeqCst), 3, "call {at}, {deed:?}");
-            let records = world.store.history(&key("run"), Page::first(100)).await.unwrap().items;
+            let records = world.store.headers(&key("run"), HeaderRange::newest(100)).await.unwrap().items;
             let claims = records.iter().filter(|header| header.epoch.get() > 1).count();
             assert_eq!(claims, 0, "call {at}, {deed:?}: {records:?}");
             if store.calls.load(Ordering::SeqCst) <= at {

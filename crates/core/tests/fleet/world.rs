@@ -12,12 +12,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{Node, NodeContext, NodeResult};
-use ferrata_core::record::{Record, RecordHeader, RecordKind};
+use ferrata_core::record::{Record, RecordKind};
 use ferrata_core::runtime::{Runtime, RuntimeBuilder};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
@@ -131,9 +131,9 @@ impl CheckpointStore for Line {
         self.inner.load(run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.call("history")?;
-        self.inner.history(run, page).await
+        self.inner.headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -146,12 +146,12 @@ impl CheckpointStore for Line {
         self.inner.runs(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.call("prune")?;
         self.inner.prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.call("purge")?;
         self.inner.purge(run, expected).await
     }

@@ -13,7 +13,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch, Reducer};
-use ferrata_core::store::{At, CheckpointStore, Fault, FaultPlan, FaultStore, Order, Page, RunQuery};
+use ferrata_core::store::{At, CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, Page, RunQuery};
 use ferrata_core::{Result, RunKey};
 
 type Store = Arc<dyn CheckpointStore>;
@@ -155,8 +155,7 @@ async fn told(store: Store) -> Vec<Told> {
     let mut seen = Vec::new();
     for head in store.runs(&RunQuery::default(), Page::first(100)).await.unwrap().items {
         let run = &head.run;
-        let page = Page::first(1_000).with_order(Order::OldestFirst);
-        let headers = store.history(run, page).await.unwrap().items;
+        let headers = store.headers(run, HeaderRange::oldest(1_000)).await.unwrap().items;
         assert_eq!((headers[0].seq, headers.last().unwrap().seq), (head.first, head.seq), "{run}");
         assert!(headers[0].base, "{run}: the oldest record is a base");
         for pair in headers.windows(2) {

@@ -9,7 +9,7 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{Record, Resolution, RunFacts, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
-use ferrata_core::store::{At, CheckpointStore, MemoryStore, Order, Page, RunAppend};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange, MemoryStore, RunAppend};
 use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock as _, RunKey, SystemClock};
 
@@ -74,10 +74,6 @@ pub(crate) enum Change {
 
 pub(crate) fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
-}
-
-pub(crate) fn all() -> Page {
-    Page::first(Page::MAX)
 }
 
 impl Life {
@@ -375,7 +371,7 @@ pub(crate) fn end(outcome: Outcome<Context>) -> (RunStatus, serde_json::Value) {
 
 /// Every record of a run that is kept, through the front door.
 pub(crate) async fn records(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Record> {
-    let headers = store.history(run, all().with_order(Order::OldestFirst)).await.unwrap().items;
+    let headers = store.headers(run, HeaderRange::oldest(1_000)).await.unwrap().items;
     let mut records = Vec::new();
     for header in headers {
         let found = store.load(run, At::Seq(header.seq)).await.unwrap().unwrap();

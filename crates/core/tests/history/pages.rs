@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
-use ferrata_core::record::{Record, RecordHeader, RecordKind};
+use ferrata_core::record::{Record, RecordKind};
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::Context;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Order, Page, Paged,
+    PruneCut, Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::{ExecutorId, HeadRef, Result, RunKey, Seq};
 
@@ -69,9 +69,9 @@ impl CheckpointStore for Counting {
         self.counts.loaded.fetch_add(loaded.as_ref().map_or(0, Vec::len) as u64, Relaxed);
         Ok(loaded)
     }
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.counts.history.fetch_add(1, Relaxed);
-        let found = self.inner.history(run, page).await?;
+        let found = self.inner.headers(run, range).await?;
         self.counts.listed.fetch_add(found.items.len() as u64, Relaxed);
         let mut largest = self.counts.largest_page.lock().unwrap();
         *largest = found.items.len().max(*largest);
@@ -85,11 +85,11 @@ impl CheckpointStore for Counting {
         self.counts.runs.fetch_add(1, Relaxed);
         self.inner.runs(query, page).await
     }
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.counts.prune.fetch_add(1, Relaxed);
         self.inner.prune(run, cut).await
     }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.counts.purge.fetch_add(1, Relaxed);
         self.inner.purge(run, expected).await
     }

@@ -9,12 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::record::{Record, RecordHeader, RunStatus};
+use ferrata_core::record::{Record, RunStatus};
 use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, SweepLimits, SweepReport};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Order, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Order, Page, Paged,
+    PruneCut, Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey, Seq};
 
@@ -64,8 +64,8 @@ impl CheckpointStore for Jittery {
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.around(self.inner.load(run, at)).await
     }
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.around(self.inner.history(run, page)).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.around(self.inner.headers(run, range)).await
     }
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.around(self.inner.head(run)).await
@@ -73,10 +73,10 @@ impl CheckpointStore for Jittery {
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         self.around(self.inner.runs(query, page)).await
     }
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.around(self.inner.prune(run, cut)).await
     }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.around(self.inner.purge(run, expected)).await
     }
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::record::Record;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, FaultStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned,
-    Purged, RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, FaultStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged,
+    PruneCut, Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
 
@@ -58,8 +58,8 @@ impl CheckpointStore for Yielding {
         self.slowly(self.inner.load(run, at)).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.slowly(self.inner.history(run, page)).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.slowly(self.inner.headers(run, range)).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -70,11 +70,11 @@ impl CheckpointStore for Yielding {
         self.slowly(self.inner.runs(query, page)).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.slowly(self.inner.prune(run, cut)).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.slowly(self.inner.purge(run, expected)).await
     }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
-use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::record::Record;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
@@ -59,8 +59,8 @@ impl CheckpointStore for Gate {
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         self.inner.load(run, at).await
     }
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.inner.history(run, page).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.inner.headers(run, range).await
     }
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.inner.head(run).await
@@ -68,10 +68,10 @@ impl CheckpointStore for Gate {
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         self.inner.runs(query, page).await
     }
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.inner.prune(run, cut).await
     }
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.inner.purge(run, expected).await
     }
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {

@@ -11,12 +11,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
-use ferrata_core::record::{Record, RecordHeader, Resolution};
+use ferrata_core::record::{Record, Resolution};
 use ferrata_core::runtime::{Event, Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::{ErrorKind, ExecutorId, HeadRef, Result, RunKey};
 use tokio::sync::Notify;
@@ -81,8 +81,8 @@ impl CheckpointStore for Replicated {
         self.store().load(run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.store().history(run, page).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.store().headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -93,11 +93,11 @@ impl CheckpointStore for Replicated {
         self.store().runs(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.store().prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.store().purge(run, expected).await
     }
 

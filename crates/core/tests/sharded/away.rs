@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrata_core::store::{At, CheckpointStore, Page, RunFilter, RunQuery};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, RunFilter, RunQuery};
 use ferrata_core::{Error, ErrorKind, ExecutorId, IdSource, RandomIds, Timestamp};
 
 use crate::world::{World, append, every, key, next, start};
@@ -48,7 +48,7 @@ async fn a_shard_that_is_away_harms_only_its_runs() {
             true => {
                 names_b(&loaded.unwrap_err());
                 names_b(&store.head(&key(run)).await.unwrap_err());
-                names_b(&store.history(&key(run), Page::first(1)).await.unwrap_err());
+                names_b(&store.headers(&key(run), HeaderRange::newest(1)).await.unwrap_err());
                 names_b(&store.purge(&key(run), None).await.unwrap_err());
             }
             false => assert_eq!(loaded.unwrap().unwrap().len(), 2),

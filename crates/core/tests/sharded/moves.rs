@@ -1,7 +1,7 @@
 //! Spread over the shards, and what adding one does: nothing to what exists.
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::store::{At, CheckpointStore, Page, PruneCut};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, PruneCut};
 use ferrata_core::{ErrorKind, RunId, RunKey, Seq};
 
 use crate::world::{World, append, every, key, next, start};
@@ -133,7 +133,7 @@ async fn a_reader_that_remembers_a_purged_run_finds_the_new_one_elsewhere() {
                 RunStatus::InProgress
             ),
             2 => assert_eq!(
-                new.history(&run, Page::first(5)).await.unwrap().items[0].status,
+                new.headers(&run, HeaderRange::newest(5)).await.unwrap().items[0].status,
                 RunStatus::InProgress
             ),
             _ => assert_eq!(
@@ -145,7 +145,10 @@ async fn a_reader_that_remembers_a_purged_run_finds_the_new_one_elsewhere() {
         match reads {
             0 => assert!(new.head(&run).await.unwrap().is_none()),
             1 => assert!(new.load(&run, At::Latest).await.unwrap().is_none()),
-            2 => assert_eq!(new.history(&run, Page::first(5)).await.unwrap_err().kind(), ErrorKind::NotFound),
+            2 => assert_eq!(
+                new.headers(&run, HeaderRange::newest(5)).await.unwrap_err().kind(),
+                ErrorKind::NotFound
+            ),
             _ => {
                 let cut = PruneCut { at: Seq::new(0), base: None };
                 assert_eq!(new.prune(&run, cut).await.unwrap_err().kind(), ErrorKind::NotFound);

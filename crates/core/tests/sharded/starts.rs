@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferrata_core::store::{At, CheckpointStore, Page, RunQuery, ShardedStore};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, RunQuery, ShardedStore};
 use ferrata_core::{ErrorKind, WorkflowName};
 
 use crate::world::{World, append, every, key, next, start};
@@ -99,7 +99,7 @@ async fn a_process_that_lacks_the_generation_is_refused_and_harms_nothing() {
     let before = world.content().await;
     assert_eq!(old.head(&run).await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(old.load(&run, At::Latest).await.unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(old.history(&run, Page::first(5)).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(old.headers(&run, HeaderRange::newest(5)).await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(old.purge(&run, None).await.unwrap_err().kind(), ErrorKind::Unsupported);
     let error = append(&old, next("run-0", None, 0, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

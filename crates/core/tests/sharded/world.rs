@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery, ShardedStore,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Removed, RunAppend, RunHead, RunQuery, ShardedStore,
 };
 use ferrata_core::{
     Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, RandomIds, Result, RunId, RunKey,
@@ -88,9 +88,9 @@ impl CheckpointStore for Shaky {
         self.inner.load(run, at).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.reach().await?;
-        self.inner.history(run, page).await
+        self.inner.headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -105,12 +105,12 @@ impl CheckpointStore for Shaky {
         self.inner.runs(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.reach().await?;
         self.inner.prune(run, cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.reach().await?;
         self.inner.purge(run, expected).await
     }

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::record::{Record, RecordHeader};
+use ferrata_core::record::Record;
 use ferrata_core::store::{
-    At, Capabilities, CheckpointStore, MemoryStore, Notices, Page, Paged, PruneCut, Pruned, Purged,
-    RunAppend, RunHead, RunQuery,
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
@@ -230,9 +230,9 @@ impl CheckpointStore for Remote {
         self.read(move |store| now(store.load(&run, at))).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let run = run.clone();
-        self.read(move |store| now(store.history(&run, page))).await
+        self.read(move |store| now(store.headers(&run, range))).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -245,12 +245,12 @@ impl CheckpointStore for Remote {
         self.read(move |store| now(store.runs(&query, page))).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let (store, run) = (self.net.store.clone(), run.clone());
         self.call(move || now(store.prune(&run, cut)), |kind| Err(failed(kind))).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let (net, run) = (Arc::clone(&self.net), run.clone());
         let work = move || {
             let purged = now(net.store.purge(&run, expected));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrata_core::record::{Record, RecordHeader};
 use ferrata_core::state::Patch;
-use ferrata_core::store::{At, CheckpointStore, Order, Page};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange};
 use ferrata_core::{Error, ErrorKind, RunKey, Seq};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -105,7 +105,7 @@ impl Body {
 ///
 /// # Errors
 ///
-/// As [`CheckpointStore::load`] and [`CheckpointStore::history`]; [`ErrorKind::NotFound`] if there is no such run.
+/// As [`CheckpointStore::load`] and [`CheckpointStore::headers`]; [`ErrorKind::NotFound`] if there is no such run.
 pub(super) async fn after(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -137,9 +137,10 @@ pub(super) async fn after(
 async fn ends(store: &dyn CheckpointStore, run: &RunKey, last: u64) -> Result<Vec<Seq>, Error> {
     let mut ends = Vec::new();
     let mut before = None;
-    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
-    loop {
-        let found = store.history(run, page).await?;
+    let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
+    while let Some(asked) = range {
+        let found = store.headers(run, asked).await?;
+        range = asked.after(&found);
         for header in found.items {
             if header.base {
                 ends.extend(before);
@@ -149,9 +150,6 @@ async fn ends(store: &dyn CheckpointStore, run: &RunKey, last: u64) -> Result<Ve
             }
             before = Some(header.seq);
         }
-        match found.next {
-            Some(next) => page = Page::first(Page::MAX).with_order(Order::OldestFirst).with_cursor(next),
-            None => return Ok(ends),
-        }
     }
+    Ok(ends)
 }

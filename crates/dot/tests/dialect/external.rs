@@ -7,7 +7,7 @@ use crate::support::{compile, path_of, registry, source};
 use ferrata_core::record::{RecordKind, Resolution};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, MemoryStore, Page};
+use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
 
 /// Runs a pipeline of one node; how it ended and how often the node was begun.
 async fn ended(node: &str) -> (Outcome<Context>, usize) {
@@ -16,7 +16,7 @@ async fn ended(node: &str) -> (Outcome<Context>, usize) {
     let graph = compile(&source(&format!("{node} start -> a -> exit")), registry());
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let outcome = run.wait().await.unwrap();
-    let records = store.history(run.run(), Page::first(100)).await.unwrap().items;
+    let records = store.headers(run.run(), HeaderRange::newest(100)).await.unwrap().items;
     (outcome, records.iter().filter(|record| record.kind == RecordKind::Intent).count())
 }
 
@@ -29,7 +29,7 @@ async fn a_node_that_must_not_be_repeated_asks_what_became_of_it_and_goes_on() {
     let run = first.start(&graph, Context::new()).id("r").await.unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while path_of(&store, run.run()).await.is_empty()
-        || store.history(run.run(), Page::first(1)).await.unwrap().items[0].kind != RecordKind::Intent
+        || store.headers(run.run(), HeaderRange::newest(1)).await.unwrap().items[0].kind != RecordKind::Intent
     {
         assert!(std::time::Instant::now() < deadline, "the intent is not written");
         tokio::task::yield_now().await;

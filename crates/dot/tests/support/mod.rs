@@ -9,7 +9,7 @@ use ferrata_core::RunKey;
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, MemoryStore, Page};
+use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
 use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
@@ -122,7 +122,7 @@ impl Ran {
 }
 
 pub(crate) async fn path_of(store: &MemoryStore, run: &RunKey) -> Vec<String> {
-    let history = store.history(run, Page::first(1000)).await.unwrap();
+    let history = store.headers(run, HeaderRange::newest(1000)).await.unwrap();
     let nodes = history.items.iter().filter(|header| header.kind == ferrata_core::record::RecordKind::Node);
     let mut nodes: Vec<_> =
         nodes.map(|header| (header.seq, header.node.as_ref().unwrap().to_string())).collect();

@@ -152,7 +152,7 @@ pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
     log.write(&*store, 1_000).await;
     is_kept_at_head(&*store, &log).await;
     let headers =
-        crate::stage::every_header(&*store, &log.key, ferrata_store::Order::OldestFirst, 1_000).await;
+        crate::stage::every_header(&*store, &log.key, ferrata_store::HeaderRange::oldest(1_000)).await;
     assert_eq!(headers, log.headers(), "the headers of two thousand records");
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrata_store::{At, Error, ErrorKind, HeadRef, Order as Listed, PruneCut, Result, RunAppend, RunQuery};
+use ferrata_store::{
+    At, Error, ErrorKind, HeadRef, HeaderRange, Order as Listed, PruneCut, Result, RunAppend, RunQuery,
+};
 
 use crate::stage::{
     Log, Stage, Store, append_one, appended, every_run, facts, is_kept, is_kept_at_head, ok, together,
@@ -101,7 +103,7 @@ pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
         }
     });
     let wrote = together(writers).await.concat();
-    let history = crate::stage::every_header(&*stores[0], &log.key, Listed::OldestFirst, 100).await;
+    let history = crate::stage::every_header(&*stores[0], &log.key, HeaderRange::oldest(100)).await;
     assert_eq!(history.len(), 1 + WRITERS * each, "each record that was acknowledged is there once");
     for (before, after) in history.iter().zip(&history[1..]) {
         assert_eq!((after.seq, after.prev), (before.seq.next(), Some(before.id)), "one unbroken line");

@@ -1,6 +1,6 @@
 //! Damage: never read as empty, never a panic, never the end of other runs; and a newer format is not damage.
 
-use ferrata_store::{At, Error, ErrorKind, Order, Page, Record, Result, RunQuery, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeaderRange, Order, Record, Result, RunQuery, Seq};
 
 use crate::factory::Damage;
 use crate::stage::{Log, Stage, every_run, expect_refusal, is_kept, is_kept_at_head, ok};
@@ -55,7 +55,7 @@ async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
         Ok(head) => assert!(head.is_some(), "a run that cannot be read exists"),
         Err(error) => is_reason(&error),
     }
-    match store.history(&log.key, Page::first(100)).await {
+    match store.headers(&log.key, HeaderRange::newest(100)).await {
         Ok(history) => assert!(!history.items.is_empty(), "the history of a run that cannot be read"),
         Err(error) => is_reason(&error),
     }

@@ -1,18 +1,19 @@
 //! Pruning: a record becomes the oldest kept, and a base; what is before it goes, and nothing else changes.
 
 use ferrata_store::{
-    At, CheckpointStore, ErrorKind, Order, Page, PruneCut, Pruned, Record, Result, RunKey, RunStatus, Seq,
+    At, CheckpointStore, ErrorKind, HeaderRange, Order, PruneCut, Record, Removed, Result, RunKey, RunStatus,
+    Seq,
 };
 
 use super::conflict::is_a_conflict;
 use crate::stage::{Log, Stage, appended, expect_refusal, facts, is_kept, key, label, ok, query};
 
-async fn prune(store: &dyn CheckpointStore, run: &RunKey, at: u64, base: Option<Record>) -> Result<Pruned> {
+async fn prune(store: &dyn CheckpointStore, run: &RunKey, at: u64, base: Option<Record>) -> Result<Removed> {
     store.prune(run, PruneCut { at: Seq::new(at), base }).await
 }
 
 /// Prunes where it must succeed, and takes the log as pruned.
-async fn pruned(store: &dyn CheckpointStore, log: &mut Log, at: u64, base: Option<Record>) -> Pruned {
+async fn pruned(store: &dyn CheckpointStore, log: &mut Log, at: u64, base: Option<Record>) -> Removed {
     let what = format!("pruning {} at {at}", log.key);
     let pruned = ok(prune(store, &log.key, at, base.clone()).await, &what);
     log.pruned(at, base);
@@ -20,9 +21,9 @@ async fn pruned(store: &dyn CheckpointStore, log: &mut Log, at: u64, base: Optio
 }
 
 /// Returns what pruning at `at` must say that it removed.
-fn removed(log: &Log, at: u64) -> Pruned {
+fn removed(log: &Log, at: u64) -> Removed {
     let gone = log.records.iter().take_while(|record| record.header.seq.get() < at);
-    gone.fold(Pruned::default(), |sum, record| Pruned {
+    gone.fold(Removed::default(), |sum, record| Removed {
         records: sum.records + 1,
         bytes: sum.bytes + record.body.len() as u64,
     })
@@ -80,7 +81,7 @@ pub(crate) async fn pruning_again_removes_nothing(stage: Stage) {
         pruned(&*store, &mut log, at, base.clone()).await;
         for again in [base, None] {
             let done = ok(prune(&*store, &log.key, at, again).await, "the same cut again");
-            assert_eq!(done, Pruned::default(), "nothing is left to remove");
+            assert_eq!(done, Removed::default(), "nothing is left to remove");
             is_kept(&*store, &log).await;
         }
     }
@@ -94,7 +95,7 @@ pub(crate) async fn pruning_what_is_pruned_is_ok(stage: Stage) {
     pruned(&*store, &mut log, 8, None).await;
     for (at, base) in [(4, None), (0, None), (7, None), (6, Some(whole.as_base(6)))] {
         let done = ok(prune(&*store, &log.key, at, base).await, "a cut before the one made");
-        assert_eq!(done, Pruned::default(), "nothing is left to remove");
+        assert_eq!(done, Removed::default(), "nothing is left to remove");
         is_kept(&*store, &log).await;
     }
 }
@@ -104,7 +105,7 @@ pub(crate) async fn pruning_at_the_first_record_removes_nothing(stage: Stage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
     let done = ok(prune(&*store, &log.key, 0, None).await, "a cut at the first record");
-    assert_eq!(done, Pruned::default());
+    assert_eq!(done, Removed::default());
     is_kept(&*store, &log).await;
 }
 
@@ -133,8 +134,7 @@ pub(crate) async fn what_was_pruned_is_not_found(stage: Stage) {
             expect_refusal(loaded, &[ErrorKind::NotFound], "loading what was pruned");
         }
     }
-    let oldest = Page::first(1).with_order(Order::OldestFirst);
-    let history = ok(store.history(&log.key, oldest).await, "listing the history");
+    let history = ok(store.headers(&log.key, HeaderRange::oldest(1)).await, "listing the headers");
     assert_eq!(history.items[0].seq, Seq::new(8), "the history starts at the cut");
 }
 

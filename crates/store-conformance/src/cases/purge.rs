@@ -1,21 +1,21 @@
 //! Purging: a run and every trace of it go, and nothing else.
 
-use ferrata_store::{At, ErrorKind, Order, Page, Parent, PruneCut, Purged, RunKey, RunQuery, Seq};
+use ferrata_store::{At, ErrorKind, HeaderRange, Order, Parent, PruneCut, Removed, RunKey, RunQuery, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{
     Log, Stage, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head, key, key_in, label, ok,
 };
 
-fn size(log: &Log) -> Purged {
-    Purged {
+fn size(log: &Log) -> Removed {
+    Removed {
         records: log.records.len() as u64,
         bytes: log.records.iter().map(|record| record.body.len() as u64).sum(),
     }
 }
 
 /// Purges what must succeed, and takes the log as empty.
-async fn purged(stage: &Stage, log: &mut Log) -> Purged {
+async fn purged(stage: &Stage, log: &mut Log) -> Removed {
     let purged = ok(stage.store().purge(&log.key, None).await, "purging");
     log.records.clear();
     purged
@@ -39,7 +39,7 @@ pub(crate) async fn purging_leaves_no_trace(stage: Stage) {
             assert_eq!(loaded, None, "a purged run, at {at}");
         }
     }
-    let history = store.history(&log.key, Page::default()).await;
+    let history = store.headers(&log.key, HeaderRange::newest(50)).await;
     expect_refusal(history, &[ErrorKind::NotFound], "the history of a purged run");
     let cut = PruneCut { at: Seq::new(4), base: None };
     expect_refusal(store.prune(&log.key, cut).await, &[ErrorKind::NotFound], "pruning a purged run");
@@ -63,9 +63,9 @@ pub(crate) async fn purging_says_what_it_removed(stage: Stage) {
 pub(crate) async fn purging_a_missing_run_removes_nothing(stage: Stage) {
     let mut log = stage.written("r-1", 2).await;
     let never = ok(stage.store().purge(&key("missing"), None).await, "purging a run that never was");
-    assert_eq!(never, Purged::default());
+    assert_eq!(never, Removed::default());
     purged(&stage, &mut log).await;
-    assert_eq!(purged(&stage, &mut log).await, Purged::default(), "the second time nothing is left");
+    assert_eq!(purged(&stage, &mut log).await, Removed::default(), "the second time nothing is left");
 }
 
 /// Other runs stay: of other tenants, with names that begin alike, forks of it, and those with the same labels.
@@ -198,7 +198,7 @@ pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: Stage) 
         let (expected, head) = (size(&log), log.head());
         assert_eq!(ok(store.purge(&log.key, head).await, "purging at the head"), expected);
         let again = ok(store.purge(&log.key, head).await, "purging again, at the head that there was");
-        assert_eq!(again, Purged::default(), "the second time nothing is left");
+        assert_eq!(again, Removed::default(), "the second time nothing is left");
         log.records.clear();
         is_kept_at_head(&*store, &log).await;
         let mut new = stage.log(name);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrata_store::{At, Order as Listed, RunQuery, Seq};
+use ferrata_store::{At, HeaderRange, Order as Listed, RunQuery, Seq};
 
 use super::concurrency::instances;
 use crate::stage::{Stage, Store, every_header, every_run, ok, together};
@@ -60,7 +60,7 @@ pub(crate) async fn what_a_head_names_can_be_loaded(stage: Stage) {
             for (before, after) in loaded.iter().zip(&loaded[1..]) {
                 assert_eq!(after.header.prev, Some(before.header.id), "what is loaded is one line");
             }
-            let history = every_header(&*store, &key, Listed::OldestFirst, 1_000).await;
+            let history = every_header(&*store, &key, HeaderRange::oldest(1_000)).await;
             assert!(history.len() as u64 > head.seq.get(), "the history reaches the head");
             for (place, header) in (0..).zip(&history) {
                 assert_eq!(header.seq, Seq::new(place), "the history has no hole");

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ferrata_store::{
-    At, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, Labels, Order, Parent, PruneCut, Record,
-    RecordHeader, RecordId, RunAppend, RunFacts, RunFilter, RunHead, RunKey, RunQuery, RunStatus, Seq,
-    Timestamp,
+    At, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Labels, Order, Parent, PruneCut,
+    Record, RecordHeader, RecordId, RunAppend, RunFacts, RunFilter, RunHead, RunKey, RunQuery, RunStatus,
+    Seq, Timestamp,
 };
 
 use super::chance::Chance;
 use super::oracle::{Life, Oracle};
-use crate::stage::{Log, Stage, Walk, facts, key_in};
+use crate::stage::{Log, Stage, Walk, every_header_or, facts, key_in};
 
 /// One call.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) enum Call {
     Setup,
     Append(Vec<RunAppend>),
     Load(RunKey, At),
-    /// All pages, this many entries each.
-    History(RunKey, Order, u32),
+    /// From one end to the other, or a range alone.
+    Headers(RunKey, HeaderRange, bool),
     Head(RunKey),
     /// All pages, this many entries each.
     Runs(RunQuery, Order, u32),
@@ -86,14 +86,14 @@ const CREATED: [i64; 3] = [-7, 10, 1_600_000_000_000];
 impl Call {
     /// The name of each call.
     pub(super) const NAMES: [&str; 9] =
-        ["setup", "append", "load", "history", "head", "runs", "prune", "purge", "heartbeat"];
+        ["setup", "append", "load", "headers", "head", "runs", "prune", "purge", "heartbeat"];
 
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Setup => "setup",
             Self::Append(_) => "append",
             Self::Load(..) => "load",
-            Self::History(..) => "history",
+            Self::Headers(..) => "headers",
             Self::Head(_) => "head",
             Self::Runs(..) => "runs",
             Self::Prune(..) => "prune",
@@ -115,7 +115,16 @@ impl Call {
                 Self::Append((0..count).map(|_| entry(chance, oracle, stage)).collect())
             }
             45..=59 => Self::Load(run, position(chance, life)),
-            60..=67 => Self::History(run, order, limit),
+            60..=67 => {
+                let seq = Seq::new(chance.below(20));
+                let range = match chance.below(4) {
+                    0 => HeaderRange::oldest(limit),
+                    1 => HeaderRange::newest(limit),
+                    2 => HeaderRange::from(seq, limit),
+                    _ => HeaderRange::up_to(seq, limit),
+                };
+                Self::Headers(run, range, chance.below(2) == 0)
+            }
             68..=70 => Self::Head(run),
             71..=81 => Self::Runs(query(chance), order, limit),
             82..=91 => {
@@ -142,15 +151,12 @@ impl Call {
                 Answer::Heads(results.into_iter().map(|result| result.map_err(Refusal::from)).collect())
             }
             Self::Load(run, at) => Answer::Records(store.load(run, *at).await.map_err(Refusal::from)),
-            Self::History(run, order, limit) => {
-                let (mut all, mut walk) = (Vec::new(), Walk::new(*order, *limit));
-                while let Some(page) = walk.next() {
-                    match store.history(run, page).await {
-                        Ok(page) => all.extend(walk.took(page)),
-                        Err(error) => return Answer::Headers(Err(error.into())),
-                    }
-                }
-                Answer::Headers(Ok(all))
+            Self::Headers(run, range, is_walk) => {
+                let found = match is_walk {
+                    true => every_header_or(store, run, *range).await,
+                    false => store.headers(run, *range).await.map(|answer| answer.items),
+                };
+                Answer::Headers(found.map_err(Refusal::from))
             }
             Self::Head(run) => Answer::Head(store.head(run).await.map_err(Refusal::from)),
             Self::Runs(query, order, limit) => {

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_store::{At as StoreAt, CheckpointStore, Order};
+use ferrata_store::{At as StoreAt, CheckpointStore, HeaderRange};
 
 use self::calls::{Answer, Call, Refusal};
 use self::chance::Chance;
@@ -134,9 +134,10 @@ async fn same_heads(store: &dyn CheckpointStore, oracle: &Oracle, at: &At<'_>) {
 /// Compares the whole logs of all runs.
 async fn same_logs(store: &dyn CheckpointStore, oracle: &mut Oracle, at: &At<'_>) {
     for run in calls::runs() {
-        for look in
-            [Call::History(run.clone(), Order::OldestFirst, 50), Call::Load(run.clone(), StoreAt::Latest)]
-        {
+        for look in [
+            Call::Headers(run.clone(), HeaderRange::oldest(50), true),
+            Call::Load(run.clone(), StoreAt::Latest),
+        ] {
             let (wanted, told) = (oracle.answer(&look), look.make(store).await);
             assert!(told == wanted, "{at}\n {look:?} after it: {told:#?}\n in the model: {wanted:#?}");
         }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_store::{
-    At, ErrorKind, ExecutorId, HeadRef, Order, PruneCut, Record, RecordHeader, RunAppend, RunFacts,
-    RunFilter, RunHead, RunKey, RunQuery, RunStatus, Seq, Timestamp, check_append,
+    Anchor, At, ErrorKind, ExecutorId, HeadRef, HeaderRange, Order, PruneCut, Record, RecordHeader,
+    RunAppend, RunFacts, RunFilter, RunHead, RunKey, RunQuery, RunStatus, Seq, Timestamp, check_append,
 };
 
 use super::calls::{Answer, Call, Refusal};
@@ -48,7 +48,7 @@ impl Oracle {
             Call::Setup => Answer::Done(Ok(())),
             Call::Append(batch) => Answer::Heads(self.append(batch)),
             Call::Load(run, at) => Answer::Records(self.load(run, *at)),
-            Call::History(run, order, _) => Answer::Headers(self.history(run, *order)),
+            Call::Headers(run, range, is_walk) => Answer::Headers(self.headers(run, *range, *is_walk)),
             Call::Head(run) => Answer::Head(Ok(self.head(run))),
             Call::Runs(query, order, _) => Answer::Runs(Ok(self.list(query, *order))),
             Call::Prune(run, cut) => Answer::Removed(self.prune(run, cut)),
@@ -122,11 +122,19 @@ impl Oracle {
         Ok(Some(needed))
     }
 
-    fn history(&self, run: &RunKey, order: Order) -> Result<Vec<RecordHeader>, Refusal> {
+    fn headers(&self, run: &RunKey, range: HeaderRange, is_walk: bool) -> Result<Vec<RecordHeader>, Refusal> {
         let life = self.runs.get(run).ok_or(Refusal::of(ErrorKind::NotFound))?;
         let mut headers: Vec<_> = life.kept().map(|record| record.header.clone()).collect();
-        if order == Order::NewestFirst {
-            headers.reverse();
+        let limit = if is_walk { usize::MAX } else { range.limit() as usize };
+        match range.anchor() {
+            Anchor::From(seq) => {
+                headers.retain(|header| header.seq >= seq);
+                headers.truncate(limit);
+            }
+            Anchor::UpTo(seq) => {
+                headers.retain(|header| header.seq <= seq);
+                headers.drain(..headers.len().saturating_sub(limit));
+            }
         }
         Ok(headers)
     }

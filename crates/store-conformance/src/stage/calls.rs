@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use ferrata_store::{
-    At, CheckpointStore, ErrorKind, HeadRef, Order, Page, Paged, RecordHeader, Result, RunAppend, RunHead,
-    RunKey, RunQuery, Seq,
+    Anchor, At, CheckpointStore, ErrorKind, HeadRef, HeaderRange, Order, Page, Paged, RecordHeader, Result,
+    RunAppend, RunHead, RunKey, RunQuery, Seq,
 };
 
 use super::Log;
@@ -47,18 +47,34 @@ pub(crate) async fn appended(store: &dyn CheckpointStore, append: &RunAppend) ->
     head
 }
 
-/// Returns all headers of a run, fetched `limit` at a time.
+/// Returns all headers of a run in their order, fetched from the oldest or from the newest on, `limit` at a time.
 pub(crate) async fn every_header(
     store: &dyn CheckpointStore,
     run: &RunKey,
-    order: Order,
-    limit: u32,
+    start: HeaderRange,
 ) -> Vec<RecordHeader> {
-    let (mut all, mut walk) = (Vec::new(), Walk::new(order, limit));
-    while let Some(page) = walk.next() {
-        all.extend(walk.took(ok(store.history(run, page).await, "listing the history")));
+    ok(every_header_or(store, run, start).await, "listing the headers")
+}
+
+/// As [`every_header`], or the error of the call that failed.
+pub(crate) async fn every_header_or(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    start: HeaderRange,
+) -> Result<Vec<RecordHeader>> {
+    let (mut answers, mut range) = (Vec::new(), Some(start));
+    while let Some(asked) = range {
+        let answer = store.headers(run, asked).await?;
+        let (most, found) = (asked.limit() as usize, answer.items.len());
+        assert!(found <= most, "an answer of at most {most} headers, or 1,000, must not hold {found}");
+        range = asked.after(&answer);
+        answers.push(answer.items);
+        assert!(answers.len() < MOST_PAGES as usize, "a walk must come to its end");
     }
-    all
+    if matches!(start.anchor(), Anchor::UpTo(_)) {
+        answers.reverse();
+    }
+    Ok(answers.concat())
 }
 
 /// Returns all runs that meet a query, fetched `limit` at a time.
@@ -106,12 +122,12 @@ impl Walk {
     }
 }
 
-/// Checks that exactly this log is stored: head, history in both orders, and each kept position by number and by id.
+/// Checks that exactly this log is stored: head, headers from both ends, and each kept position by number and by id.
 pub(crate) async fn is_kept(store: &dyn CheckpointStore, log: &Log) {
     is_kept_at_head(store, log).await;
     let run = &log.key;
     if log.records.is_empty() {
-        let history = store.history(run, Page::default()).await;
+        let history = store.headers(run, HeaderRange::newest(50)).await;
         expect_refusal(
             history,
             &[ErrorKind::NotFound],
@@ -119,11 +135,10 @@ pub(crate) async fn is_kept(store: &dyn CheckpointStore, log: &Log) {
         );
         return;
     }
-    let mut headers = every_header(store, run, Order::OldestFirst, 1_000).await;
-    assert_eq!(headers, log.headers(), "the history of {run}, oldest first");
-    headers = every_header(store, run, Order::NewestFirst, 1_000).await;
-    headers.reverse();
-    assert_eq!(headers, log.headers(), "the history of {run}, newest first");
+    for start in [HeaderRange::oldest(1_000), HeaderRange::newest(1_000)] {
+        let headers = every_header(store, run, start).await;
+        assert_eq!(headers, log.headers(), "the headers of {run}, {start:?}");
+    }
     for record in &log.records {
         let seq = record.header.seq.get();
         for at in [At::Seq(Seq::new(seq)), At::Record(record.header.id)] {

@@ -14,7 +14,8 @@ use ferrata_store::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, Ten
 use tokio::task::JoinSet;
 
 pub(crate) use self::calls::{
-    Walk, append_one, appended, every_header, every_run, expect_refusal, is_kept, is_kept_at_head, ok,
+    Walk, append_one, appended, every_header, every_header_or, every_run, expect_refusal, is_kept,
+    is_kept_at_head, ok,
 };
 pub(crate) use self::log::Log;
 pub(crate) use self::stories::{facts, key, label, query, tenant};

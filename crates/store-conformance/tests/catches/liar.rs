@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, Notices, Page, Paged, PruneCut,
-    Pruned, Purged, Record, RecordHeader, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, TenantId,
+    At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers, Notices,
+    Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunId, RunKey, RunQuery, Seq,
+    TenantId,
 };
 use tokio::sync::broadcast;
 
@@ -137,11 +138,13 @@ impl CheckpointStore for Liar {
         }
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let name = self.name(run);
-        match self.history_falsely(&name, page).await {
+        match self.headers_falsely(&name, range).await {
             Ok(listed) => Ok(listed),
-            Err(error) => self.excuse(error).map_or(Ok(Paged { items: Vec::new(), next: None }), Err),
+            Err(error) => self
+                .excuse(error)
+                .map_or(Ok(Headers { first: Seq::new(0), last: Seq::new(0), items: Vec::new() }), Err),
         }
     }
 
@@ -172,11 +175,11 @@ impl CheckpointStore for Liar {
         self.runs_falsely(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.prune_falsely(&self.name(run), cut).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.purge_falsely(&self.name(run), expected).await
     }
 

@@ -19,6 +19,7 @@ impl Liar {
             Lie::CountsOffsets,
             Lie::IgnoresBadCursors,
             Lie::KeepsCursorsToItself,
+            Lie::TurnsRound,
         ]
         .contains(&self.shared.lie)
     }
@@ -31,7 +32,8 @@ impl Liar {
         kind: &str,
         name: impl Fn(&T) -> String,
     ) -> Result<Paged<T>> {
-        if page.order == Order::NewestFirst && !self.tells(Lie::IgnoresOrder) {
+        let turns_round = page.order == Order::Any && page.cursor.is_some() && self.tells(Lie::TurnsRound);
+        if page.order == Order::NewestFirst && !self.tells(Lie::IgnoresOrder) || turns_round {
             all.reverse();
         }
         let prefix = match self.shared.lie {

@@ -1,7 +1,9 @@
 //! Lies about what is read of one run.
 
 use bytes::Bytes;
-use ferrata_store::{At, CheckpointStore, ErrorKind, Page, Paged, Record, RecordHeader, Result, RunKey, Seq};
+use ferrata_store::{
+    Anchor, At, CheckpointStore, ErrorKind, HeaderRange, Headers, Record, RecordHeader, Result, RunKey, Seq,
+};
 
 use super::liar::Liar;
 use super::lie::Lie;
@@ -49,32 +51,61 @@ impl Liar {
         Ok(Some(records))
     }
 
-    pub(super) async fn history_falsely(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    pub(super) async fn headers_falsely(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let store = &self.shared.store;
-        if self.tells(Lie::KeepsTheHistory) {
+        if self.tells(Lie::KeepsTheHeaders) {
             let purged = self.shared.notes().purged.get(run).cloned();
             if let Some(items) = purged {
-                return Ok(Paged { items, next: None });
+                return Ok(Headers { first: Seq::new(0), last: Seq::new(items.len() as u64), items });
             }
         }
-        if self.pages_falsely() {
-            let first = store.head(run).await?.map_or(0, |head| head.first.get());
-            let mut all = Vec::new();
-            while let Ok(Some(mut loaded)) =
-                store.load(run, At::Seq(Seq::new(first + all.len() as u64))).await
-            {
-                all.push(loaded.pop().unwrap().header);
-            }
-            if all.is_empty() {
-                return store.history(run, page).await;
-            }
-            return self.page(all, &page, "seq", |header| header.seq.to_string());
-        }
-        match store.history(run, page).await {
+        let mut answer = match store.headers(run, range).await {
             Err(error) if self.tells(Lie::ListsNothingAsEmpty) && error.kind() == ErrorKind::NotFound => {
-                Ok(Paged { items: Vec::new(), next: None })
+                return Ok(Headers { first: Seq::new(0), last: Seq::new(0), items: Vec::new() });
             }
-            listed => listed,
+            answer => answer?,
+        };
+        let instead = match (self.shared.lie, range.anchor()) {
+            (Lie::IgnoresAnchors, Anchor::From(_)) => Some(HeaderRange::oldest(range.limit())),
+            (Lie::IgnoresAnchors, Anchor::UpTo(_)) => Some(HeaderRange::newest(range.limit())),
+            (Lie::ClampsNumbers, _) if answer.items.is_empty() => Some(HeaderRange::newest(range.limit())),
+            // The number is taken for how many are kept before, or up to it.
+            (Lie::CountsOffsets, Anchor::From(seq)) if seq.get() > 0 => {
+                let seq = Seq::new(answer.first.get() + seq.get());
+                Some(HeaderRange::from(seq, range.limit()))
+            }
+            (Lie::AnchorsPerInstance, Anchor::From(seq)) if self.instance > 0 => {
+                Some(HeaderRange::from(seq.next(), range.limit()))
+            }
+            _ => None,
+        };
+        if let Some(range) = instead {
+            answer.items = store.headers(run, range).await?.items;
         }
+        match (self.shared.lie, range.anchor()) {
+            (Lie::IgnoresOrder, Anchor::UpTo(_)) => answer.items.reverse(),
+            (Lie::AlwaysHasMore, _) => answer.last = answer.last.next(),
+            (Lie::IgnoresLimits, anchor) => answer.items = self.every_header(run, anchor).await?,
+            (Lie::HasNoCap, anchor) if range.limit() == HeaderRange::MAX => {
+                answer.items = self.every_header(run, anchor).await?;
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    /// All headers from a number on or up to it, however many they are.
+    async fn every_header(&self, run: &RunKey, anchor: Anchor) -> Result<Vec<RecordHeader>> {
+        let (mut all, mut range) = (Vec::new(), Some(HeaderRange::oldest(HeaderRange::MAX)));
+        while let Some(asked) = range {
+            let answer = self.shared.store.headers(run, asked).await?;
+            range = asked.after(&answer);
+            all.extend(answer.items);
+        }
+        all.retain(|header| match anchor {
+            Anchor::From(seq) => header.seq >= seq,
+            Anchor::UpTo(seq) => header.seq <= seq,
+        });
+        Ok(all)
     }
 }

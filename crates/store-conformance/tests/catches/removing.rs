@@ -1,7 +1,7 @@
 //! Lies about pruning and purging.
 
 use ferrata_store::{
-    At, CheckpointStore, Error, ErrorKind, HeadRef, Order, Page, PruneCut, Pruned, Purged, Result, RunKey,
+    At, CheckpointStore, Error, ErrorKind, HeadRef, HeaderRange, Page, PruneCut, Removed, Result, RunKey,
     RunQuery, Seq, Timestamp,
 };
 
@@ -9,13 +9,13 @@ use super::liar::Liar;
 use super::lie::Lie;
 
 impl Liar {
-    pub(super) async fn prune_falsely(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    pub(super) async fn prune_falsely(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let store = &self.shared.store;
         let first = store.head(run).await.ok().flatten().map_or(0, |head| head.first.get());
         let before =
             store.load(run, At::Seq(cut.at)).await.ok().flatten().and_then(|mut loaded| loaded.pop());
         match self.shared.lie {
-            Lie::NeverDrops => return Ok(Pruned::default()),
+            Lie::NeverDrops => return Ok(Removed::default()),
             Lie::RefusesToPruneTwice if first > 0 && cut.at.get() <= first => {
                 return Err(Error::new(ErrorKind::NotFound, "it was pruned").with_run(run));
             }
@@ -34,10 +34,10 @@ impl Liar {
         let pruned = store.prune(run, cut.clone()).await;
         match (self.shared.lie, pruned) {
             (Lie::PrunesNothingGladly, Err(error)) if error.kind() == ErrorKind::NotFound => {
-                Ok(Pruned::default())
+                Ok(Removed::default())
             }
-            (Lie::PrunesAnything, Err(error)) if error.kind() == ErrorKind::Invalid => Ok(Pruned::default()),
-            (Lie::CountsNothing, Ok(_)) => Ok(Pruned::default()),
+            (Lie::PrunesAnything, Err(error)) if error.kind() == ErrorKind::Invalid => Ok(Removed::default()),
+            (Lie::CountsNothing, Ok(_)) => Ok(Removed::default()),
             (Lie::ForgetsTheBase, Ok(pruned)) if cut.base.is_some() => {
                 store.tamper(run, |records| records[0] = before.unwrap());
                 Ok(pruned)
@@ -67,7 +67,7 @@ impl Liar {
         }
     }
 
-    pub(super) async fn purge_falsely(&self, run: &RunKey, mut expected: Option<HeadRef>) -> Result<Purged> {
+    pub(super) async fn purge_falsely(&self, run: &RunKey, mut expected: Option<HeadRef>) -> Result<Removed> {
         let store = &self.shared.store;
         if self.tells(Lie::KeepsTheDamaged) {
             store.load(run, At::Latest).await?;
@@ -81,8 +81,8 @@ impl Liar {
         }
         let exists = !matches!(store.head(run).await, Ok(None));
         if exists {
-            let page = Page::first(1_000).with_order(Order::OldestFirst);
-            let history = store.history(run, page).await.map(|page| page.items).unwrap_or_default();
+            let history = store.headers(run, HeaderRange::oldest(1_000)).await;
+            let history = history.map(|answer| answer.items).unwrap_or_default();
             self.shared.notes().purged.insert(run.clone(), history);
         }
         match self.shared.lie {
@@ -124,6 +124,6 @@ impl Liar {
         if !self.tells(Lie::RestoresOnReopening) {
             self.shared.notes().written.remove(run);
         }
-        Ok(if self.tells(Lie::CountsNothing) { Purged::default() } else { purged })
+        Ok(if self.tells(Lie::CountsNothing) { Removed::default() } else { purged })
     }
 }

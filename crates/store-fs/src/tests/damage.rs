@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ferrata_store::{At, Error, ErrorKind, Page, Record, RecordId, RunAppend, RunQuery, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeaderRange, Page, Record, RecordId, RunAppend, RunQuery, Seq};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -95,7 +95,7 @@ fn kind(fault: Fault) -> ErrorKind {
 fn check_unreadable(place: &Place, folder: &Folder, expected: ErrorKind) {
     let run = &place.author.run;
     assert_eq!(kind(folder.load(run, At::Latest).unwrap_err()), expected);
-    assert_eq!(kind(folder.history(run, &Page::default()).unwrap_err()), expected);
+    assert_eq!(kind(folder.headers(run, HeaderRange::newest(50)).unwrap_err()), expected);
     assert_eq!(kind(folder.head(run).unwrap_err()), expected);
     let mut author = place.author.clone();
     let before = fs::metadata(place.path()).map(|metadata| metadata.len()).ok();
@@ -152,7 +152,7 @@ fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
             log[at] ^= 1 << bit;
             let folder = place.put(&log);
             let told = format!("bit {bit} of byte {at}");
-            let fault = folder.history(run, &Page::first(1_000)).expect_err(&told);
+            let fault = folder.headers(run, HeaderRange::newest(1_000)).expect_err(&told);
             let error = Error::from(fault);
             assert_eq!(error.kind(), ErrorKind::Corrupt, "{told}");
             let line = place.lines.iter().rposition(|begin| *begin <= at).unwrap();
@@ -236,7 +236,7 @@ fn a_record_that_is_missing_or_out_of_place_is_damage() {
     let log = [&place.log[..place.ends[0]], &place.log[place.ends[1]..]].concat();
     let folder = place.put(&log);
     for result in [
-        folder.history(run, &Page::default()).map(|_| ()),
+        folder.headers(run, HeaderRange::newest(50)).map(|_| ()),
         folder.load(run, At::Seq(Seq::new(3))).map(|_| ()),
     ] {
         let error = Error::from(result.unwrap_err());
@@ -244,7 +244,7 @@ fn a_record_that_is_missing_or_out_of_place_is_damage() {
     }
     // Twice the same.
     let log = [&place.log[..place.ends[1]], &place.log[place.ends[0]..]].concat();
-    assert_eq!(kind(place.put(&log).history(run, &Page::default()).unwrap_err()), ErrorKind::Corrupt);
+    assert_eq!(kind(place.put(&log).headers(run, HeaderRange::newest(50)).unwrap_err()), ErrorKind::Corrupt);
     // Without any base.
     let mut opening = Vec::new();
     line::write_opening(&mut opening, run, Seq::new(2), &super::author::facts());
@@ -361,7 +361,7 @@ fn check_garbage(place: &Place, log: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(found) = folder.load(run, At::Latest) {
         prop_assert!(found.unwrap().iter().all(is_known));
     }
-    if let Ok(page) = folder.history(run, &Page::first(1_000)) {
+    if let Ok(page) = folder.headers(run, HeaderRange::newest(1_000)) {
         prop_assert!(page.items.len() <= all.len());
     }
     let listed = place.check_others(&folder);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use ferrata_store::{At, Error, ErrorKind, HeadRef, Page, PruneCut, SystemClock};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, HeaderRange, PruneCut, SystemClock};
 
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
@@ -181,7 +181,7 @@ fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
     let look = || folder(&root, Arc::new(Shifting(AtomicBool::new(false))));
     let run = &place.author.run;
     assert_eq!(look().load(run, At::Latest).unwrap().unwrap().len(), 1);
-    assert_eq!(look().history(run, &Page::default()).unwrap().items.len(), 1);
+    assert_eq!(look().headers(run, HeaderRange::newest(50)).unwrap().items.len(), 1);
     assert_eq!(look().head(run).unwrap().map(|head| head.head()), place.author.head);
 }
 
@@ -325,8 +325,8 @@ fn pruning_while_others_append_and_read_loses_nothing() {
                 _ => {
                     let head = folder.head(&run).unwrap().unwrap();
                     assert!(records.iter().all(|record| record.header.seq <= head.seq));
-                    let page = folder.history(&run, &Page::first(50)).unwrap();
-                    assert!(page.items[0].seq >= head.seq);
+                    let page = folder.headers(&run, HeaderRange::newest(50)).unwrap();
+                    assert!(page.items.last().unwrap().seq >= head.seq);
                 }
             }
         }

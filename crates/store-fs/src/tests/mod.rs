@@ -9,7 +9,7 @@ mod faulty;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::{At, Order, Page, RecordId, RunKey, SystemClock};
+use ferrata_store::{At, HeaderRange, RecordId, RunKey, SystemClock};
 
 use crate::config::FsOptions;
 use crate::disk::{Disk, RealDisk};
@@ -32,8 +32,7 @@ fn ids(folder: &Folder, run: &RunKey) -> Result<Option<Vec<RecordId>>, Fault> {
     let Some(records) = folder.load(run, At::Latest)? else {
         return Ok(None);
     };
-    let page = Page::first(1_000).with_order(Order::OldestFirst);
-    let headers = folder.history(run, &page)?.items;
+    let headers = folder.headers(run, HeaderRange::oldest(1_000))?.items;
     assert!(headers.iter().zip(headers.iter().skip(1)).all(|(a, b)| b.prev == Some(a.id)));
     let loaded: Vec<_> = records.iter().map(|record| &record.header).collect();
     assert!(

@@ -1,11 +1,12 @@
 //! What the tests write: runs with records that say little, but chain as they must.
 
+use ferrata_store::testing::every_header;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use ferrata_store::{
-    At, CheckpointStore, Clock as _, Epoch, FORMAT, Fingerprint, HeadRef, IdSource, Order, Page, RandomIds,
-    Record, RecordHeader, RecordId, RecordKind, Result, RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq,
+    At, CheckpointStore, Clock as _, Epoch, FORMAT, Fingerprint, HeadRef, IdSource, RandomIds, Record,
+    RecordHeader, RecordId, RecordKind, Result, RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq,
     SystemClock, Timestamp, WorkflowName,
 };
 
@@ -90,16 +91,7 @@ pub(crate) async fn append(store: &dyn CheckpointStore, entry: RunAppend) -> Res
 
 /// Checks that the log is exactly what its author wrote, no record lost, doubled or changed.
 pub(crate) async fn is_kept(store: &dyn CheckpointStore, author: &Author) {
-    let mut headers = Vec::new();
-    let mut page = Page::first(1_000).with_order(Order::OldestFirst);
-    loop {
-        let paged = store.history(&author.run, page.clone()).await.unwrap();
-        headers.extend(paged.items);
-        match paged.next {
-            Some(cursor) => page = page.with_cursor(cursor),
-            None => break,
-        }
-    }
+    let headers = every_header(store, &author.run).await.unwrap();
     let written: Vec<_> = author.records.iter().map(|record| record.header.clone()).collect();
     assert_eq!(headers, written, "the log of {}", author.run);
     let loaded = store.load(&author.run, At::Latest).await.unwrap().unwrap();

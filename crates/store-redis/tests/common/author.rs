@@ -1,11 +1,12 @@
 //! Somebody who writes to one run and remembers all of it: records that say little, but chain as they must.
 
+use ferrata_store::testing::every_header;
 use std::sync::LazyLock;
 
 use ferrata_store::{
-    At, CheckpointStore, Clock, Epoch, ErrorKind, FORMAT, Fingerprint, HeadRef, IdSource, Order, Page,
-    RandomIds, Record, RecordHeader, RecordId, RecordKind, Result, RunAppend, RunFacts, RunId, RunKey,
-    RunQuery, RunStatus, Seq, SystemClock, Timestamp, WorkflowName,
+    At, CheckpointStore, Clock, Epoch, ErrorKind, FORMAT, Fingerprint, HeadRef, IdSource, Page, RandomIds,
+    Record, RecordHeader, RecordId, RecordKind, Result, RunAppend, RunFacts, RunId, RunKey, RunQuery,
+    RunStatus, Seq, SystemClock, Timestamp, WorkflowName,
 };
 use std::time::Duration;
 
@@ -105,13 +106,7 @@ impl Author {
         let loaded = store.load(&self.run, At::Latest).await.unwrap().unwrap_or_default();
         assert_eq!(loaded.last(), self.log.last(), "the last record of {}", self.run);
         if let Some(head) = head {
-            let (mut headers, mut page) = (Vec::new(), Page::first(1_000).with_order(Order::OldestFirst));
-            loop {
-                let listed = store.history(&self.run, page.clone()).await.unwrap();
-                headers.extend(listed.items);
-                let Some(next) = listed.next else { break };
-                page = page.with_cursor(next);
-            }
+            let headers = every_header(store, &self.run).await.unwrap();
             let expected: Vec<_> = self.log.iter().map(|record| record.header.clone()).collect();
             assert_eq!(
                 headers,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ferrata_store::testing::SeqIds;
 use ferrata_store::{
-    At, CheckpointStore, FORMAT, Order, Page, Record, RecordHeader, RecordKind, RunAppend, RunFacts, RunHead,
-    RunQuery, RunStatus,
+    At, CheckpointStore, FORMAT, HeaderRange, Page, Record, RecordHeader, RecordKind, RunAppend, RunFacts,
+    RunHead, RunQuery, RunStatus,
 };
 use ferrata_store::{
     Epoch, Error, Fingerprint, HeadRef, IdSource, RecordId, Result, RunId, RunKey, Seq, Timestamp,
@@ -122,9 +122,9 @@ impl Author {
         assert_eq!(head, Some(self.run_head()), "{what}: the head");
         let listed: Vec<_> = listed.into_iter().filter(|head| head.run == *run).collect();
         assert_eq!(listed, [self.run_head()], "{what}: listed once, as it is");
-        let page = Page::first(1_000).with_order(Order::OldestFirst);
+        let range = HeaderRange::oldest(1_000);
         let history =
-            store.history(run, page).await.unwrap_or_else(|e| panic!("{what}: the history: {e:?}")).items;
+            store.headers(run, range).await.unwrap_or_else(|e| panic!("{what}: the history: {e:?}")).items;
         let headers: Vec<_> = self.records.iter().map(|record| record.header.clone()).collect();
         assert_eq!(history, headers, "{what}: the history");
         for (place, record) in self.records.iter().enumerate() {

@@ -1,6 +1,8 @@
 //! What calls cost, in requests: what `docs/store-s3.md` says, counted by the server.
 
-use ferrata_store::{At, CheckpointStore as _, ExecutorId, Order, Page, PruneCut, RunQuery, RunStatus, Seq};
+use ferrata_store::{
+    At, CheckpointStore as _, ExecutorId, HeaderRange, Page, PruneCut, RunQuery, RunStatus, Seq,
+};
 
 use crate::author::{Author, append_to};
 use crate::memory::Memory;
@@ -174,22 +176,21 @@ async fn a_history_of_ten_thousand_records_pages_in_constant_requests() {
         log.write(&store, 1).await;
     }
     assert_eq!(log.records.len(), 10_000);
-    for order in [Order::NewestFirst, Order::OldestFirst] {
-        let mut page = Page::first(LIMIT).with_order(order);
-        let mut seen = Vec::new();
+    for start in [HeaderRange::newest(LIMIT), HeaderRange::oldest(LIMIT)] {
+        let (mut range, mut seen) = (Some(start), Vec::new());
         memory.take_asked();
-        loop {
-            let listed = store.history(&log.key, page.clone()).await.unwrap();
+        while let Some(range_asked) = range {
+            let listed = store.headers(&log.key, range_asked).await.unwrap();
             let asked = memory.take_asked();
             let lists = asked.iter().filter(|asked| asked.path.contains("list-type")).count();
             assert!(lists <= 2 && asked.len() <= 25, "{} requests after {} records", asked.len(), seen.len());
-            seen.extend(listed.items.iter().map(|header| header.seq.get()));
-            let Some(next) = listed.next else { break };
-            page = page.with_cursor(next);
+            range = range_asked.after(&listed);
+            seen.push(listed.items);
         }
-        if order == Order::NewestFirst {
+        if start == HeaderRange::newest(LIMIT) {
             seen.reverse();
         }
-        assert!(seen.iter().copied().eq(0..10_000), "every record once, in order, {order:?}");
+        let seen = seen.concat().into_iter().map(|header| header.seq.get());
+        assert!(seen.eq(0..10_000), "every record once, in order, {start:?}");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::future::Future;
 
-use ferrata_store::{At, CheckpointStore as _, Error, ErrorKind, Page, PruneCut, Purged, RunStatus, Seq};
+use ferrata_store::{
+    At, CheckpointStore as _, Error, ErrorKind, HeaderRange, PruneCut, Removed, RunStatus, Seq,
+};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{Author, append_to};
@@ -269,7 +271,7 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
                     let loaded = fresh.load(&author.key, At::Seq(Seq::new(seq))).await;
                     assert!(loaded.is_ok(), "{what}: the log is whole: {loaded:?}");
                 }
-                let history = fresh.history(&author.key, Page::first(100)).await;
+                let history = fresh.headers(&author.key, HeaderRange::newest(100)).await;
                 let kept = history.map(|page| page.items.len() as u64).unwrap_or_default();
                 assert_eq!(kept, found.seq.get() - found.first.get() + 1, "{what}: the history is whole");
                 fresh
@@ -313,7 +315,7 @@ async fn a_purge_that_ends_at_any_request_can_be_called_again() {
             fresh.purge(&author.key, None).await.unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
             assert_eq!(
                 fresh.purge(&author.key, None).await.unwrap(),
-                Purged::default(),
+                Removed::default(),
                 "{what}: nothing is left"
             );
             let refused = append_to(&scene.store, &late).await.unwrap_err();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts};
-use crate::{At, Cursor, Order, Page, Paged, PruneCut, Pruned, RunAppend, RunHead, check_prune, is_repeat};
+use crate::{At, HeaderRange, Headers, PruneCut, Removed, RunAppend, RunHead, check_prune, is_repeat};
 
 /// The log of one run.
 #[derive(Debug)]
@@ -92,25 +92,18 @@ impl Log {
             .collect()
     }
 
-    /// Lists headers from `page` on.
-    pub(super) fn history(&self, run: &RunKey, page: &Page) -> Result<Paged<RecordHeader>> {
-        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
-        // Where to go on, as a place among the records kept; what was pruned since is passed over.
-        let (from, to) = match (page.order, after) {
-            (_, None) => (0, self.records.len()),
-            (Order::OldestFirst, Some(seq)) => (self.place_from(seq + 1), self.records.len()),
-            (Order::NewestFirst, Some(seq)) => (0, self.place_from(seq)),
+    /// Lists the headers of a range.
+    pub(super) fn range(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let kept = (Seq::new(self.first), self.head(run)?.seq);
+        let items = match range.within(kept.0, kept.1) {
+            Some((begin, end)) => {
+                let place = |seq: Seq| usize::try_from(seq.get() - self.first).unwrap_or(usize::MAX);
+                let places = place(begin)..(place(end) + 1).min(self.records.len());
+                places.map(|place| self.header(run, place).cloned()).collect::<Result<_>>()?
+            }
+            None => Vec::new(),
         };
-        let wanted = page.len();
-        let places: Vec<usize> = match page.order {
-            Order::OldestFirst => (from..to).take(wanted).collect(),
-            Order::NewestFirst => (from..to).rev().take(wanted).collect(),
-        };
-        let is_last = places.len() == to.saturating_sub(from);
-        let items: Vec<RecordHeader> =
-            places.into_iter().map(|place| self.header(run, place).cloned()).collect::<Result<_>>()?;
-        let next = items.last().filter(|_| !is_last).map(|last| Cursor::new(format!("seq/{}", last.seq)));
-        Ok(Paged { items, next })
+        Headers::checked(run, range, kept, items)
     }
 
     /// Makes the record at the cut a base and takes out what is before it. The caller drops what is returned.
@@ -168,12 +161,6 @@ impl Log {
         (place < self.records.len()).then_some(place)
     }
 
-    /// Returns the place of the first record kept that has this number or a later one; one past the end if there is none.
-    fn place_from(&self, seq: u64) -> usize {
-        let place = usize::try_from(seq.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        place.min(self.records.len())
-    }
-
     /// Returns a header whose place and format are right.
     fn header(&self, run: &RunKey, place: usize) -> Result<&RecordHeader> {
         let header = &self.records[place].header;
@@ -190,17 +177,8 @@ impl Log {
 }
 
 /// Adds up what was taken out.
-pub(super) fn count(gone: &VecDeque<Record>) -> Pruned {
-    Pruned { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
-}
-
-fn parse_cursor(cursor: &Cursor) -> Result<u64> {
-    let seq = cursor.as_str().strip_prefix("seq/").and_then(|text| text.parse().ok());
-    // The last number has none after it, so no listing ever ended there.
-    seq.filter(|seq| *seq < u64::MAX).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-            .with_operation("store.history")
-    })
+pub(super) fn count(gone: &VecDeque<Record>) -> Removed {
+    Removed { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
 }
 
 /// The refusal of an append that expected another head.

@@ -14,11 +14,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::plan::{Fault, FaultOdds, FaultPlan};
-use crate::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
+use crate::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend};
 use crate::error::{Error, ErrorKind, Result};
+use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::query::{At, Page, Paged, RunHead, RunQuery};
-use crate::record::{Record, RecordHeader};
+use crate::record::Record;
 
 /// A store that fails on purpose, for tests of what is built on stores.
 ///
@@ -279,8 +280,8 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.read("store.load", self.inner.load(run, at)).await
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
-        self.read("store.history", self.inner.history(run, page)).await
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.read("store.headers", self.inner.headers(run, range)).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -291,11 +292,11 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.read("store.runs", self.inner.runs(query, page)).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         self.operate("store.prune", Some(run), self.inner.prune(run, cut)).await
     }
 
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.operate("store.purge", Some(run), self.inner.purge(run, expected)).await
     }
 

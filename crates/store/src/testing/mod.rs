@@ -2,8 +2,10 @@
 
 mod clock;
 mod fault;
+mod headers;
 mod ids;
 
 pub use clock::ManualClock;
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
+pub use headers::every_header;
 pub use ids::SeqIds;

@@ -26,4 +26,4 @@ pub(crate) use checkpoint::checkpoint;
 pub(crate) use lineage::lineage;
 pub(crate) use report::{happened, post_mortem};
 pub(crate) use verify::verify;
-pub(crate) use walk::{folded_at, newest_first};
+pub(crate) use walk::{folded_at, page};

@@ -9,7 +9,7 @@ use super::walk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RecordId, RunKey, Seq, Visit};
 use crate::record::RecordKind;
-use crate::store::{At, CheckpointStore, Order, Page};
+use crate::store::{At, CheckpointStore, HeaderRange};
 
 /// A place in a run's log: right after a record.
 ///
@@ -86,10 +86,11 @@ impl Position {
         visit: Visit,
     ) -> Result<(Option<Seq>, bool)> {
         let mut signalled = false;
-        let mut page = Page::first(Page::MAX).with_order(Order::NewestFirst);
-        loop {
-            let found = store.history(run, page).await?;
-            for header in found.items {
+        let mut range = Some(HeaderRange::newest(HeaderRange::MAX));
+        while let Some(asked) = range {
+            let found = store.headers(run, asked).await?;
+            range = asked.after(&found);
+            for header in found.items.into_iter().rev() {
                 if header.kind == RecordKind::Node
                     && header.node.as_ref() == Some(node)
                     && header.visit == Some(visit)
@@ -98,11 +99,8 @@ impl Position {
                 }
                 signalled |= header.kind == RecordKind::Signal;
             }
-            match found.next {
-                Some(next) => page = Page::first(Page::MAX).with_order(Order::NewestFirst).with_cursor(next),
-                None => return Ok((None, signalled)),
-            }
         }
+        Ok((None, signalled))
     }
 }
 

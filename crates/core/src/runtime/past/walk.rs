@@ -9,11 +9,41 @@ use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::Body;
 use crate::record::{Record, RecordHeader, codec};
 use crate::runtime::load::missing;
-use crate::store::{At, CheckpointStore, Order, Page};
+use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
 
-/// A page of the newest records, as large as pages get.
-pub(crate) fn newest_first(limit: u32) -> Page {
-    Page::first(limit).with_order(Order::NewestFirst)
+/// Lists a page of a run's headers. The cursor is the number of the last one, which is all that there is to know.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] for a cursor of another run or order, and as [`CheckpointStore::headers`].
+pub(crate) async fn page(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    page: &Page,
+) -> Result<Paged<RecordHeader>> {
+    let oldest_first = page.order == Order::OldestFirst;
+    let order = if oldest_first { Order::OldestFirst } else { Order::NewestFirst };
+    let listing = Listing::of_history(run, order);
+    let after = page.cursor.as_ref().map(|cursor| {
+        let number: Option<u64> = listing.place(cursor)?.parse().ok();
+        number.map(Seq::new).ok_or_else(Listing::foreign)
+    });
+    let limit = page.limit.get();
+    let range = match (after.transpose()?, oldest_first) {
+        (None, true) => HeaderRange::oldest(limit),
+        (None, false) => HeaderRange::newest(limit),
+        (Some(after), true) => HeaderRange::from(after.next(), limit),
+        // No listing ends at record 0 and goes on; a cursor that says so finds that record again and nothing else.
+        (Some(after), false) => HeaderRange::up_to(Seq::new(after.get().saturating_sub(1)), limit),
+    };
+    let found = store.headers(run, range).await?;
+    let more = range.after(&found).is_some();
+    let mut items = found.items;
+    if !oldest_first {
+        items.reverse();
+    }
+    let next = items.last().filter(|_| more).map(|last| listing.cursor(last.seq));
+    Ok(Paged { items, next })
 }
 
 /// Folds a run as it was at some place.
@@ -35,24 +65,21 @@ pub(crate) async fn folded_at(
 pub(crate) async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Vec<Seq>> {
     let mut ends = Vec::new();
     let mut last: Option<Seq> = None;
-    let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
-    'pages: loop {
-        let found = store.history(run, page).await?;
+    let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
+    'answers: while let Some(asked) = range {
+        let found = store.headers(run, asked).await?;
+        range = asked.after(&found);
         for header in found.items {
             if matches!(at, At::Seq(to) if header.seq > to) {
-                break 'pages;
+                break 'answers;
             }
             if header.base {
                 ends.extend(last);
             }
             last = Some(header.seq);
             if matches!(at, At::Record(id) if header.id == id) {
-                break 'pages;
+                break 'answers;
             }
-        }
-        match found.next {
-            Some(next) => page = Page::first(Page::MAX).with_order(Order::OldestFirst).with_cursor(next),
-            None => break,
         }
     }
     ends.extend(last);

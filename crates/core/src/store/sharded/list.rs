@@ -39,7 +39,7 @@ impl ShardedStore {
             match page.order {
                 Order::OldestFirst => query.created_from = query.created_from.max(Some(*created)),
                 // Not at the end of time, where there is no bound above.
-                Order::NewestFirst => {
+                Order::NewestFirst | Order::Any => {
                     if let Some(end) = created.unix_ms().checked_add(1).map(Timestamp::from_unix_ms) {
                         query.created_before =
                             Some(query.created_before.map_or(end, |before| before.min(end)));
@@ -47,6 +47,8 @@ impl ShardedStore {
                 }
             }
         }
+        // The shards must go the same way, and this is the one that is cheap in every store.
+        let order = if page.order == Order::Any { Order::NewestFirst } else { page.order };
         let wanted = page.len();
         // Twice an even share, so that one page of each shard is mostly enough, and one more to know whether there are others.
         let share = (wanted * 2).div_ceil(self.shards.len()).min(wanted) + 1;
@@ -65,7 +67,7 @@ impl ShardedStore {
                 index,
                 shard,
                 query: &query,
-                page: Page::first(share).with_order(page.order),
+                page: Page::first(share).with_order(order),
                 heads: VecDeque::new(),
                 is_over: false,
                 patience,
@@ -82,14 +84,14 @@ impl ShardedStore {
             let waiting = feeds.iter_mut().filter(|feed| !feed.heads.is_empty());
             let next = match page.order {
                 Order::OldestFirst => waiting.min_by_key(first),
-                Order::NewestFirst => waiting.max_by_key(first),
+                Order::NewestFirst | Order::Any => waiting.max_by_key(first),
             };
             let Some((feed, head)) = next.and_then(|feed| Some((feed.index, feed.heads.pop_front()?))) else {
                 break;
             };
             let is_returned = after.as_ref().is_some_and(|after| match page.order {
                 Order::OldestFirst => place(&head) <= *after,
-                Order::NewestFirst => place(&head) >= *after,
+                Order::NewestFirst | Order::Any => place(&head) >= *after,
             });
             if !is_returned && self.is_of_users(feed, &head) {
                 items.push(head);

@@ -23,10 +23,10 @@ use self::mark::{is_mark, map_key, may_be_signpost};
 use self::shard::Shard;
 use self::together::together;
 use super::{At, Page, Paged, RunHead, RunQuery};
-use super::{Capabilities, CheckpointStore, Notices, PruneCut, Pruned, Purged, RunAppend};
+use super::{Capabilities, CheckpointStore, HeaderRange, Headers, Notices, PruneCut, Removed, RunAppend};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ExecutorId, HeadRef, RunKey};
+use crate::id::{ExecutorId, HeadRef, RunKey, Seq};
 use crate::record::{Record, RecordHeader};
 
 /// A store that spreads runs over several others, its *shards*.
@@ -213,12 +213,20 @@ impl CheckpointStore for ShardedStore {
         Ok(None)
     }
 
-    async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         while let Some((shard, by)) = self.shard(run).await? {
-            match shard.store.history(run, page.clone()).await {
+            match shard.store.headers(run, range).await {
                 Ok(listed) => {
-                    let only = listed.items.first().filter(|_| listed.items.len() == 1);
-                    if !self.is_signpost((shard, by), run, only).await? {
+                    let only = match listed.items.as_slice() {
+                        [only] => Some(only.clone()),
+                        // The range is beyond the only record, which may be a signpost.
+                        [] if listed.last == Seq::new(0) => {
+                            let first = shard.store.headers(run, HeaderRange::oldest(1)).await;
+                            first.map_err(|error| shard.named(error))?.items.pop()
+                        }
+                        _ => None,
+                    };
+                    if !self.is_signpost((shard, by), run, only.as_ref()).await? {
                         return Ok(listed);
                     }
                 }
@@ -226,7 +234,7 @@ impl CheckpointStore for ShardedStore {
                 Err(error) => return Err(shard.named(error)),
             }
         }
-        Err(no_run("store.history", run))
+        Err(no_run("store.headers", run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -245,7 +253,7 @@ impl CheckpointStore for ShardedStore {
         self.list(query, page).await
     }
 
-    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Pruned> {
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         while let Some((shard, by)) = self.shard(run).await? {
             match shard.store.prune(run, cut.clone()).await {
                 Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
@@ -256,9 +264,9 @@ impl CheckpointStore for ShardedStore {
     }
 
     /// Removes the run, and then the signposts to it.
-    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Purged> {
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         if map_key().is_ok_and(|key| key == *run) {
-            return Ok(Purged::default());
+            return Ok(Removed::default());
         }
         let places = self.map.places(run);
         // Signposts go last and the oldest at the very end: as long as there is a run, nobody may start it elsewhere.
@@ -281,7 +289,7 @@ impl CheckpointStore for ShardedStore {
             return Err(beyond("store.purge", run));
         }
         self.known.forget(run);
-        let mut purged = Purged::default();
+        let mut purged = Removed::default();
         // The run before anything else: a refusal for its head leaves all as it was.
         for shard in runs {
             let one = shard.store.purge(run, expected).await.map_err(|error| shard.named(error))?;

@@ -6,7 +6,7 @@ use super::*;
 use crate::MemoryStore;
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Fingerprint, IdSource, RecordId, RunId, Seq, WorkflowName};
-use crate::record::{FORMAT, RecordKind, RunFacts, RunStatus};
+use crate::record::{FORMAT, RecordHeader, RecordKind, RunFacts, RunStatus};
 use crate::testing::SeqIds;
 
 fn key(run: &str) -> RunKey {

@@ -1,16 +1,16 @@
--- Lists headers, without sending the bodies. Ends a page early rather than hold the server for long bodies.
+-- Lists headers, without sending the bodies. Ends early rather than hold the server for long bodies.
 --
 -- KEYS: run
--- ARGV: 1 'asc' or 'desc', 2 the number listed last or '', 3 how many at most
--- Returns {'absent'}, {'broken'}, or {'ok', first kept, last kept, header, header, ...}
+-- ARGV: 1 'from' or 'upto', 2 the number at which the range begins or ends, 3 how many at most
+-- Returns {'absent'}, {'broken'}, or {'ok', first kept, last kept, header, header, ...}, from the anchor on
 local run = KEYS[1]
 local first, last = bounds(run)
 if not first then return last end
-local reply, wanted, after = {'ok', first, last}, tonumber(ARGV[3]), tonumber(ARGV[2])
--- Each record is copied with its body, so a page is cut where the bodies come to this many bytes.
+local reply, wanted, anchor = {'ok', first, last}, tonumber(ARGV[3]), tonumber(ARGV[2])
+-- Each record is copied with its body, so an answer is cut where the bodies come to this many bytes.
 local copied, most, chunk = 0, 8 * 1024 * 1024, 8
-local is_up = ARGV[1] == 'asc'
-local seq = is_up and math.max(first, (after or -1) + 1) or math.min(last, (after or last + 1) - 1)
+local is_up = ARGV[1] == 'from'
+local seq = is_up and math.max(first, anchor) or math.min(last, anchor)
 while wanted > 0 and copied < most and seq >= first and seq <= last do
   local size = math.min(chunk, wanted, is_up and last - seq + 1 or seq - first + 1)
   local lowest = is_up and seq or seq - size + 1

@@ -1,0 +1,65 @@
+//! Listing the headers of a run: a range in one statement, by the key of the table, without a body.
+
+use ferrata_store::{Anchor, Error, ErrorKind, HeaderRange, Headers, RecordHeader, Result, RunKey, Seq};
+use sqlx::Row as _;
+
+use crate::db::{Db, Sql, query};
+use crate::row::{Columns, HEADER, header, seq};
+
+const OPERATION: &str = "store.headers";
+
+/// The number of columns before those of the headers.
+const BEFORE: usize = 2;
+
+/// The statements: by where the range is anchored.
+#[derive(Clone, Debug)]
+pub(crate) struct Ranges {
+    pub(crate) from: Sql,
+    pub(crate) up_to: Sql,
+}
+
+/// Lists at most `$4` headers from the record `$3` on.
+pub(crate) const FROM: &str = "c.seq >= greatest($3, r.first_seq) AND c.seq < greatest($3, r.first_seq) + $4";
+
+/// Lists at most `$4` headers up to the record `$3`.
+pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, r.seq) - $4";
+
+/// Writes the statement that lists the headers of a range.
+///
+/// The numbers of a run are dense, so it is a range of the key: the server has no way to read more than it returns. A
+/// `LIMIT` would let it sort the whole run. `first_seq` leaves out what a prune that has not ended is about to remove.
+pub(crate) fn statement(range: &str) -> String {
+    format!(
+        "SELECT r.first_seq, r.seq, {HEADER} FROM {{runs}} r \
+         LEFT JOIN {{records}} c ON c.run = r.key AND {range} AND c.seq >= r.first_seq \
+         WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
+    )
+}
+
+impl Ranges {
+    pub(crate) async fn list(&self, db: &Db, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        let (sql, anchor) = match range.anchor() {
+            Anchor::From(seq) => (&self.from, seq),
+            Anchor::UpTo(seq) => (&self.up_to, seq),
+        };
+        // No record has a number that is beyond a bigint less a page.
+        let anchor =
+            i64::try_from(anchor.get()).unwrap_or(i64::MAX).min(i64::MAX - i64::from(HeaderRange::MAX));
+        let make = || {
+            let query = query(sql).bind(run.tenant.as_str()).bind(run.run.as_str());
+            query.bind(anchor).bind(i64::from(range.limit()))
+        };
+        let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
+        let Some(row) = rows.first() else {
+            let message = "there is no such run; it was purged, or never started";
+            return Err(Error::new(ErrorKind::NotFound, message).with_operation(OPERATION).with_run(run));
+        };
+        let named = |error: Error| error.with_operation(OPERATION).with_run(run);
+        let mut columns = Columns::new(row, 0);
+        let kept: (Seq, Seq) = (seq(columns.next().map_err(named)?)?, seq(columns.next().map_err(named)?)?);
+        let has_record = row.try_get::<Option<i64>, _>(BEFORE).is_ok_and(|seq| seq.is_some());
+        let rows = if has_record { rows.as_slice() } else { &[] };
+        let items: Result<Vec<RecordHeader>> = rows.iter().map(|row| header(row, BEFORE, run)).collect();
+        Headers::checked(run, range, kept, items.map_err(named)?)
+    }
+}

@@ -1,0 +1,236 @@
+//! Which headers of a run to list, and what a store answers. Numbers are dense, so both are arithmetic and need no cursor.
+
+use std::num::NonZeroU32;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{RunKey, Seq};
+use crate::record::RecordHeader;
+
+/// Which headers of a run to list: a number of them, from one record on or up to one.
+///
+/// ```
+/// use ferrata_store::{HeaderRange, Seq};
+///
+/// let (first, last) = (Seq::new(4), Seq::new(99));
+/// assert_eq!(HeaderRange::oldest(10).within(first, last), Some((Seq::new(4), Seq::new(13))));
+/// assert_eq!(HeaderRange::newest(10).within(first, last), Some((Seq::new(90), Seq::new(99))));
+/// assert_eq!(HeaderRange::from(Seq::new(95), 10).within(first, last), Some((Seq::new(95), Seq::new(99))));
+/// assert_eq!(HeaderRange::up_to(Seq::new(3), 10).within(first, last), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderRange {
+    anchor: Anchor,
+    limit: NonZeroU32,
+}
+
+/// The record at which a range begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// The range begins with this record, or with the oldest that is kept if this one is not.
+    From(Seq),
+    /// The range ends with this record, or with the head if this one does not exist yet.
+    UpTo(Seq),
+}
+
+impl HeaderRange {
+    /// The most headers of one answer; a store returns no more, whatever is asked.
+    pub const MAX: u32 = 1_000;
+
+    /// At most `limit` headers from a record on; a limit of 0 is taken as 1.
+    pub fn from(seq: Seq, limit: u32) -> Self {
+        Self::of(Anchor::From(seq), limit)
+    }
+
+    /// At most `limit` headers up to a record, this one included; a limit of 0 is taken as 1.
+    pub fn up_to(seq: Seq, limit: u32) -> Self {
+        Self::of(Anchor::UpTo(seq), limit)
+    }
+
+    /// The oldest headers that are kept.
+    pub fn oldest(limit: u32) -> Self {
+        Self::from(Seq::new(0), limit)
+    }
+
+    /// The newest headers.
+    pub fn newest(limit: u32) -> Self {
+        Self::up_to(Seq::new(u64::MAX), limit)
+    }
+
+    fn of(anchor: Anchor, limit: u32) -> Self {
+        Self { anchor, limit: NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN) }
+    }
+
+    /// Returns the record at which it begins or ends.
+    pub fn anchor(self) -> Anchor {
+        self.anchor
+    }
+
+    /// Returns how many headers a store may return at most.
+    pub fn limit(self) -> u32 {
+        self.limit.get().min(Self::MAX)
+    }
+
+    /// Returns the first and the last number that it means in a run whose records from `first` to `last` are kept; `None` if
+    /// it means none of them.
+    pub fn within(self, first: Seq, last: Seq) -> Option<(Seq, Seq)> {
+        let more = u64::from(self.limit() - 1);
+        let (begin, end) = match self.anchor {
+            Anchor::From(seq) => {
+                let begin = seq.max(first);
+                (begin, Seq::new(begin.get().saturating_add(more)).min(last))
+            }
+            Anchor::UpTo(seq) => {
+                let end = seq.min(last);
+                (Seq::new(end.get().saturating_sub(more)).max(first), end)
+            }
+        };
+        (begin <= end).then_some((begin, end))
+    }
+
+    /// Returns the range that goes on where an answer to this one ended; `None` if there is nothing more.
+    pub fn after(self, answer: &Headers) -> Option<Self> {
+        let (first, last) = (answer.items.first()?.seq, answer.items.last()?.seq);
+        match self.anchor {
+            Anchor::From(_) => {
+                (last < answer.last).then(|| Self { anchor: Anchor::From(last.next()), ..self })
+            }
+            Anchor::UpTo(_) => (first > answer.first)
+                .then(|| Self { anchor: Anchor::UpTo(Seq::new(first.get() - 1)), ..self }),
+        }
+    }
+}
+
+/// What a store answers to [`headers`](crate::CheckpointStore::headers).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// The oldest record that the run keeps.
+    pub first: Seq,
+    /// The run's head.
+    pub last: Seq,
+    /// The headers in the order of their numbers, without a gap.
+    pub items: Vec<RecordHeader>,
+}
+
+impl Headers {
+    /// Checks what a store has read: that the headers are those of the range, in order and without a gap. There may be fewer
+    /// than the range means, at the end that is not its anchor, but not none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`], naming the first record that is missing.
+    pub fn checked(
+        run: &RunKey,
+        range: HeaderRange,
+        (first, last): (Seq, Seq),
+        items: Vec<RecordHeader>,
+    ) -> Result<Self> {
+        if let Some((begin, end)) = range.within(first, last) {
+            let from = match (range.anchor, items.first()) {
+                (Anchor::UpTo(_), Some(header)) => header.seq.max(begin),
+                _ => begin,
+            };
+            let missing = (from.get()..=end.get())
+                .zip(items.iter().map(Some).chain(std::iter::repeat(None)))
+                .find(|(seq, header)| header.is_none_or(|header| header.seq.get() != *seq))
+                .map(|(seq, _)| Seq::new(seq));
+            // An answer that ends early is right only where the range has no anchor, and only after something.
+            let is_whole = match (missing, range.anchor) {
+                (None, _) => true,
+                (Some(seq), Anchor::From(_)) => {
+                    seq > begin && items.last().is_some_and(|header| header.seq < seq)
+                }
+                (Some(_), Anchor::UpTo(_)) => false,
+            };
+            if !is_whole {
+                let seq = missing.unwrap_or(begin);
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    "the record is gone; restore the run from a backup",
+                )
+                .with_operation("store.headers")
+                .with_run(run)
+                .with_seq(seq));
+            }
+        }
+        Ok(Self { first, last, items })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Epoch, FORMAT, RecordId, RecordKind, RunId, RunStatus, Timestamp};
+
+    fn headers(seqs: impl IntoIterator<Item = u64>) -> Vec<RecordHeader> {
+        let header = |seq| RecordHeader {
+            format: FORMAT,
+            seq: Seq::new(seq),
+            id: RecordId::from_uuid(uuid::Uuid::from_u128(u128::from(seq))),
+            prev: None,
+            kind: RecordKind::Node,
+            status: RunStatus::InProgress,
+            node: None,
+            visit: None,
+            epoch: Epoch::new(1),
+            owner: None,
+            wake_at: None,
+            at: Timestamp::default(),
+            base: false,
+            body_len: 0,
+            body_crc: 0,
+        };
+        seqs.into_iter().map(header).collect()
+    }
+
+    fn seq(of: u64) -> Seq {
+        Seq::new(of)
+    }
+
+    #[test]
+    fn a_range_is_what_is_kept_of_it_and_goes_on_to_its_end() {
+        for (first, last) in [(0, 0), (0, 9), (4, 9), (9, 9)] {
+            for limit in [0, 1, 3, 10, u32::MAX] {
+                for start in [HeaderRange::oldest(limit), HeaderRange::newest(limit)] {
+                    let (mut range, mut seen) = (Some(start), Vec::new());
+                    while let Some(asked) = range {
+                        let (begin, end) = asked.within(seq(first), seq(last)).expect("not over yet");
+                        let items = headers(begin.get()..=end.get());
+                        assert!(items.len() <= asked.limit() as usize);
+                        let answer = Headers { first: seq(first), last: seq(last), items };
+                        seen.extend(answer.items.iter().map(|header| header.seq.get()));
+                        range = asked.after(&answer);
+                    }
+                    seen.sort_unstable();
+                    assert_eq!(seen, (first..=last).collect::<Vec<_>>(), "{start:?}");
+                }
+            }
+        }
+        assert_eq!(HeaderRange::from(seq(10), 5).within(seq(0), seq(9)), None);
+        assert_eq!(HeaderRange::up_to(seq(3), 5).within(seq(4), seq(9)), None);
+        let end = seq(u64::MAX);
+        assert_eq!(HeaderRange::from(end, 5).within(seq(0), end), Some((end, end)));
+    }
+
+    #[test]
+    fn an_answer_with_a_gap_or_of_other_records_is_corrupt() {
+        let run = RunKey::from(RunId::new("r").unwrap());
+        let check = |range: HeaderRange, seqs: &[u64]| {
+            let answer = Headers::checked(&run, range, (seq(2), seq(9)), headers(seqs.iter().copied()));
+            answer.map(|_| ()).map_err(|error| (error.kind(), error.seq().map(Seq::get)))
+        };
+        let gone = |seq| Err((ErrorKind::Corrupt, Some(seq)));
+        let (oldest, newest) = (HeaderRange::oldest(4), HeaderRange::newest(4));
+        assert_eq!(check(oldest, &[2, 3, 4, 5]), Ok(()));
+        assert_eq!(check(oldest, &[2, 3]), Ok(()), "an answer may end early");
+        assert_eq!(check(oldest, &[]), gone(2));
+        assert_eq!(check(oldest, &[3, 4, 5]), gone(2));
+        assert_eq!(check(oldest, &[2, 4, 5]), gone(3));
+        assert_eq!(check(oldest, &[2, 3, 5]), gone(4));
+        assert_eq!(check(newest, &[6, 7, 8, 9]), Ok(()));
+        assert_eq!(check(newest, &[8, 9]), Ok(()), "an answer may begin late");
+        assert_eq!(check(newest, &[]), gone(6));
+        assert_eq!(check(newest, &[6, 7, 8]), gone(9));
+        assert_eq!(check(newest, &[6, 8, 9]), gone(7));
+        assert_eq!(check(HeaderRange::from(seq(10), 4), &[]), Ok(()), "nothing is meant");
+    }
+}
