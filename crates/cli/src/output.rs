@@ -152,7 +152,11 @@ impl Output {
             return to_stderr(&clean_json(&format!("{error}\n")));
         }
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
-        let mut text = paint("error", bold(AnsiColor::Red), self.color_notes);
+        // That somebody is asked is no fault of anything.
+        let mut text = match failure.exit() {
+            Exit::Waiting => paint("waiting", bold(AnsiColor::Yellow), self.color_notes),
+            _ => paint("error", bold(AnsiColor::Red), self.color_notes),
+        };
         text.push_str(": ");
         text.push_str(&clean_lines(failure.message()));
         for line in failure.details() {

@@ -43,8 +43,13 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     }
     let forked =
         request.await.map_err(|error| Failure::from(error).or_type(format!("ferrata fork {name} --list")))?;
-    context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
-    context.next(&format!("ferrata wait {}", shown(&forked)));
+    // A run of a pipeline is driven by this command; others by whoever serves their workflow.
+    if head.facts.labels.get(super::show::PIPELINE).is_some() {
+        context.next(&format!("ferrata resume {}", shown(&forked)));
+    } else {
+        context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
+        context.next(&format!("ferrata wait {}", shown(&forked)));
+    }
     context.print_done(&[Done::new(forked, "forked")])?;
     Ok(Exit::Done)
 }

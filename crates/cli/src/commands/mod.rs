@@ -27,6 +27,8 @@ mod unpause;
 mod verify;
 mod wait;
 
+pub(crate) use show::asked;
+
 use crate::args::Command;
 use crate::context::Context;
 use crate::exit::Exit;

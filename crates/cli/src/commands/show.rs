@@ -204,7 +204,7 @@ fn table(lines: &[Line]) -> Table {
 }
 
 /// Returns what is asked, as people read it: the text itself, where what is asked is or has one.
-pub(super) fn asked(question: &Question) -> String {
+pub(crate) fn asked(question: &Question) -> String {
     let Some(text) = &question.text else { return word(&question.kind) };
     match serde_json::from_str(text) {
         Ok(Value::String(text)) => text,
@@ -217,7 +217,7 @@ pub(super) fn asked(question: &Question) -> String {
 }
 
 /// The label under which a pipeline keeps where its file is: such a run is resumed by this command.
-const PIPELINE: &str = "ferrata.file";
+pub(super) const PIPELINE: &str = "ferrata.file";
 
 /// Says what somebody would do about the run now.
 fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {

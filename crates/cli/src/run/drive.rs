@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::ask::Question;
-use ferrata::runtime::Events;
+use ferrata::runtime::{Events, RunEvent};
 use ferrata::{Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, Runtime};
-use ferrata_dot::run_dir::RunDirectory;
+use ferrata_dot::run_dir::{Restored, RunDirectory};
 use tokio::sync::{Notify, watch};
 
 use super::answers::{Here, Shared, SharedVoice, voice};
@@ -25,6 +25,7 @@ use crate::args::HowArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::quoted;
 
 /// How long what is at work may finish after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
@@ -45,11 +46,29 @@ pub(super) struct Job {
     pub(super) how: HowArgs,
 }
 
+impl Job {
+    /// Writes the command that goes on with the run as it is driven here.
+    pub(super) fn resume(&self) -> String {
+        let resume = self.place.resume(&self.run);
+        // What the environment or the graph says is said again by itself.
+        let implied = std::env::var("FERRATA_BACKEND").ok();
+        match self.how.backend.as_deref().filter(|given| implied.as_deref() != Some(given)) {
+            Some(backend) => format!("{resume} --backend {}", quoted(backend)),
+            None => resume,
+        }
+    }
+}
+
 /// Whether it begins or goes on.
 #[derive(Debug)]
 pub(super) enum Kind {
-    Start { input: State, labels: Vec<(String, String)> },
+    Start {
+        input: State,
+        labels: Vec<(String, String)>,
+    },
     Resume,
+    /// From what a checkpoint alone says.
+    Restore(Box<Restored>),
 }
 
 /// Drives a run until nothing moves it any more, and says how it stands.
@@ -134,7 +153,7 @@ async fn prepare(
     let directory = RunDirectory::new(&root, Arc::clone(&loaded.pipeline))?;
     let before = match job.kind {
         Kind::Resume => job.place.store.head(&job.run).await?,
-        Kind::Start { .. } => None,
+        Kind::Start { .. } | Kind::Restore(_) => None,
     };
     let label = |key: &str| before.as_ref().and_then(|head| head.facts.labels.get(key));
     let backend = loaded.backend(job.how.backend.as_deref());
@@ -287,7 +306,7 @@ impl Going<'_> {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut end => break outcome,
-                event = events.next() => self.see(event?.map(|event| event.event).as_ref()),
+                event = events.next() => self.see(event?.as_ref()),
                 () = signals.next() => {
                     if asked.is_some() {
                         return Ok(Stopped::Left);
@@ -307,7 +326,7 @@ impl Going<'_> {
         loop {
             tokio::select! {
                 biased;
-                event = events.next() => self.see(event?.map(|event| event.event).as_ref()),
+                event = events.next() => self.see(event?.as_ref()),
                 () = ready(()) => break,
             }
         }
@@ -326,12 +345,14 @@ impl Going<'_> {
         }
     }
 
-    fn see(&self, event: Option<&Event>) {
-        if matches!(event, None | Some(Event::Durable { .. } | Event::Status { .. })) {
+    fn see(&self, event: Option<&RunEvent>) {
+        let what = event.map(|event| &event.event);
+        if matches!(what, None | Some(Event::Durable { .. } | Event::Status { .. })) {
             self.recorded.notify_one();
         }
-        if !matches!(event, Some(Event::Durable { .. })) {
-            voice(self.shared).see(event);
+        if !matches!(what, Some(Event::Durable { .. })) {
+            let child = event.filter(|event| event.run != self.job.run).map(|event| event.run.run.as_str());
+            voice(self.shared).see(what, child);
         }
     }
 }

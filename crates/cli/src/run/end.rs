@@ -1,5 +1,7 @@
 //! How the command ends: the result on stdout, what to type next on stderr, and the exit code.
 
+use std::io::IsTerminal as _;
+
 use ferrata::ask::QuestionKind;
 use ferrata::runtime::Checkpoint;
 use ferrata::store::At;
@@ -8,11 +10,12 @@ use serde_json::{Map, Value as Json, json};
 
 use super::answers::{choices, first_choice};
 use super::drive::Job;
+use crate::commands::asked;
 use crate::context::Context;
 use crate::doubt;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::quoted;
+use crate::output::{Format, quoted};
 use crate::table::clean;
 
 /// Why the run is not followed any more.
@@ -46,9 +49,14 @@ pub(super) async fn tell(
 ) -> Result<Exit, Failure> {
     let stopped = stopped?;
     let checkpoint = runtime.checkpoint(&job.run, At::Latest).await?;
-    result(context, &of(job, &checkpoint), job.run.run.as_str())?;
+    let told = of(job, &checkpoint);
+    if context.out.format == Format::Table && std::io::stdout().is_terminal() {
+        context.out.text(&summary(job, &checkpoint))?;
+    } else {
+        result(context, &told, job.run.run.as_str())?;
+    }
     let run = &job.run.run;
-    let resume = || job.place.resume(&job.run);
+    let resume = || job.resume();
     let outcome = match stopped {
         Stopped::Already => {
             context.out.note(&format!("run {run} had completed already"));
@@ -117,7 +125,20 @@ pub(super) async fn tell(
                     let choices: Vec<String> = choices(question).iter().map(|choice| clean(choice)).collect();
                     let more = format!("{} VALUE", quoted(&question.id));
                     let answer = job.place.command("answer", &job.run, &more);
-                    vec![format!("{}: {}", question.id, choices.join(" | ")), format!("  {answer}")]
+                    let mut lines = vec![format!("{}: {}", question.id, clean(&asked(question)))];
+                    lines.extend((!choices.is_empty()).then(|| format!("  {}", choices.join(" | "))));
+                    let until = question.deadline.map(|at| context.out.time.write(at, context.now()));
+                    lines.extend(match (&question.default, until) {
+                        (Some(default), Some(until)) => {
+                            Some(format!("  {} is taken {until}", clean(default)))
+                        }
+                        (None, Some(until)) => {
+                            Some(format!("  it can be answered for a time: it ends {until}"))
+                        }
+                        _ => None,
+                    });
+                    lines.push(format!("  {answer}"));
+                    lines
                 })
                 .collect();
             let Some(plain) = questions.iter().find(|question| question.kind != QuestionKind::Doubt) else {
@@ -148,7 +169,7 @@ pub(super) async fn tell(
 /// Somebody stopped the command.
 pub(super) fn left(job: &Job) -> Failure {
     let message = format!("run {} was stopped; what is recorded is kept", job.run.run);
-    Failure::new(Exit::Interrupted, message, job.place.resume(&job.run))
+    Failure::new(Exit::Interrupted, message, job.resume())
 }
 
 /// The run is safe, its directory is not up to it.
@@ -172,6 +193,23 @@ fn files(job: &Job, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -
     told.map(|path| format!("see {}", path.display())).collect()
 }
 
+/// Writes how the run stands for people, in a few lines: the progress stays on the screen.
+fn summary(job: &Job, checkpoint: &Checkpoint) -> String {
+    let keys = match &checkpoint.state {
+        Json::Object(state) => state.keys().filter(|key| !key.starts_with("internal.")).count(),
+        _ => 0,
+    };
+    let directory = job.place.directory(&job.run);
+    let state = job.place.command("state", &job.run, "");
+    format!(
+        "{}  {}  {} nodes ended\nfiles in {}\ncontext of {keys} keys: {state}\n",
+        job.run.run,
+        checkpoint.status,
+        checkpoint.history.len(),
+        directory.display()
+    )
+}
+
 /// Writes how the run stands as JSON.
 fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
     let context: Map<String, Json> = match &checkpoint.state {
@@ -192,10 +230,19 @@ fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
         told.insert("failure".into(), failure.to_string().into());
     }
     if !checkpoint.questions.is_empty() {
-        let ids = checkpoint
-            .questions
-            .iter()
-            .map(|question| json!({"id": question.id, "choices": choices(question)}));
+        let ids = checkpoint.questions.iter().map(|question| {
+            let read = |text: &Option<String>| {
+                text.as_deref().and_then(|text| serde_json::from_str::<Json>(text).ok())
+            };
+            let mut told = json!({"id": question.id, "text": asked(question), "choices": choices(question)});
+            if let Some(default) = read(&question.default) {
+                told["default"] = default;
+            }
+            if let Some(deadline) = question.deadline {
+                told["deadline"] = deadline.to_string().into();
+            }
+            told
+        });
         told.insert("questions".into(), ids.collect());
     }
     told.insert("context".into(), context.into());

@@ -7,6 +7,7 @@ mod end;
 mod input;
 mod load;
 pub(crate) mod place;
+mod restore;
 mod signals;
 mod take;
 mod views;
@@ -59,12 +60,17 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
                 Some(place.store.head(&run).await?.ok_or_else(missing)?)
             }
             Some(_) => None,
-            None => match place.only(context).await? {
-                None if resumes && directory.is_none() => {
+            None => match place.only(context).await {
+                Ok(None) if resumes && directory.is_none() => {
                     Some(place.unfinished(context, loaded.pipeline.name()).await?)
                 }
-                None if resumes => return Err(nothing(directory.as_deref(), &file)),
-                found => found,
+                gone @ (Ok(None) | Err(_)) if resumes => {
+                    return match gone_on(context, &loaded, &place, directory.as_deref(), gone.err()).await? {
+                        Some((run, kind)) => Ok((loaded, place, run, kind)),
+                        None => Err(nothing(directory.as_deref(), &file)),
+                    };
+                }
+                found => found?,
             },
         };
         let (run, kind) = match found {
@@ -75,6 +81,14 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
             }
             Some(head) if resumes => (head.run, Kind::Resume),
             Some(head) => return Err(taken(&head, &place)),
+            None if given.is_none()
+                && directory.is_none()
+                && goes_on(context, &place, &loaded, &args).await?.is_some() =>
+            {
+                // Whoever was asked said so.
+                let head = place.left(context, loaded.pipeline.name()).await?;
+                (head.ok_or_else(|| nothing(None, &file))?.run, Kind::Resume)
+            }
             None => {
                 let id = match given {
                     Some(id) => id,
@@ -92,6 +106,51 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
     drive::drive(context, Job { loaded, place, run, kind, how: args.how }, signals).await
 }
 
+/// Begins anew with the checkpoint of a directory whose log is not there; `why` is what its store said.
+async fn gone_on(
+    context: &Context,
+    loaded: &Loaded,
+    place: &Place,
+    directory: Option<&Path>,
+    why: Option<Failure>,
+) -> Result<Option<(RunKey, Kind)>, Failure> {
+    if let Some(failure) = why
+        && failure.exit() != Exit::NotFound
+    {
+        return Err(failure);
+    }
+    let Some(restored) = restore::read(loaded, directory)? else { return Ok(None) };
+    let run = restore::run(context, place, loaded, &restored).await?;
+    Ok(Some((run, Kind::Restore(Box::new(restored)))))
+}
+
+/// Looks for a run of the pipeline that was left unfinished, and asks whether to go on with it; without anybody to ask, it is only told.
+async fn goes_on(
+    context: &Context,
+    place: &Place,
+    loaded: &Loaded,
+    args: &RunArgs,
+) -> Result<Option<()>, Failure> {
+    // What is started with an input of its own is another run; and a store that is away is told by the start.
+    if !args.input.is_empty() || !args.label.is_empty() {
+        return Ok(None);
+    }
+    let Ok(Some(head)) = place.left(context, loaded.pipeline.name()).await else { return Ok(None) };
+    let run = crate::find::shown(&head.run);
+    let told = format!("run {run} of this pipeline has not ended; it is {}", head.status);
+    match context.ask(&format!("{told}. Go on with it? [Y/n] "))? {
+        Some(line) if ["n", "no"].contains(&line.to_lowercase().as_str()) => Ok(None),
+        _ if context.is_attended() => Ok(Some(())),
+        _ => {
+            context.out.note(&format!(
+                "{told}. This is a new one; `{}` goes on with that one",
+                place.resume(&head.run)
+            ));
+            Ok(None)
+        }
+    }
+}
+
 /// Goes on with a run.
 pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
@@ -99,6 +158,23 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
         let directory = Path::new(&args.run);
         let is_directory = directory.is_dir();
         let place = Place::of(context, is_directory.then_some(directory))?;
+        if args.id.is_none() && is_directory {
+            let found = place.only(context).await;
+            if !matches!(found, Ok(Some(_))) {
+                let kept = RunDirectory::source_path(directory);
+                let file = args.file.clone().or_else(|| Some(kept).filter(|kept| kept.is_file()));
+                let Some(file) = file else {
+                    let missing = || nothing(Some(directory), Path::new("FILE.dot"));
+                    return Err(found.err().unwrap_or_else(missing));
+                };
+                let folder = kept_folder(&file, Some(directory));
+                // A log that is there and cannot be read is no reason to begin anew.
+                let loaded = Loaded::read(&file, folder)?;
+                let begun = gone_on(context, &loaded, &place, Some(directory), found.err()).await?;
+                let (run, kind) = begun.ok_or_else(|| nothing(Some(directory), &file))?;
+                return Ok((loaded, place, run, kind));
+            }
+        }
         let head = match (&args.id, is_directory) {
             (Some(id), true) => context.find(&*place.store, id).await?,
             (Some(_), false) => {
@@ -112,13 +188,13 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
         };
         let (file, folder) = source(&args, &head, &place)?;
         let loaded = Loaded::read(&file, folder)?;
-        Ok::<_, Failure>((loaded, place, head.run))
+        Ok::<_, Failure>((loaded, place, head.run, Kind::Resume))
     };
-    let (loaded, place, run) = tokio::select! {
+    let (loaded, place, run, kind) = tokio::select! {
         prepared = prepared => prepared?,
         () = signals.next() => return Err(left_early()),
     };
-    drive::drive(context, Job { loaded, place, run, kind: Kind::Resume, how: args.how }, signals).await
+    drive::drive(context, Job { loaded, place, run, kind, how: args.how }, signals).await
 }
 
 /// Finds out which words of the command line are the file and the directory.

@@ -20,6 +20,9 @@ use crate::store;
 /// Where the directories of runs are unless `--run-dir` says.
 const RUNS: &str = ".ferrata/runs";
 
+/// At how many runs it is looked whether one was left unfinished.
+const LOOKED_AT: u32 = 20;
+
 /// Where a run is kept.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -144,6 +147,17 @@ impl Place {
             Some(url) => format!("ferrata ls --store {}", quoted(url)),
             None => "ferrata ls".to_owned(),
         }
+    }
+
+    /// Finds the newest run of a pipeline that stopped before its end and that nobody drives.
+    pub(super) async fn left(&self, context: &Context, pipeline: &str) -> Result<Option<RunHead>, Failure> {
+        let mut query = RunQuery::default();
+        query.tenant = context.global.tenant.clone();
+        query.workflow = Some(WorkflowName::new(pipeline)?);
+        query.statuses = vec![RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
+        let page = Page::first(LOOKED_AT).with_order(Order::NewestFirst);
+        let found = self.store.runs(&query, page).await?;
+        Ok(found.items.into_iter().find(|head| !head.owner_alive))
     }
 
     /// Finds the one run of a pipeline that has not ended.

@@ -6,7 +6,7 @@ use ferrata::ask::QuestionKind;
 use ferrata::{Answer, Clock, Context as State, ErrorKind, Graph, RunHandle, RunStatus, Runtime};
 
 use super::drive::{Job, Kind};
-use super::{BACKEND, DIRECTORY, FILE};
+use super::{BACKEND, DIRECTORY, FILE, restore};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -32,6 +32,9 @@ pub(super) async fn take(
 ) -> Result<Option<RunHandle<State>>, Failure> {
     let (input, labels) = match &job.kind {
         Kind::Resume => return go_on(context, job, runtime, graph).await,
+        Kind::Restore(restored) => {
+            return restore::begin(context, job, restored, runtime, graph).await.map(Some);
+        }
         Kind::Start { input, labels } => (input, labels),
     };
     let mut start =

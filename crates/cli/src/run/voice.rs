@@ -30,6 +30,8 @@ pub(super) struct Voice {
     ended: BTreeSet<String>,
     working: BTreeMap<String, Duration>,
     began: Duration,
+    /// What happened while somebody was asked: it would be written into what they type.
+    held: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -54,15 +56,26 @@ impl Voice {
         let clock = context.clock.clone();
         let began = clock.monotonic();
         let color = context.out.color_notes;
-        Self { face, color, clock, nodes, ended: BTreeSet::new(), working: BTreeMap::new(), began }
+        Self {
+            face,
+            color,
+            clock,
+            nodes,
+            ended: BTreeSet::new(),
+            working: BTreeMap::new(),
+            began,
+            held: Vec::new(),
+        }
     }
 
     /// Says something whatever the progress looks like.
     pub(super) fn say(&self, line: &str) {
         match &self.face {
+            // Beside a question that somebody is about to answer.
+            Face::Away => write(&format!("\n{line}\n")),
             // A bar that is not drawn, as without a terminal, would swallow it.
             Face::Bar(bar) if !bar.is_hidden() => bar.println(line),
-            Face::Bar(_) | Face::Away | Face::Lines => write(&format!("{line}\n")),
+            Face::Bar(_) | Face::Lines => write(&format!("{line}\n")),
             Face::None => {}
         }
     }
@@ -80,7 +93,15 @@ impl Voice {
         if matches!(self.face, Face::Away) {
             let took = self.clock.monotonic().saturating_sub(self.began);
             self.face = Face::Bar(bar(self.nodes).with_elapsed(took));
+            self.tell_held();
             self.draw();
+        }
+    }
+
+    /// Says what happened while somebody was asked.
+    fn tell_held(&mut self) {
+        for line in std::mem::take(&mut self.held) {
+            self.say(&line);
         }
     }
 
@@ -94,6 +115,7 @@ impl Voice {
             Face::Lines => Face::Lines,
             Face::None => Face::None,
         };
+        self.tell_held();
     }
 
     /// Counts what was recorded before.
@@ -102,8 +124,12 @@ impl Voice {
         self.draw();
     }
 
-    /// Takes an event in; `None` if some were missed.
-    pub(super) fn see(&mut self, event: Option<&Event>) {
+    /// Takes an event in; `None` if some were missed. Those of a child are marked with its run, and not counted.
+    pub(super) fn see(&mut self, event: Option<&Event>, child: Option<&str>) {
+        let called = |node: &str, visit: u32| match child {
+            Some(child) => format!("{child}:{}", called(node, visit)),
+            None => called(node, visit),
+        };
         match event {
             None => self.line("note", "", "some events came too fast to be shown; the log has all of them"),
             Some(Event::Resumed { recorded, graph_changed, .. }) => {
@@ -130,7 +156,9 @@ impl Voice {
             Some(Event::NodeCompleted { node, visit, took, verdict }) => {
                 let name = called(node.as_str(), visit.get());
                 self.working.remove(&name);
-                self.ended.insert(node.to_string());
+                if child.is_none() {
+                    self.ended.insert(node.to_string());
+                }
                 let came = verdict.as_ref().map_or(Came::Done, |said| Came::of_word(&said.outcome));
                 let why = verdict.as_ref().map(|said| &*said.reason).unwrap_or_default();
                 let more = if why.is_empty() { short(*took) } else { format!("{}  {why}", short(*took)) };
@@ -162,7 +190,7 @@ impl Voice {
     }
 
     /// Writes a line about a node.
-    fn line(&self, word: &str, node: &str, more: &str) {
+    fn line(&mut self, word: &str, node: &str, more: &str) {
         let color = match word {
             "done" => AnsiColor::Green,
             "failed" | "fail" => AnsiColor::Red,
@@ -182,7 +210,11 @@ impl Voice {
             Face::Bar(_) | Face::Away => format!("  {painted}  {node:<NAMES$}  {more}"),
             Face::None => return,
         };
-        self.say(text.trim_end());
+        if matches!(self.face, Face::Away) {
+            self.held.push(text.trim_end().to_owned());
+        } else {
+            self.say(text.trim_end());
+        }
     }
 
     fn draw(&self) {

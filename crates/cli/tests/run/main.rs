@@ -7,6 +7,7 @@ mod examples;
 mod life;
 mod options;
 mod places;
+mod restored;
 mod support;
 mod terminal;
 mod told;

@@ -25,7 +25,14 @@ fn without_a_terminal_a_question_ends_the_command_and_tells_what_to_type() {
     let said = place.call(&["run", "G.dot", "--run-dir", "d", "--input", "who=ana"]).ends(5);
     let told = said.json();
     assert_eq!((&told["status"], &told["context"]["tool.output"]), (&json!("interrupted"), &json!("ana\n")));
-    assert_eq!(told["questions"], json!([{"id": "ask@1:choice", "choices": ["[Y] Yes", "[N] No"]}]));
+    let question = json!({"id": "ask@1:choice", "text": "Ship?", "choices": ["[Y] Yes", "[N] No"]});
+    assert_eq!(told["questions"], json!([question]));
+    assert!(said.err.contains("waiting: run") && !said.err.contains("error:"), "{}", said.err);
+    assert!(
+        said.err.contains("ask@1:choice: Ship?") && said.err.contains("  [Y] Yes | [N] No"),
+        "{}",
+        said.err
+    );
     let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap();
     let (answer, resume) = line.split_once(" && ").unwrap();
     let words = |line: &str| -> Vec<String> {

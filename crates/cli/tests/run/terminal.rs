@@ -114,3 +114,22 @@ fn nothing_is_asked_where_no_input_is_wanted() {
     terminal.run(&place, &["run", "G.dot", "--run-dir", "d", "--no-input"]).end().ends(5);
     assert!(!terminal.shows("? ask"));
 }
+
+/// The end of each run was its whole context as JSON, which pushed the progress off the screen.
+#[test]
+fn a_run_ends_with_a_few_lines_on_a_terminal() {
+    let place = Place::new();
+    place.pipeline("G", r#"work [tool_command="seq 100"] start -> work -> exit"#);
+    let terminal = Terminal::new();
+    let side = || OpenOptions::new().read(true).write(true).open(&terminal.name).unwrap();
+    let mut command = place.command(&["run", "G.dot", "--run-dir", "d", "--id", "g"]);
+    command
+        .env("TERM", "xterm")
+        .stdin(Stdio::from(side()))
+        .stdout(Stdio::from(side()))
+        .stderr(Stdio::from(side()));
+    Running::of(command).end().ends(0);
+    terminal.wait("g  completed  3 nodes ended");
+    terminal.wait("ferrata state g --store file:d/.ferrata");
+    assert!(!terminal.shows("tool.output") && !terminal.shows("\"status\""), "{:?}", terminal.shown);
+}

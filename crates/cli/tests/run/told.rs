@@ -72,3 +72,61 @@ fn a_run_that_stops_in_the_middle_fails_and_says_why() {
     let said = place.call(&["run", "E.dot", "--run-dir", "e"]).ends(0);
     assert!(said.err.contains("ended at `b`, not at the exit"), "{}", said.err);
 }
+
+/// Neither the text nor the default nor the time was said anywhere.
+#[test]
+fn a_question_is_told_with_its_default_and_its_time() {
+    let place = Place::new();
+    place.pipeline(
+        "Q",
+        r#"q [shape=hexagon, label="Ship it?", timeout=1h, human.default_choice=exit] a [tool_command=true]
+           start -> q q -> exit [label="Yes"] q -> a [label="No"] a -> exit"#,
+    );
+    let said = place.call(&["run", "Q.dot", "--run-dir", "d", "--timeout", "2s"]).ends(5);
+    for part in ["q@1:choice: Ship it?", "[Y] Yes | [N] No", "\"Yes\" is taken in 59m"] {
+        assert!(said.err.contains(part), "{part}: {}", said.err);
+    }
+    let question = &said.json()["questions"][0];
+    assert_eq!((&question["text"], &question["default"]), (&"Ship it?".into(), &"Yes".into()));
+    assert!(question["deadline"].as_str().is_some_and(|at| at.ends_with('Z')), "{question}");
+}
+
+/// Nodes of a child looked like those of the run, and were counted: "4 of 3 nodes".
+#[test]
+fn nodes_of_a_child_are_marked_and_not_counted() {
+    let place = Place::new();
+    place.pipeline(
+        "Parent",
+        r#"w [shape=house, stack.child_dotfile="Child.dot", manager.poll_interval=10s] start -> w -> exit"#,
+    );
+    place.pipeline("Child", r#"a [tool_command=true] b [tool_command=true] start -> a -> b -> exit"#);
+    let said = place.call(&["run", "Parent.dot", "--run-dir", "d", "--id", "p"]).ends(0);
+    assert!(said.err.contains(" p.w.1:a ") && said.err.contains("completed: 3 of 3 nodes"), "{}", said.err);
+}
+
+/// The command that was printed hung, or lacked what it needed.
+#[test]
+fn hints_work_as_they_are_printed() {
+    let place = Place::new();
+    place.pipeline("H", r#"a [tool_command=true] t [shape=box, prompt=x] start -> a -> t -> exit"#);
+    let said = place
+        .call(&["run", "H.dot", "--run-dir", "d", "--until", "a", "--backend", "echo 'it is' done"])
+        .ends(0);
+    let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
+    assert!(line.contains("--backend"), "{line}");
+    assert_eq!(place.shell(&line).ends(0).json()["context"]["response.t"], "it is done\n");
+    let said = place.call(&["fork", "d", "a@1", "--id", "again"]).ends(0);
+    let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
+    assert!(line.starts_with("ferrata resume again"), "{line}");
+    assert_eq!(place.shell(&format!("{line} --backend 'echo again'")).ends(0).json()["run"], "again");
+    // A run that was left is told of when another one is started.
+    place.pipeline("L", r#"q [shape=hexagon] start -> q -> exit"#);
+    place.call(&["run", "L.dot", "--id", "left"]).ends(5);
+    let said = place.call(&["run", "L.dot"]).ends(5);
+    assert!(
+        said.err.contains("run left of this pipeline has not ended")
+            && said.err.contains("`ferrata resume left`"),
+        "{}",
+        said.err
+    );
+}

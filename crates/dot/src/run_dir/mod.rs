@@ -5,6 +5,7 @@ pub(crate) mod files;
 mod fold;
 mod log;
 mod recorder;
+mod restore;
 mod view;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::outcome::Status;
 use crate::pipeline::{Node, Pipeline, SHAPES};
 use crate::value::Value;
 
+pub use self::restore::Restored;
 pub use self::view::{Artifact, Manifest, Snapshot, Visited};
 
 /// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.

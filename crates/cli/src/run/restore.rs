@@ -1,0 +1,106 @@
+//! A run from `checkpoint.json` alone: a new one that begins where that stood, with its context and its goal gates.
+
+use std::path::Path;
+
+use ferrata::state::Op;
+use ferrata::{Context as State, Graph, Patch, Position, RunHandle, RunId, RunKey, Runtime};
+use ferrata_dot::compile::Compiler;
+use ferrata_dot::handler::{Manager, Registry};
+use ferrata_dot::run_dir::{Restored, RunDirectory};
+use ferrata_dot::transform::Transforms;
+
+use super::FILE;
+use super::drive::Job;
+use super::load::Loaded;
+use super::place::{Place, new_id};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// What the start of a run sets itself, and a run that goes on has to find as it was.
+const OF_START: [&str; 5] =
+    ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input"];
+
+/// Returns the handlers that the pipeline is compiled with where none of them does anything.
+fn registry(loaded: &Loaded) -> Registry {
+    let transforms = Transforms::in_directory(loaded.folder());
+    let manager = Manager::with(Registry::default(), transforms, loaded.folder());
+    Registry::default().with("stack.manager_loop", manager)
+}
+
+/// Reads the checkpoint of a directory whose log is not there.
+pub(super) fn read(loaded: &Loaded, directory: Option<&Path>) -> Result<Option<Restored>, Failure> {
+    let Some(directory) = directory else { return Ok(None) };
+    // What is wrong with the pipeline is told as it is for any run.
+    loaded.with(registry(loaded), None)?;
+    let compiler = Compiler::new(registry(loaded));
+    let restored = RunDirectory::restore(directory, &loaded.pipeline, &compiler);
+    restored.map_err(|error| {
+        let next = format!("ferrata run {}", crate::output::quoted(&loaded.path.display().to_string()));
+        Failure::from(error).or_type(next)
+    })
+}
+
+/// Returns the run that is made of a checkpoint: of the same id, unless that is taken.
+pub(super) async fn run(
+    context: &Context,
+    place: &Place,
+    loaded: &Loaded,
+    restored: &Restored,
+) -> Result<RunKey, Failure> {
+    let tenant = context.global.tenant.clone().unwrap_or_default();
+    if let Some(id) = restored.run.as_deref().and_then(|id| RunId::new(id).ok()) {
+        let key = RunKey::new(tenant.clone(), id);
+        if place.store.head(&key).await?.is_none() {
+            return Ok(key);
+        }
+    }
+    Ok(RunKey::new(tenant, new_id(loaded.pipeline.name())?))
+}
+
+/// Begins the run. It is forked from one that goes no further than its start, which is then removed.
+pub(super) async fn begin(
+    context: &Context,
+    job: &Job,
+    restored: &Restored,
+    runtime: &Runtime,
+    graph: &Graph<State>,
+) -> Result<RunHandle<State>, Failure> {
+    let pipeline = &job.loaded.pipeline;
+    let Some(node) = &restored.node else {
+        let message = format!("the run had completed: {} nodes had ended", restored.ended);
+        return Err(Failure::new(Exit::Conflict, message, "ferrata run --help"));
+    };
+    let starts = pipeline.starts();
+    let start = starts.first().map(|&at| pipeline.nodes()[at].id()).unwrap_or_default();
+    let stopped = job.loaded.with(registry(&job.loaded), Some(start))?;
+    let seed = RunId::new(format!("{}.restored", job.run.run))?;
+    let request = runtime.start(&stopped, restored.context.clone()).id(&seed).tenant(&job.run.tenant);
+    let absolute = std::path::absolute(&job.loaded.path).unwrap_or_else(|_| job.loaded.path.clone());
+    let file = absolute.display().to_string();
+    let seeded = match (1..=256).contains(&file.len()) {
+        true => request.label(FILE, file).await?,
+        false => request.await?,
+    };
+    seeded.wait().await?;
+    let ops: Vec<Op> = OF_START
+        .iter()
+        .filter_map(|key| Some(Op::Set((*key).to_owned(), restored.context.get_value(key)?.clone())))
+        .collect();
+    let fork = runtime.fork(seeded.run(), Position::Latest).start_at(node.as_str()).id(&job.run.run);
+    let run = fork.edit(Patch::from_ops(&ops)?).drive(graph).await?;
+    runtime.cancel(seeded.run(), "only the beginning of another run").await?;
+    runtime.store().purge(seeded.run(), None).await?;
+    let mut lost = vec!["visits are counted from 1", "what the nodes before it printed is not in its log"];
+    if restored.failed > 0 {
+        lost.push("failed attempts of the node are counted anew");
+    }
+    let fork = restored.fork.as_ref().map(|fork| format!(", since branches of `{fork}` were at work"));
+    context.out.note(&format!(
+        "there is no log: a new run begins at `{node}`{} with the context and the goal gates of checkpoint.json, after {} nodes; {}",
+        fork.unwrap_or_default(),
+        restored.ended,
+        lost.join(", ")
+    ));
+    Ok(run)
+}

@@ -1,0 +1,176 @@
+//! What a run can begin with again when nothing is left of it but `checkpoint.json`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ferrata_core::state::Context;
+use ferrata_core::{Error, ErrorKind};
+use serde::Deserialize;
+use serde_json::{Map, Value as Json};
+
+use super::{MOST_READ, RunDirectory, files};
+use crate::compile::Compiler;
+use crate::condition::{Condition, Facts};
+use crate::outcome::{StageOutcome, Status};
+use crate::pipeline::Pipeline;
+use crate::select::{Candidate, select};
+
+/// Where a new run begins that goes on as a checkpoint stood.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// The run that the checkpoint was of, if it says so.
+    pub run: Option<String>,
+    /// The node to begin at; `None` if the run had completed.
+    pub node: Option<String>,
+    /// The context, with the goal gates.
+    pub context: Context,
+    /// How many nodes had ended.
+    pub ended: usize,
+    /// How many attempts of the node had failed: they are counted anew.
+    pub failed: u32,
+    /// The fork that is begun at in the place of nodes in its branches.
+    pub fork: Option<String>,
+}
+
+/// What is read of the file: of ours, and of the shape with `context`, `current_node_id` and `completed_nodes`.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    run_id: Option<String>,
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default, alias = "current_node_id")]
+    current_node: Option<String>,
+    #[serde(default)]
+    next_nodes: Vec<String>,
+    #[serde(default)]
+    completed_nodes: Vec<String>,
+    #[serde(default)]
+    node_history: Vec<Json>,
+    #[serde(default)]
+    retry_counters: BTreeMap<String, u32>,
+    context: Map<String, Json>,
+}
+
+impl RunDirectory {
+    /// Reads `checkpoint.json` as what a new run can begin with: at the node that was at work, else at the one that follows the node
+    /// which ended last. `None` if there is no such file.
+    ///
+    /// Also one with nothing but `context`, `current_node_id` and `completed_nodes` is taken: a node that has not completed begins again.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Corrupt`] with the place in the file if it is no checkpoint, or if a value that it keeps elsewhere is not there.
+    /// - [`ErrorKind::Invalid`] if the pipeline does not have the node, or no edge of the last one holds.
+    pub fn restore(
+        root: impl AsRef<Path>,
+        pipeline: &Pipeline,
+        compiler: &Compiler,
+    ) -> Result<Option<Restored>, Error> {
+        let root = root.as_ref();
+        let path = root.join("checkpoint.json");
+        let corrupt = |why: String| {
+            let message = format!("{} is no checkpoint to begin with: {why}", path.display());
+            Error::new(ErrorKind::Corrupt, message).with_operation("dot.restore")
+        };
+        let text = match files::read(root, &path, MOST_READ) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|error| corrupt(error.to_string()))?,
+        };
+        // Line and column are part of what the reader says.
+        let file: File = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
+        let mut context = Context::new();
+        let of_run = |key: &str| !key.starts_with("internal.branch.") && key != "internal.ended";
+        for (key, value) in file.context.iter().filter(|(key, value)| of_run(key) && !value.is_null()) {
+            let value = whole(root, value).map_err(|why| corrupt(format!("`{key}`: {why}")))?;
+            context.set(key.as_str(), &value)?;
+        }
+        let ended = file.node_history.len().max(file.completed_nodes.len());
+        let (node, fork) = match begins(&file, pipeline, &context)? {
+            Some(node) => place(&node, pipeline, compiler)?,
+            None => (None, None),
+        };
+        let failed = node.as_ref().and_then(|node| file.retry_counters.get(node)).copied().unwrap_or(0);
+        Ok(Some(Restored { run: file.run_id, node, context, ended, failed, fork }))
+    }
+}
+
+/// Returns a value, from the file that it is kept in if it is large.
+fn whole(root: &Path, value: &Json) -> Result<Json, String> {
+    let kept = value.as_object().filter(|fields| fields.len() == 2 && fields.contains_key("bytes"));
+    let Some(path) = kept.and_then(|fields| fields.get("artifact")?.as_str()) else {
+        return Ok(value.clone());
+    };
+    let Some(hash) = path.strip_prefix("artifacts/") else { return Ok(value.clone()) };
+    let content =
+        files::read(root, &root.join(path), MOST_READ).map_err(|error| format!("{path}: {error}"))?;
+    if blake3::hash(&content).to_hex().as_str() != hash {
+        return Err(format!("{path} is not what it was"));
+    }
+    let text = String::from_utf8(content).map_err(|_| format!("{path} is no text"))?;
+    // What was no text was kept as JSON; a text begins neither with a bracket nor a brace, or is taken for what it shows.
+    let json = text.starts_with(['[', '{']).then(|| serde_json::from_str(&text).ok()).flatten();
+    Ok(json.unwrap_or(Json::String(text)))
+}
+
+/// Returns the node that a run goes on with; `None` if it was at its end.
+fn begins(file: &File, pipeline: &Pipeline, context: &Context) -> Result<Option<String>, Error> {
+    if file.status.as_deref() == Some("completed") {
+        return Ok(None);
+    }
+    if let Some(next) = file.next_nodes.first() {
+        return Ok(Some(next.clone()));
+    }
+    let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.restore"));
+    let starts = pipeline.starts();
+    let start = starts.first().map(|&at| pipeline.nodes()[at].id().to_owned());
+    let Some(current) = file.current_node.clone() else { return Ok(start) };
+    let Some(at) = pipeline.position(&current) else {
+        return refuse(format!("the checkpoint stands at `{current}`, and the pipeline has no such node"));
+    };
+    let has_ended = file.completed_nodes.contains(&current)
+        || file
+            .node_history
+            .last()
+            .is_some_and(|last| last["node"] == current.as_str() && last["outcome"] != "fail");
+    if !has_ended {
+        return Ok(Some(current));
+    }
+    if pipeline.exits().contains(&at) {
+        return Ok(None);
+    }
+    let text = |key: &str| context.get_value(key).and_then(Json::as_str).unwrap_or_default().to_owned();
+    let mut edges = Vec::new();
+    for edge in pipeline.edges().iter().filter(|edge| *edge.from == *current) {
+        edges.push(Candidate {
+            to: edge.to.to_string(),
+            label: edge.label().into_owned(),
+            condition: Condition::parse(&edge.condition())?,
+            weight: edge.weight(),
+        });
+    }
+    let status = Status::of_word(&text("outcome")).unwrap_or(Status::Success);
+    let outcome = StageOutcome::new(status).prefer(text("preferred_label"));
+    let lookup = |key: &str| context.get_value(key).cloned();
+    match select(&edges, &outcome, &Facts::new(status.as_str(), &outcome.preferred_label, &lookup)) {
+        Some(choice) => Ok(Some(edges[choice.edge].to.clone())),
+        None => refuse(format!(
+            "no edge of `{current}` holds with the context of the checkpoint; begin at a node of your choice"
+        )),
+    }
+}
+
+/// Returns the node to begin at: where branches are at work, their fork.
+fn place(
+    node: &str,
+    pipeline: &Pipeline,
+    compiler: &Compiler,
+) -> Result<(Option<String>, Option<String>), Error> {
+    let Some(at) = pipeline.position(node) else {
+        let message = format!("the checkpoint stands at `{node}`, and the pipeline has no such node");
+        return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.restore"));
+    };
+    let fork = compiler.fork_around(pipeline, at)?.map(str::to_owned);
+    Ok((Some(fork.clone().unwrap_or_else(|| node.to_owned())), fork))
+}
