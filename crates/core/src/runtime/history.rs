@@ -340,7 +340,12 @@ impl Runtime {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
         }
-        let (store, run) = (Arc::clone(self.store()), run.clone());
-        finish(async move { store.purge(&run, None).await }).await
+        let (shared, run) = (Arc::clone(self.shared()), run.clone());
+        finish(async move {
+            let purged = shared.store.purge(&run, None).await?;
+            shared.resting.forget(&run);
+            Ok(purged)
+        })
+        .await
     }
 }

@@ -33,6 +33,13 @@ impl Resting {
         halves.young.insert(run, (life, facts));
     }
 
+    /// Forgets the facts of a run that was purged.
+    pub(crate) fn forget(&self, run: &RunKey) {
+        let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
+        halves.young.remove(run);
+        halves.old.remove(run);
+    }
+
     /// Forgets the facts of a run and returns them, if they are those of this life.
     pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<RunFacts> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
