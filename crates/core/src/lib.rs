@@ -7,6 +7,7 @@ pub mod ask;
 mod engine;
 pub mod graph;
 pub mod node;
+mod past;
 pub mod record;
 pub mod runtime;
 pub mod state;
@@ -14,6 +15,7 @@ pub mod store;
 pub mod testing;
 
 mod compact;
+mod failure;
 mod panics;
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.

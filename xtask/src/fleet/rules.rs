@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 
-const SWEEP: &str = include_str!("../../../crates/core/src/runtime/sweep.rs");
+const SWEEP: &str = include_str!("../../../crates/core/src/runtime/fleet/sweep.rs");
 const BUILDER: &str = include_str!("../../../crates/core/src/runtime/builder.rs");
-const PULSE: &str = include_str!("../../../crates/core/src/runtime/pulse.rs");
+const HEARTBEAT: &str = include_str!("../../../crates/core/src/runtime/fleet/heartbeat.rs");
 
 /// What an executor goes by, times in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl Rules {
             (SWEEP, "let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };"),
             (SWEEP, "self.reach = (self.reach * 2).min(MOST_REACH);"),
             (SWEEP, "self.reach = (self.reach / 2).max(LEAST_REACH);"),
-            (PULSE, "sent.saturating_add(self.ttl / 3)"),
+            (HEARTBEAT, "sent.saturating_add(self.ttl / 3)"),
         ] {
             text.contains(said)
                 .then_some(())

@@ -1,6 +1,6 @@
 //! A fleet, event by event: executors that beat, look, claim, drive and die, over a modelled store.
 //!
-//! Each executor is the sweeper of `runtime/sweep.rs` without the runs themselves: a run is a number, a wake-up time and who has it.
+//! Each executor is the sweeper of `runtime/fleet/sweep.rs` without the runs themselves: a run is a number, a wake-up time and who has it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

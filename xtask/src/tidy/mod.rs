@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "faults are shown to a person")]
 
 mod crates;
+mod layers;
 mod layout;
 mod markdown;
 mod pages;
@@ -38,6 +39,7 @@ const CHECKS: &[Check] = &[
     Check { name: "word", find: words::banned },
     Check { name: "manifest", find: crates::manifests },
     Check { name: "direction", find: crates::directions },
+    Check { name: "layer", find: layers::order },
     Check { name: "error-page", find: pages::errors },
     Check { name: "dependency-row", find: pages::dependencies },
     Check { name: "link", find: markdown::links },

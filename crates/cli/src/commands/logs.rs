@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ferrata::runtime::Happened;
+use ferrata::runtime::TimelineEntry;
 use ferrata::store::RunHead;
 use ferrata::{Clock, Runtime, Seq, Timestamp};
 use serde_json::json;
@@ -74,12 +74,12 @@ async fn read(
     head: &RunHead,
     args: &LogsArgs,
     from: Seq,
-) -> Result<Vec<Happened>, Failure> {
+) -> Result<Vec<TimelineEntry>, Failure> {
     let since = args.since.map(|since| {
         let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_unix_ms(context.now().unix_ms().saturating_sub(ms))
     });
-    let mut lines = runtime.happened(&head.run, from).await?;
+    let mut lines = runtime.timeline(&head.run, from).await?;
     lines.retain(|line| {
         // What is appended while it is read comes with the next look.
         line.header.seq <= head.seq
@@ -93,7 +93,7 @@ async fn read(
     Ok(lines)
 }
 
-fn as_json(line: &Happened) -> serde_json::Value {
+fn as_json(line: &TimelineEntry) -> serde_json::Value {
     json!({
         "seq": line.header.seq,
         "at": line.header.at,
@@ -105,7 +105,7 @@ fn as_json(line: &Happened) -> serde_json::Value {
     })
 }
 
-fn print(context: &Context, line: &Happened) -> Result<(), Failure> {
+fn print(context: &Context, line: &TimelineEntry) -> Result<(), Failure> {
     match context.out.format {
         Format::Json | Format::Jsonl => context.out.json_line(&as_json(line)),
         Format::Ids => context.out.line(&line.header.seq.to_string()),

@@ -1,13 +1,13 @@
-//! What somebody answers to a question.
+//! The answer to a question.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::Resolution;
 use crate::error::Result;
-use crate::record::Resolution;
 use crate::state::strict;
 
-/// What somebody answers to a question of a run: see [`Runtime::respond`](crate::runtime::Runtime::respond).
+/// The answer to a question of a run: see [`Runtime::respond`](crate::runtime::Runtime::respond).
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ pub enum Answer {
     Accept(Box<RawValue>),
     /// No, for this reason. The node that asked is told, and fails with the reason unless it deals with it.
     Reject(String),
-    /// Nobody is going to answer, for this reason: the run is cancelled.
+    /// There will be no answer, for this reason: the run is cancelled.
     Cancel(String),
     /// What became of an activation that must not be repeated and was at work when its process ended.
     Resolve(Resolution),

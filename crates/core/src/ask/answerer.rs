@@ -16,11 +16,11 @@ use crate::id::RunKey;
 /// activations in doubt are for people and never go to it.
 #[async_trait]
 pub trait Answerer: fmt::Debug + Send + Sync + 'static {
-    /// Answers, or leaves the question open for somebody else with `None`. An answer that does not fit leaves it open as well.
+    /// Answers, or leaves the question open for other signallers with `None`. An answer that does not fit leaves it open as well.
     ///
     /// # Cancel safety
     ///
-    /// The future is dropped when somebody else answers first, when the question has expired or is asked again, or when the run is
+    /// The future is dropped when another signaller answers first, when the question has expired or is asked again, or when the run is
     /// left.
     async fn answer(&self, question: &Asking) -> Option<Answer>;
 
@@ -39,7 +39,7 @@ pub struct Asking {
 }
 
 /// Answers by itself: with the default of the question, with its first choice, or with `true`, whichever fits first; leaves
-/// other questions open. For tests, and for runs that nobody attends.
+/// other questions open. For tests, and for unattended runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Automatic;
 

@@ -10,7 +10,7 @@ use crate::error::Error;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// Somebody said no.
+    /// It was rejected.
     #[error("the question `{question}` was rejected{}: {comment}", said_by(.by.as_deref()))]
     Rejected {
         /// The name of the question.
@@ -20,7 +20,7 @@ pub enum AskError {
         /// Who, if they said it.
         by: Option<String>,
     },
-    /// Nobody answered in time.
+    /// There was no answer in time.
     #[error("nobody answered the question `{question}` by {deadline}")]
     Expired {
         /// The name of the question.
@@ -41,7 +41,7 @@ fn said_by(who: Option<&str>) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Declined {
-    /// Somebody said no.
+    /// It was rejected.
     #[error("rejected{}: {comment}", said_by(.by.as_deref()))]
     Rejected {
         /// What they said.
@@ -49,7 +49,7 @@ pub enum Declined {
         /// Who, if they said it.
         by: Option<String>,
     },
-    /// Nobody answered in time.
+    /// There was no answer in time.
     #[error("nobody answered by {deadline}")]
     Expired {
         /// Until when an answer was possible.

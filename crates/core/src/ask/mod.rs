@@ -5,6 +5,7 @@ mod answerer;
 mod error;
 mod question;
 mod request;
+mod resolution;
 mod shape;
 
 pub use answer::Answer;
@@ -12,6 +13,7 @@ pub use answerer::{Answerer, Asking, Automatic};
 pub use error::{AskError, Declined};
 pub use question::{Question, QuestionKind};
 pub use request::Ask;
+pub use resolution::Resolution;
 pub use shape::Shape;
 
 pub(crate) use request::{OnDeadline, Request};

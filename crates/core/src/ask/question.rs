@@ -1,4 +1,4 @@
-//! A question that is open, as whoever may answer it sees it.
+//! An open question, as signallers that may answer it see it.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::Shape;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
-use crate::record::Failure;
 
-/// Something that somebody must answer before the run can go on.
+/// What a signaller must answer before the run can go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Question {
@@ -47,8 +47,8 @@ pub struct Question {
 #[non_exhaustive]
 pub enum QuestionKind {
     /// An attempt of an `External` node ended without saying whether its work was done: its process ended, its time was up, it
-    /// panicked, or it failed without saying that [nothing was done](crate::node::NodeError::not_done). Nobody knows, and it
-    /// must not be done twice. Answer with a [`Resolution`](crate::record::Resolution).
+    /// panicked, or it failed without saying that [nothing was done](crate::node::NodeError::not_done). The log does not tell, and it
+    /// must not be done twice. Answer with a [`Resolution`](super::Resolution).
     Doubt,
     /// A node asks.
     Asked,

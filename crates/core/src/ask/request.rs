@@ -1,4 +1,4 @@
-//! What is asked, what is expected, and what happens if nobody answers in time.
+//! What is asked, what is expected, and what happens without an answer in time.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 
-/// A question: what is asked, of which type the answer is, and what happens if nobody answers in time.
+/// A question: what is asked, of which type the answer is, and what happens without an answer in time.
 ///
 /// What an answer must look like is found from its type `A`, so that any process can refuse a wrong one without having the
 /// type; [`Ask::choices`] and [`Ask::expects`] say it otherwise.
@@ -41,7 +41,7 @@ pub struct Ask<A> {
 }
 
 impl<A: DeserializeOwned> Ask<A> {
-    /// Asks this, which is shown to whoever answers: text, or anything that JSON can hold.
+    /// Asks this, which is shown to those who may answer: text, or anything that JSON can hold.
     pub fn new(question: impl Serialize) -> Self {
         Self {
             question: strict::to_raw_value(&question),
@@ -78,7 +78,7 @@ impl<A: DeserializeOwned> Ask<A> {
         A: Serialize,
     {
         self.default = strict::to_raw_value(&answer).and_then(|text| {
-            // Found now, and not when the deadline is over and nobody may answer any more.
+            // Found now, and not when the deadline is over and no answer is taken any more.
             serde_json::from_str::<A>(text.get()).map_err(|source| {
                 let message = format!("the default is not read back as {}", std::any::type_name::<A>());
                 Error::new(ErrorKind::Invalid, message).with_source(source)
@@ -156,7 +156,7 @@ impl PartialEq for Request {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OnDeadline {
-    /// The node is told that nobody answered.
+    /// The node is told that there was no answer.
     #[default]
     Tell,
     /// This is the answer.

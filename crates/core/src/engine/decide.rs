@@ -6,6 +6,7 @@ use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
 use super::replan::bounded;
 use crate::compact::few::Few;
+use crate::failure::{Failure, FailureKind};
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::fire::Fires;
@@ -14,7 +15,7 @@ use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, Plan};
 use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{End, Failure, FailureKind, Fired, Item, NodeDone, Settled, Start};
+use crate::record::body::{End, Fired, Item, NodeDone, Settled, Start};
 
 /// How often a run may return to a retry target that has no limit of its own visits, whichever node failed: a goal that is never met
 /// must not keep a service busy for ever.

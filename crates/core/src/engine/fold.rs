@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::machine::Machine;
 use super::questions::Subject;
 use crate::ask::Answer;
+use crate::ask::Resolution;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::RunKey;
-use crate::record::body::{Event, Resolution, SignalKind};
+use crate::record::body::{Event, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
@@ -203,4 +204,9 @@ pub(crate) fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
         *question = machine.id_of(&machine.find_question(question)?);
     }
     Ok(())
+}
+
+/// Says that a store knows no run of this name.
+pub(crate) fn missing(run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such run; start it, or check tenant and id").with_run(run)
 }

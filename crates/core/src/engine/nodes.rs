@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
-use crate::graph::prints::Prints;
 use crate::id::{Fingerprint, NodeName};
+use crate::record::prints::Prints;
 
 /// What the machine knows of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use super::frontier::Local;
 use super::machine::Machine;
+use crate::failure::{Failure, FailureKind, clip};
 use crate::graph::plan::Plan;
 use crate::id::{NodeName, Visit};
-use crate::record::body::{Failure, FailureKind, NodeDone, clip};
+use crate::record::body::NodeDone;
 
 /// The longest reason that is kept, in bytes: a paragraph. A longer one belongs in the state.
 pub(super) const REASON_BYTES: usize = 500;

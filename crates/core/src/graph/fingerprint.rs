@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::outline::{NodeOutline, Outline};
 use crate::id::Fingerprint;
+use crate::record::effect::Effect;
 
 /// What a node's fingerprint is taken of; fields in the order of their names, so that the text is canonical.
 ///

@@ -5,16 +5,16 @@ use std::sync::{Arc, OnceLock};
 
 use crate::graph::check::{by_name, check};
 use crate::graph::edge::EdgeKind;
-use crate::graph::effect::Effect;
 use crate::graph::fingerprint;
 use crate::graph::issue::GraphError;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::outline::Outline;
 use crate::graph::plan::{EdgeIx, EdgePlan, NodePlan, Plan};
-use crate::graph::prints::{ByNode, Prints};
 use crate::graph::topology::Topology;
 use crate::id::{NodeName, WorkflowName};
+use crate::record::effect::Effect;
+use crate::record::prints::{ByNode, Prints};
 
 /// Why a checked name can be looked up or validated again.
 const CHECKED: &str = "every name was checked";

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::graph::edge::EdgeKind;
-use crate::graph::effect::Effect;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
 use crate::graph::policy::{Interrupt, NodeCheckpoint};
 use crate::graph::retry::RetryPolicy;
+use crate::record::effect::Effect;
 use crate::state::Schema;
 
 /// A graph as it was declared.

@@ -8,14 +8,14 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::graph::edge::EdgeKind;
-use crate::graph::effect::Effect;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
 use crate::graph::policy::{Interrupt, NodeCheckpoint};
-use crate::graph::prints::{ByNode, Prints};
 use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
+use crate::record::effect::Effect;
+use crate::record::prints::{ByNode, Prints};
 use crate::state::Schema;
 
 /// How many edges are looked through for a target before it is looked up.

@@ -12,11 +12,12 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 pub(crate) use super::done::NodeDone;
+use super::effect::Effect;
 use super::pause::{Asking, Edited, Expired, Receiver, Rested, Stepped};
-use crate::ask::Answer;
+use super::prints::{ByNode, Prints};
+use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
-use crate::graph::Effect;
-use crate::graph::prints::{ByNode, Prints};
+use crate::failure::Failure;
 use crate::id::{ExecutorId, NodeName, Seq, Visit};
 use crate::state::Patch;
 
@@ -246,115 +247,6 @@ pub(crate) enum End {
     Failed(Failure),
 }
 
-/// Why an activation or a run failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Failure {
-    /// What sort of failure it is.
-    pub kind: FailureKind,
-    /// What happened, in one line.
-    pub message: String,
-    /// The causes, outermost first; at most 8 of at most 500 bytes. Of [`FailureKind::Replan`], the replans.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<String>,
-    /// The activation it is about, if it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<NodeName>,
-    /// Whether the node said that nothing was done: see [`NodeError::not_done`](crate::node::NodeError::not_done).
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub not_done: bool,
-}
-
-/// What sort of failure it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FailureKind {
-    /// The node returned an error.
-    Node,
-    /// The node panicked.
-    Panic,
-    /// An attempt took longer than the node's timeout.
-    Timeout,
-    /// The node's update could not be applied or stored.
-    Update,
-    /// The node's route chose what it may not.
-    Route,
-    /// Two concurrent activations overwrote one channel.
-    ConcurrentWrite,
-    /// A node would be visited more often than allowed.
-    MaxVisits,
-    /// The run would have more activations than allowed.
-    MaxSteps,
-    /// The run took longer than its deadline.
-    Deadline,
-    /// A goal is not met and there is no retry target left.
-    GoalGate,
-    /// A join can never get as many tokens as it needs.
-    JoinUnmet,
-    /// An operator decided so.
-    Operator,
-    /// The run would go back to a node on purpose more often than allowed.
-    ///
-    /// The causes are the replans, oldest first, the refused one last, each `from@visit -> to: reason`: the latest 100, of at
-    /// most 800 bytes, and before them a line that counts those that came earlier.
-    Replan,
-    /// A function of the graph (a route, a condition, a goal) panicked.
-    Graph,
-    /// An answer to a question said no.
-    Rejected,
-    /// No answer to a question came in time.
-    Expired,
-}
-
-impl Failure {
-    /// How many causes are kept, and how long each may be: enough for a chain of wrapped errors, bounded in the log.
-    const CAUSES: usize = 8;
-    const CAUSE_BYTES: usize = 500;
-
-    /// Makes a failure from a message.
-    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: clip(message.into(), 2_000), causes: Vec::new(), node: None, not_done: false }
-    }
-
-    /// Makes a failure from an error and the chain of its causes.
-    pub fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
-        let mut failure = Self::new(kind, error.to_string());
-        let mut cause = error.source();
-        while let Some(error) = cause.filter(|_| failure.causes.len() < Self::CAUSES) {
-            failure.causes.push(clip(error.to_string(), Self::CAUSE_BYTES));
-            cause = error.source();
-        }
-        failure
-    }
-
-    /// Names the node.
-    #[must_use]
-    pub fn with_node(mut self, node: &NodeName) -> Self {
-        self.node = Some(node.clone());
-        self
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(node) = &self.node {
-            write!(f, "node {node}: ")?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-/// Cuts a text to at most `most` bytes at a character's border.
-pub(crate) fn clip(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-        text.truncate(end);
-        text.push('…');
-    }
-    text
-}
-
 /// `Attempt`: one try failed, and another follows or a question asks what became of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttemptFailed {
@@ -436,21 +328,6 @@ pub(crate) enum SignalKind {
         #[serde(default, skip_serializing_if = "is_default")]
         settled: Settled,
     },
-}
-
-/// What became of an activation that must not be repeated and of which it is unknown whether it was done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Resolution {
-    /// It did not happen: run it again.
-    Retry,
-    /// It happened: this is the change of the state it made.
-    Supply(Patch),
-    /// Go on as if it had succeeded without changing anything.
-    Skip,
-    /// Treat it as failed, for this reason.
-    Fail(String),
 }
 
 /// `Claim`: an executor took the run.

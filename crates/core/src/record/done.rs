@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::body::{End, Failure, Fired, Settled, present};
+use super::body::{End, Fired, Settled, present};
 use crate::compact::few::Few;
+use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
 
 /// One activation that ended.

@@ -3,9 +3,12 @@
 pub(crate) mod body;
 pub(crate) mod codec;
 mod done;
+pub(crate) mod effect;
 pub(crate) mod memo;
 pub(crate) mod pause;
+pub(crate) mod prints;
 mod write;
 
-pub use body::{Failure, FailureKind, Resolution};
+pub use crate::ask::Resolution;
+pub use crate::failure::{Failure, FailureKind};
 pub use ferrata_store::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};

@@ -41,7 +41,7 @@ pub(crate) struct Attempt<S: State> {
     work: Option<Work<S>>,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
-    /// When it began, if anybody is told how long it took.
+    /// When it began, if a subscriber is told how long it took.
     begun: Option<Duration>,
 }
 

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admission::Caps;
 use super::committer::{Committer, RetryBudget};
-use super::life;
-use super::pulse::Pulse;
-use super::retention::RetentionPolicy;
+use super::fleet::admission::RunLimits;
+use super::fleet::heartbeat::HeartbeatMonitor;
+use super::fleet::life;
 use super::runtime::Runtime;
 use super::shared::{Limits, Role, Services, Shared};
 use super::tasks::spawn;
@@ -17,6 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::id::{ExecutorId, IdSource, RandomIds};
 use crate::node::Resources;
+use crate::past::retention::RetentionPolicy;
 use crate::store::{Bounded, CheckpointStore};
 
 /// The largest body of a record unless set otherwise, in bytes.
@@ -55,7 +55,7 @@ pub struct RuntimeBuilder {
     limits: Limits,
     answerer: Option<Arc<dyn Answerer>>,
     retention: Option<RetentionPolicy>,
-    caps: Caps,
+    run_limits: RunLimits,
     budget: RetryBudget,
     store_timeout: Duration,
 }
@@ -83,7 +83,7 @@ impl RuntimeBuilder {
             },
             answerer: None,
             retention: None,
-            caps: Caps::new(),
+            run_limits: RunLimits::new(),
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
             store_timeout: STORE_TIMEOUT,
         }
@@ -172,7 +172,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how often the runs of [served](Runtime::serve) workflows are looked for that nobody drives; every second unless set,
+    /// Sets how often runs of [served](Runtime::serve) workflows without a driver are looked for; every second unless set,
     /// and every millisecond at most, give or take a quarter.
     #[must_use]
     pub fn sweep_interval(mut self, interval: Duration) -> Self {
@@ -198,8 +198,8 @@ impl RuntimeBuilder {
 
     /// Sets how many runs may go on in this process at once; any number unless set.
     #[must_use]
-    pub fn caps(mut self, caps: Caps) -> Self {
-        self.caps = caps;
+    pub fn run_limits(mut self, limits: RunLimits) -> Self {
+        self.run_limits = limits;
         self
     }
 
@@ -252,11 +252,11 @@ impl RuntimeBuilder {
         let this = self.bounded();
         this.store.setup().await?;
         let shared = this.shared(Role::Drives);
-        // The pulse counts from before it.
+        // The heartbeat counts from before it.
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         spawn(life::beat(Arc::downgrade(&shared)));
         spawn(life::pass_notices(Arc::downgrade(&shared)));
-        if shared.admission.is_capped() {
+        if shared.admission.is_limited() {
             spawn(life::admit(&shared));
         }
         Ok(Runtime::new(shared))
@@ -289,20 +289,22 @@ impl RuntimeBuilder {
         Runtime::new(self.bounded().shared(Role::Operates))
     }
 
-    /// Bounds every call to the store, whoever makes it.
+    /// Bounds every call to the store, of all its callers.
     fn bounded(mut self) -> Self {
         self.store = Arc::new(Bounded::new(self.store, Arc::clone(&self.clock), self.store_timeout));
         self
     }
 
     fn shared(self, role: Role) -> Arc<Shared> {
-        let Self { store, clock, ids, resources, limits, answerer, retention, caps, budget, .. } = self;
+        let Self { store, clock, ids, resources, limits, answerer, retention, run_limits, budget, .. } = self;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
-        let pulse = Arc::new(Pulse::new(Arc::clone(&clock), limits.heartbeat_ttl, clock.monotonic()));
-        let committer = Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&pulse), budget);
+        let heartbeat =
+            Arc::new(HeartbeatMonitor::new(Arc::clone(&clock), limits.heartbeat_ttl, clock.monotonic()));
+        let committer =
+            Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&heartbeat), budget);
         let services = Services { resources: Arc::new(resources), answerer, retention };
         Arc::new(Shared::new(
-            role, store, committer, clock, ids, executor, pulse, limits, services, caps, EVENTS,
+            role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))
     }
 }

@@ -3,7 +3,7 @@
 //! No delay is ever added: where nothing is under way, a submission leaves at once, with whatever else is there. Beside batches
 //! that are under way, up to [`LANES`] of them, a further one leaves as soon as it is as large as they are on the average:
 //! so batches become as large as the load and no larger, and no crowd waits for a commit of one. A batch that is slow is no
-//! measure: nobody waits for it longer than [`STALL`]. The driver of a run has at most one submission under way, so the order of
+//! measure: no submission waits for it longer than [`STALL`]. The driver of a run has at most one submission under way, so the order of
 //! its records is kept.
 //!
 //! Each [part](CheckpointStore::part) of the store has a queue and lanes of its own: a batch is as slow as the slowest shard that it
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::pulse::Pulse;
+use super::fleet::heartbeat::HeartbeatMonitor;
 use super::tasks::spawn;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +58,7 @@ struct Submission {
     failed: u32,
     /// Whether a try before may have been done after all.
     in_doubt: bool,
-    /// The term of heartbeats in which the run was taken; nothing is sent for it once that is over. Absent for what anybody may say.
+    /// The term of heartbeats in which the run was taken; nothing is sent for it once that is over. Absent for signallers.
     term: Option<u64>,
     reply: oneshot::Sender<Result<HeadRef>>,
 }
@@ -93,7 +93,7 @@ impl Queue {
 pub(crate) struct Committer {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<HeartbeatMonitor>,
     budget: RetryBudget,
     /// By part of the store: as many as it has, so none is ever removed.
     queues: Arc<Mutex<HashMap<u64, Arc<Mutex<Queue>>>>>,
@@ -103,10 +103,10 @@ impl Committer {
     pub(crate) fn new(
         store: Arc<dyn CheckpointStore>,
         clock: Arc<dyn Clock>,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<HeartbeatMonitor>,
         budget: RetryBudget,
     ) -> Self {
-        Self { store, clock, pulse, budget, queues: Arc::default() }
+        Self { store, clock, heartbeat, budget, queues: Arc::default() }
     }
 
     /// Hands over the records of one run. The reply comes when they are durable, refused, or the retries are used up.
@@ -192,7 +192,7 @@ impl Committer {
 
     /// Looks whether records that were refused had been written by a try whose reply was lost, before others wrote after them.
     ///
-    /// Whoever speaks to a run would say it twice otherwise.
+    /// A signaller would send its signal twice otherwise.
     async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
         let Some(last) = append.records.last() else { return Err(refused) };
         match self.store.load(&append.run, At::Record(last.header.id)).await {
@@ -260,7 +260,7 @@ impl Lane {
     /// Keeps back what is sent as an owner while it is in doubt whether this process counts as alive.
     fn hold_back(&self, mut batch: Vec<Submission>) -> Vec<Submission> {
         let in_doubt = |submission: &mut Submission| {
-            submission.term.is_some_and(|term| self.committer.pulse.certain(term).is_none())
+            submission.term.is_some_and(|term| self.committer.heartbeat.certain(term).is_none())
         };
         let held: Vec<_> = batch.extract_if(.., in_doubt).collect();
         let mut queue = self.lock();
@@ -271,7 +271,7 @@ impl Lane {
         for submission in held {
             let committer = self.committer.clone();
             spawn(async move {
-                match committer.pulse.sure(submission.term.unwrap_or_default()).await {
+                match committer.heartbeat.sure(submission.term.unwrap_or_default()).await {
                     Ok(_) => committer.enqueue(submission),
                     Err(error) if submission.in_doubt => {
                         let message = "the reply of an append was lost, and it cannot be made again: it may be done or not";

@@ -9,8 +9,8 @@ use tokio::sync::broadcast;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
+use crate::past::Verdict;
 use crate::record::{Failure, RunStatus};
-use crate::runtime::past::Verdict;
 
 /// Something that happened in a run of this process.
 #[derive(Clone, Debug)]

@@ -10,9 +10,10 @@ use uuid::Uuid;
 use super::event::Events;
 use super::load;
 use super::outcome::Outcome;
+use super::requests::signal::SignalRequest;
 use super::shared::Shared;
-use super::signal::SignalRequest;
 use crate::compact::once::OnceReceiver;
+use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::RunKey;
@@ -71,7 +72,7 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Tells whether the run is recorded and waits here for room: see [`Caps`](super::Caps).
+    /// Tells whether the run is recorded and waits here for room: see [`RunLimits`](super::RunLimits).
     ///
     /// One that another process finished meanwhile waits here no more once this process hears of it: from a store that sends notices, from
     /// a [`wait`](Self::wait), or when its turn comes.
@@ -86,11 +87,11 @@ impl<S: State> RunHandle<S> {
 
     /// Waits until nothing moves the run any more. What is returned rests on durable records, unless checkpoints are disabled.
     ///
-    /// A run that goes on elsewhere is watched as long as somebody goes on with it. If its owner dies, or lets it go, and nobody takes
+    /// A run that goes on elsewhere is watched as long as it has a driver. If its owner dies, or lets it go, and no process takes
     /// it up within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the
     /// reason why it cannot be taken up here. Where its workflow is [served](super::Runtime::serve) by this runtime, it is taken up
     /// in time, and waited for. So is a run that waits in this process for room, however long. One that waits for room elsewhere, or
-    /// was unpaused before anybody had begun with it, is watched as any other: nobody can tell from the store whether it stands in line
+    /// was unpaused before its first claim, is watched as any other: the store does not tell whether it stands in line
     /// somewhere. Nothing of it is lost, and it can be waited for again.
     ///
     /// # Errors
@@ -99,8 +100,8 @@ impl<S: State> RunHandle<S> {
     ///
     /// - [`ErrorKind::Fenced`]: another executor has claimed the run, and it goes on there; or this process could not say that it is
     ///   alive, and let go of it.
-    /// - [`ErrorKind::Closed`]: nobody goes on with it; serve its workflow, or resume it.
-    /// - [`ErrorKind::GraphChanged`]: its workflow is served here with a graph that does not fit it, and nobody else has taken it up.
+    /// - [`ErrorKind::Closed`]: it has no driver; serve its workflow, or resume it.
+    /// - [`ErrorKind::GraphChanged`]: its workflow is served here with a graph that does not fit it, and no other process has taken it up.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store could not be written to, or read, after all
     ///   [retries](super::RuntimeBuilder::store_retries).
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
@@ -171,17 +172,17 @@ impl<S: State> RunHandle<S> {
     /// Follows a run that goes on elsewhere.
     async fn watch(&self) -> Result<Outcome<S>> {
         let clock = &self.shared.clock;
-        // Since when nobody has gone on with it, and as of which record.
+        // Since when it has had no driver, and as of which record.
         let mut left = None;
         let mut pause = WATCH;
         loop {
             let head = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
-            let head = head.ok_or_else(|| load::missing(&self.run))?;
+            let head = head.ok_or_else(|| missing(&self.run))?;
             if let Some(outcome) = self.outcome(Some(&head)).await? {
                 self.shared.admission.leave(&self.run, &head.facts);
                 return Ok(outcome);
             }
-            // Whoever stands in line here has room in time; of other lines nothing is known.
+            // A run in line here has room in time; of other lines nothing is known.
             let is_in_line = self.shared.admission.is_waiting(&self.run);
             let is_ours = is_in_line || self.shared.driver(&self.run).is_some();
             let is_left = !(head.owner_alive || is_ours);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::fork::ForkRequest;
-use super::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Happened, Position, Verified};
-use super::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
+use super::requests::fork::ForkRequest;
+use super::requests::signal::SignalRequest;
 use super::runtime::Runtime;
-use super::signal::SignalRequest;
 use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{RunKey, Seq};
+use crate::past::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
+use crate::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Position, TimelineEntry, Verified};
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
 use crate::state::{Channels, State};
@@ -81,8 +81,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    pub async fn happened(&self, run: &RunKey, from: Seq) -> Result<Vec<Happened>> {
-        past::happened(&**self.store(), run, from).await
+    pub async fn timeline(&self, run: &RunKey, from: Seq) -> Result<Vec<TimelineEntry>> {
+        past::timeline(&**self.store(), run, from).await
     }
 
     /// Returns everything that the log says of a run as of some place. Reads the whole log that is kept.
@@ -241,8 +241,8 @@ impl Runtime {
     }
 
     /// Brings a run that was written down into the store, under its own key or another. It is there whole or not at all; the
-    /// same import again is the same run until something is added to it or pruned. Nobody owns a run that has not ended: it is
-    /// to be gone on with.
+    /// same import again is the same run until something is added to it or pruned. A run that has not ended has no owner: resume it,
+    /// or serve its workflow.
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, whoever drops it.
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
         let (store, text) = (Arc::clone(self.store()), text.to_owned());
         finish(async move { past::import(&*store, &text, run).await }).await
@@ -265,7 +265,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, whoever drops it.
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         let (store, run, policy) = (Arc::clone(self.store()), run.clone(), policy.clone());
         let now = self.shared().clock.now();
@@ -286,7 +286,7 @@ impl Runtime {
     }
 
     /// Drops what a policy does not keep of the store's runs, a part at a time: go on with the report's cursor until there is
-    /// none. A `dry` sweep only tells what it would drop. A run that cannot be dealt with is reported and holds up nobody.
+    /// none. A `dry` sweep only tells what it would drop. A run that cannot be dealt with is reported and holds up no other.
     ///
     /// # Errors
     ///
@@ -294,7 +294,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it deals with this part to its end, whoever drops it.
+    /// Cancel safe: once polled it deals with this part to its end, even if the caller drops it.
     pub async fn sweep(
         &self,
         policy: &RetentionPolicy,
@@ -334,7 +334,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, whoever drops it.
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         if self.shared().driver(run).is_some() {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";

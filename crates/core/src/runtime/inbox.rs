@@ -1,4 +1,4 @@
-//! The messages of a run that nobody has taken.
+//! The messages of a run that no node has taken.
 
 use serde::de::DeserializeOwned;
 

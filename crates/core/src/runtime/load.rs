@@ -1,7 +1,7 @@
 //! A run from the store, with the user's type.
 
-use crate::engine::fold::{Folded, fold};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::fold::{Folded, fold, missing};
+use crate::error::Result;
 use crate::graph::Graph;
 use crate::id::RunKey;
 use crate::state::State;
@@ -25,8 +25,4 @@ pub(crate) async fn load<S: State>(
         .and_then(|channels| S::from_channels(channels, graph.schema()))
         .map_err(|error| error.with_run(run))?;
     Ok(Loaded { folded, state })
-}
-
-pub(crate) fn missing(run: &RunKey) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such run; start it, or check tenant and id").with_run(run)
 }

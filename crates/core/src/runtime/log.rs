@@ -1,10 +1,12 @@
 //! Writing a run's log: numbers, chains and seals records, and adds the state to those that become bases.
 
+mod bases;
+
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::bases::Bases;
+use self::bases::Bases;
 use crate::clock::{Clock, Timestamp};
 use crate::engine::fold::Folded;
 use crate::engine::machine::Machine;

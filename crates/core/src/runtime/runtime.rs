@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
-use super::edit::EditRequest;
 use super::event::Events;
+use super::fleet::life;
+use super::fleet::recovery::{self, Stalled};
 use super::inbox::{Message, inbox};
-use super::life;
-use super::load::missing;
-use super::outcome::questions;
-use super::recovery::{self, Stalled};
-use super::resume::ResumeRequest;
+use super::requests::edit::EditRequest;
+use super::requests::resume::ResumeRequest;
+use super::requests::signal::SignalRequest;
+use super::requests::start::StartRequest;
 use super::shared::{Phase, Shared};
-use super::signal::SignalRequest;
-use super::start::StartRequest;
 use crate::ask::{Answer, Question};
 use crate::engine::fold::fold;
+use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{ExecutorId, RunKey};
+use crate::past::questions;
 use crate::record::body::{Settled, SignalKind};
 use crate::state::{Patch, State, strict};
 use crate::store::{At, CheckpointStore, RunHead};
@@ -88,7 +88,7 @@ impl Runtime {
     /// Starts a run, or finds it again.
     ///
     /// When the request comes back, the start is durable (unless checkpoints are disabled). Starting the same id with the
-    /// same input again is the same run: one that nobody drives is taken up, one that has ended or goes on elsewhere is
+    /// same input again is the same run: one without a driver is claimed, one that has ended or goes on elsewhere is
     /// watched.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, whoever drops it. Start it again with the same id for a handle.
+    /// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id for a handle.
     pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
@@ -120,7 +120,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, whoever drops it. Start the run again with the same id for a handle.
+    /// Cancel safe: once polled it is carried out, even if the caller drops it. Start the run again with the same id for a handle.
     pub fn resume<S: State>(
         &self,
         graph: &Graph<S>,
@@ -129,7 +129,7 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
-    /// Goes on by itself with the runs of a workflow that nobody drives, from now on: those whose process ended, that were
+    /// Claims the runs of a workflow that have no driver, from now on: those whose process ended, that were
     /// answered, sent a message, unpaused or retried, and those whose time has come. Any number of processes may serve a
     /// workflow; each run goes on in one of them.
     ///
@@ -202,7 +202,7 @@ impl Runtime {
     }
 
     /// Sends a message to a run, wherever it is, for whichever node receives next. Messages wait in the order in which they
-    /// were sent, also before anybody receives. A run at rest that waits for one is resumed afterwards.
+    /// were sent, also before any node receives. A run at rest that waits for one is resumed afterwards.
     ///
     /// # Errors
     ///
@@ -334,7 +334,7 @@ impl Runtime {
     }
 
     /// Returns the messages that were sent to a run and that no node has taken, in the order in which they are taken. Those
-    /// that nobody took before the run ended stay here.
+    /// that no node took before the run ended stay here.
     ///
     /// # Errors
     ///

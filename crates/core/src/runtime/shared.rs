@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::admission::{Admission, Caps, Permit};
 use super::committer::Committer;
 use super::event::{Event, Events, Subscribers};
-use super::life::{self, Tenure};
+use super::fleet::admission::{Admission, Permit, RunLimits};
+use super::fleet::heartbeat::HeartbeatMonitor;
+use super::fleet::life::{self, Tenure};
+use super::fleet::recovery::Recovery;
+use super::fleet::resting::Resting;
 use super::log::LogWriter;
-use super::pulse::Pulse;
-use super::recovery::Recovery;
 use super::registry::Registry;
-use super::resting::Resting;
-use super::retention::RetentionPolicy;
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::compact::queue::{Receiver, Sender};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, IdSource, RunKey};
 use crate::node::Resources;
+use crate::past::retention::RetentionPolicy;
 use crate::record::body::Signal;
 use crate::state::Patch;
 use crate::store::{CheckpointStore, RunAppend};
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
     /// How often a run's head is looked at for signals of other processes.
     pub(crate) poll: Duration,
     pub(crate) cancel_grace: Duration,
-    /// How often runs are looked for that nobody drives.
+    /// How often runs without a driver are looked for.
     pub(crate) sweep: Duration,
     /// How many runs may go on here for recovery to take up more.
     pub(crate) max_recovered: usize,
@@ -58,11 +58,11 @@ pub(crate) struct Limits {
 
 /// What a driver is told by others in its process.
 pub(crate) enum Control {
-    /// Somebody says something to the run; the reply comes when it is durable.
+    /// A signaller sends a signal; the reply comes when it is durable.
     Signal { signal: Signal, reply: oneshot::Sender<Result<()>> },
     /// An operator changes the state; the reply comes when it is durable.
     Edit { patch: Patch, by: Option<String>, reply: oneshot::Sender<Result<()>> },
-    /// Somebody waits to hear that the run goes on here; who drops it says that it does not.
+    /// A caller waits for the run to be driven here; dropping the sender says that it is not.
     Begun(oneshot::Sender<()>),
     /// The run may have changed in the store.
     Look,
@@ -112,7 +112,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn IdSource>,
     pub(crate) executor: ExecutorId,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heartbeat: Arc<HeartbeatMonitor>,
     pub(crate) limits: Limits,
     pub(crate) services: Services,
     pub(crate) recovery: Arc<Recovery>,
@@ -133,10 +133,10 @@ impl Shared {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn IdSource>,
         executor: ExecutorId,
-        pulse: Arc<Pulse>,
+        heartbeat: Arc<HeartbeatMonitor>,
         limits: Limits,
         services: Services,
-        caps: Caps,
+        run_limits: RunLimits,
         events: usize,
     ) -> Self {
         Self {
@@ -146,12 +146,12 @@ impl Shared {
             clock,
             ids,
             executor,
-            pulse,
+            heartbeat,
             limits,
             services,
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
             resting: Resting::default(),
-            admission: Admission::new(caps),
+            admission: Admission::new(run_limits),
             subscribers: Subscribers::new(events),
             registry: Registry::default(),
             hears: AtomicBool::new(false),
@@ -170,7 +170,7 @@ impl Shared {
     }
 
     /// Whether there is a subscriber.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_subscribers(&self) -> bool {
         !self.subscribers.is_empty()
     }
 
@@ -185,11 +185,11 @@ impl Shared {
     ///
     /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
     /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
-    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Driven> {
+    pub(crate) fn enter(self: &Arc<Self>, run: &RunKey, permit: Permit) -> Result<Registration> {
         let (term, gaps) = self.takes(run)?;
         let control = self.registry.enter(run)?;
         let (shared, run) = (Arc::clone(self), run.clone());
-        Ok(Driven { shared, run, term, gaps, owed: None, control, _permit: permit })
+        Ok(Registration { shared, run, term, gaps, owed: None, control, _permit: permit })
     }
 
     /// Returns how often heartbeats were lost and came late, if runs are taken now.
@@ -202,7 +202,7 @@ impl Shared {
         if self.is_closing() {
             return Err(Self::closed(run));
         }
-        self.pulse.present().map_err(|error| error.with_run(run))
+        self.heartbeat.present().map_err(|error| error.with_run(run))
     }
 
     /// Waits until a start or a claim that is under way here has come to something. Returns whether the run goes on here.
@@ -258,27 +258,27 @@ impl Shared {
 }
 
 /// A run registered as driven here; leaving scope ends that.
-pub(crate) struct Driven {
+pub(crate) struct Registration {
     shared: Arc<Shared>,
     run: RunKey,
-    /// The term of heartbeats in which it was taken: see [`Pulse`].
+    /// The term of heartbeats in which it was taken: see [`HeartbeatMonitor`].
     pub(crate) term: u64,
     /// How often heartbeats had come late when it was last certain who owns the run.
     pub(crate) gaps: u64,
-    /// As what the log may give the run to this executor, while nobody drives it yet.
+    /// The tenure in which the log may give the run to this executor, until a driver has it.
     owed: Option<Tenure>,
     /// Given back when the run is no longer registered.
     _permit: Permit,
     pub(crate) control: Receiver<Control>,
 }
 
-impl Driven {
+impl Registration {
     /// Appends what gives the run to this executor as this tenure. If the reply is lost, what became of it is found out beside the caller.
     ///
     /// # Errors
     ///
     /// As [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is not registered any more.
-    pub(crate) async fn take(mut self, append: RunAppend, tenure: Tenure) -> Result<(Self, HeadRef)> {
+    pub(crate) async fn claim(mut self, append: RunAppend, tenure: Tenure) -> Result<(Self, HeadRef)> {
         self.owe(Some(tenure));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {
             Ok(durable) => Ok((self, durable)),
@@ -298,7 +298,7 @@ impl Driven {
     }
 }
 
-impl Drop for Driven {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.shared.registry.leave(&self.run);
         self.shared.recovery.left();

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::panics::panic_text;
 
-/// Runs a future beside the caller. It ends by itself; nobody has to wait for it.
+/// Runs a future beside the caller. It ends by itself, without a caller that waits for it.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -21,8 +21,8 @@ where
     tokio::spawn(future)
 }
 
-/// Carries out what somebody asks of the runtime in a task of its own, and waits for it: from the first poll on it is done to its end,
-/// whoever stops waiting.
+/// Carries out a caller's request in a task of its own, and waits for it: from the first poll on it is done to its end, even if the
+/// caller stops waiting.
 ///
 /// A record that becomes durable while its writer is dropped would give the run to an executor that does not drive it.
 ///
@@ -32,7 +32,7 @@ where
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: the request is carried out all the same, and nobody hears what came of it.
+/// Cancel safe: the request is carried out all the same; its result is dropped.
 pub(crate) async fn finish<T: Send + 'static>(
     request: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
@@ -56,7 +56,7 @@ fn unfinished(ended: JoinError) -> Error {
     }
 }
 
-/// Runs a future that moves a run to its end, and makes an error of its panic: whoever waits for the run has to hear of it, and the
+/// Runs a future that moves a run to its end, and makes an error of its panic: the callers that wait for the run hear of it, and the
 /// run has to be let go of.
 ///
 /// A future that panicked is dropped before this comes back, whatever its destructors do.

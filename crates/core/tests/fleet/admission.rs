@@ -10,7 +10,7 @@ use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{Caps, Outcome, RunHandle};
+use ferrata_core::runtime::{Outcome, RunHandle, RunLimits};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, Page, RunFilter, RunQuery};
 use ferrata_core::{ErrorKind, RunId, RunKey, TenantId};
@@ -28,7 +28,7 @@ async fn start(
 #[tokio::test]
 async fn a_start_beyond_the_cap_is_recorded_waits_and_goes_on_when_there_is_room() {
     let world = World::new();
-    let (line, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (line, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
     let first = start(&runtime, &graph, "first").await;
@@ -64,7 +64,7 @@ async fn world_head(world: &World, run: &RunKey) -> ferrata_core::store::RunHead
 #[tokio::test]
 async fn tenants_take_turns_and_the_oldest_of_each_is_first() {
     let world = World::new();
-    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let order: Arc<Mutex<Vec<String>>> = Arc::default();
     let noted = Arc::clone(&order);
     let graph = Graph::<Context>::builder("g")
@@ -100,8 +100,8 @@ async fn tenants_take_turns_and_the_oldest_of_each_is_first() {
 #[tokio::test]
 async fn a_cap_per_workflow_and_per_label_holds_back_only_its_own() {
     let world = World::new();
-    let caps = Caps::new().with_runs_of("slow", 1).with_runs_per_label("customer", 2);
-    let (_, runtime) = world.process(|b| b.caps(caps)).await;
+    let caps = RunLimits::new().with_runs_of("slow", 1).with_runs_per_label("customer", 2);
+    let (_, runtime) = world.process(|b| b.run_limits(caps)).await;
     let gate = Gate::default();
     let (slow, other) = (gate.graph("slow", Effect::Write), gate.graph("other", Effect::Write));
     let mut queued = Vec::new();
@@ -126,7 +126,7 @@ async fn a_cap_per_workflow_and_per_label_holds_back_only_its_own() {
 #[tokio::test]
 async fn whoever_has_room_takes_what_waits_elsewhere() {
     let world = World::new();
-    let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, full) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let (_, other) = world.process(|b| b).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
@@ -151,7 +151,7 @@ async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
     let world = World::new();
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
-    let (line, dead) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (line, dead) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     for id in ["r0", "r1", "r2", "r3"] {
         world.clock.advance(Duration::from_millis(5));
         start(&dead, &graph, id).await;
@@ -163,7 +163,7 @@ async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
     let mut waiting = RunQuery::default();
     waiting.filter = RunFilter::Orphaned;
     assert_eq!(world.store.runs(&waiting, Page::first(10)).await.unwrap().items.len(), 4);
-    let (_, next) = world.process(|b| b.caps(Caps::new().with_runs(2))).await;
+    let (_, next) = world.process(|b| b.run_limits(RunLimits::new().with_runs(2))).await;
     next.serve(&graph).unwrap();
     world.pass(gate.until_began(3)).await;
     world.pass_for(Duration::from_secs(10)).await;
@@ -193,7 +193,7 @@ async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
 #[tokio::test]
 async fn a_run_at_rest_has_no_room_and_one_that_is_resumed_by_hand_is_not_held_back() {
     let world = World::new();
-    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let asks = Graph::<Context>::builder("asks")
         .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes))
         .entry("ok")
@@ -215,7 +215,7 @@ async fn a_run_at_rest_has_no_room_and_one_that_is_resumed_by_hand_is_not_held_b
 #[tokio::test]
 async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory() {
     let world = World::new();
-    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
     let busy = start(&runtime, &graph, "busy").await;
@@ -240,7 +240,7 @@ async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory(
 #[tokio::test]
 async fn a_tenant_is_part_of_the_key() {
     let world = World::new();
-    let (_, runtime) = world.process(|b| b.caps(Caps::new().with_runs_per_tenant(1))).await;
+    let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs_per_tenant(1))).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
     let of = |tenant: &str| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new("same").unwrap());

@@ -10,7 +10,7 @@ use ferrata_core::ask::Ask;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Caps, Outcome};
+use ferrata_core::runtime::{Outcome, RunLimits};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::{Clock, ErrorKind};
@@ -31,7 +31,7 @@ fn nap(time: Duration) -> Graph<Context> {
 #[tokio::test]
 async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
     let world = World::new();
-    let (_, old) = world.process(|b| b.caps(Caps::new().with_runs(3))).await;
+    let (_, old) = world.process(|b| b.run_limits(RunLimits::new().with_runs(3))).await;
     let gate = Gate::default();
     let (graph, nap) = (gate.graph("g", Effect::Write), nap(Duration::from_secs(30)));
     let asks = Graph::<Context>::builder("asks")
@@ -210,7 +210,7 @@ async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
 #[tokio::test]
 async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
     let world = World::new();
-    let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, full) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
     let busy = full.start(&graph, Context::new()).id("busy").await.unwrap();
@@ -242,7 +242,7 @@ async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
 #[tokio::test]
 async fn a_run_in_line_that_cannot_be_taken_up_ends_the_wait_with_the_reason() {
     let world = World::new();
-    let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+    let (_, full) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
     let busy = full.start(&graph, Context::new()).id("busy").await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrata_core::Clock as _;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Caps, Outcome, RunHandle, Runtime};
+use ferrata_core::runtime::{Outcome, RunHandle, RunLimits, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
 
@@ -29,7 +29,7 @@ struct Full {
 impl Full {
     async fn new() -> Self {
         let world = World::new();
-        let (_, full) = world.process(|b| b.caps(Caps::new().with_runs(1))).await;
+        let (_, full) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
         let (_, other) = world.process(|b| b).await;
         let (busy, gate) = (Gate::default(), Gate::default());
         let graph = gate.graph("g", Effect::Write);

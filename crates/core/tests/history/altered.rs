@@ -202,7 +202,7 @@ async fn an_altered_log_is_read_or_called_corrupt() {
                 said.push(judge(runtime.checkpoint(&run, place.clone()).await, "checkpoint", &label));
                 said.push(judge(runtime.diff(&run, place, Position::Latest).await, "diff", &label));
             }
-            said.push(judge(runtime.happened(&run, Seq::new(0)).await, "happened", &label));
+            said.push(judge(runtime.timeline(&run, Seq::new(0)).await, "timeline", &label));
             said.push(judge(runtime.post_mortem(&run).await, "post mortem", &label));
             said.push(judge(runtime.verify(&graph, &run).await, "verify", &label));
             said.push(judge(runtime.check_log(&run).await, "check", &label));

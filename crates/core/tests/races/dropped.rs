@@ -12,7 +12,7 @@ use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Caps, RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::runtime::{RetentionPolicy, RunLimits, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::store::{At, CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunHead, RunQuery};
 use ferrata_core::testing::{ManualClock, SeqIds};
@@ -78,7 +78,7 @@ fn set(channel: &str, value: bool) -> Patch {
 
 impl Scene {
     /// A run `r` that rests at its question, on a store that gives way.
-    async fn new(caps: Caps) -> Self {
+    async fn new(caps: RunLimits) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
         let inner = FaultStore::new(store.clone(), FaultPlan::new());
@@ -88,7 +88,7 @@ impl Scene {
             .resource(Arc::clone(&began))
             .clock(Arc::clone(&clock) as _)
             .ids(Arc::new(SeqIds::new(1)))
-            .caps(caps)
+            .run_limits(caps)
             .build()
             .await
             .unwrap();
@@ -294,7 +294,7 @@ fn requests() -> Vec<Request> {
 async fn a_request_that_was_polled_is_carried_out_whoever_drops_it() {
     for request in requests() {
         for times in 0..MOST {
-            let at = Scene::new(Caps::new()).await;
+            let at = Scene::new(RunLimits::new()).await;
             for word in request.before {
                 bring(&at, word).await;
             }

@@ -17,7 +17,7 @@ use ferrata_core::graph::{
 };
 use ferrata_core::node::{Conversation, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Caps, RetentionPolicy, Runtime, RuntimeBuilder, SweepLimits};
+use ferrata_core::runtime::{RetentionPolicy, RunLimits, Runtime, RuntimeBuilder, SweepLimits};
 use ferrata_core::state::Context;
 use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
 use ferrata_core::testing::ManualClock;
@@ -241,8 +241,10 @@ fn runtimes() -> Vec<Story> {
         ]);
     }
     for size in SIZES {
-        let caps = move |set: fn(Caps, usize) -> Caps| {
-            Story::runtime(format!("caps({size})"), move |builder| builder.caps(set(Caps::new(), size)))
+        let caps = move |set: fn(RunLimits, usize) -> RunLimits| {
+            Story::runtime(format!("caps({size})"), move |builder| {
+                builder.run_limits(set(RunLimits::new(), size))
+            })
         };
         all.extend([
             Story::runtime(format!("max_body({size})"), move |builder| builder.max_body(size)),
@@ -250,8 +252,8 @@ fn runtimes() -> Vec<Story> {
                 builder.max_waiting_messages(size)
             }),
             Story::runtime(format!("max_recovered({size})"), move |builder| builder.max_recovered(size)),
-            caps(Caps::with_runs),
-            caps(Caps::with_runs_per_tenant),
+            caps(RunLimits::with_runs),
+            caps(RunLimits::with_runs_per_tenant),
             caps(|caps, size| caps.with_runs_of("extremes", size)),
             caps(|caps, size| caps.with_runs_per_label("label", size)),
         ]);

@@ -180,11 +180,11 @@ async fn a_log_is_held_against_itself() {
 #[tokio::test]
 async fn what_happened_is_said_from_any_record_on() {
     let (_store, _service, tool, run) = waiting().await;
-    let all = tool.happened(&run, Seq::new(0)).await.unwrap();
+    let all = tool.timeline(&run, Seq::new(0)).await.unwrap();
     assert!(all[0].text.starts_with("started at `begin`"), "{all:?}");
     let asked = all.iter().find(|one| one.text.contains(" asks `")).unwrap();
     assert_eq!(asked.activation.as_ref().unwrap().0.as_str(), "ask");
-    let later = tool.happened(&run, asked.header.seq).await.unwrap();
+    let later = tool.timeline(&run, asked.header.seq).await.unwrap();
     assert_eq!(later, all[all.len() - later.len()..]);
     assert!(later.len() < all.len());
 }

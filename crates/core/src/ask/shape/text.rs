@@ -125,7 +125,7 @@ fn listed(words: impl ExactSizeIterator<Item = String>) -> String {
     listed
 }
 
-/// A name is somebody's text: as long as it likes, and with line breaks.
+/// A name is the text of an application: of any length, and with line breaks.
 fn short(name: &str) -> String {
     let mut short: String = name.chars().take(60).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if short.len() < name.len() {

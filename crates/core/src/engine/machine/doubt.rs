@@ -5,11 +5,12 @@
 
 use super::Machine;
 use super::snapshot::MOST;
+use crate::ask::Resolution;
 use crate::engine::frontier::Activation;
 use crate::engine::questions::Answered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::Failure;
-use crate::record::body::{AttemptFailed, Intent, Resolution, Signal};
+use crate::record::body::{AttemptFailed, Intent, Signal};
 
 impl Machine {
     /// Takes in that an attempt failed: another follows, unless it must not be repeated and may have been done.

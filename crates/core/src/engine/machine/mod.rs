@@ -26,13 +26,14 @@ use super::standing::Standing;
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
 use crate::error::{Error, ErrorKind, Result};
+use crate::failure::Failure;
 use crate::graph::liveness::Liveness;
 use crate::graph::plan::Plan;
-use crate::graph::prints::Prints;
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{Claimed, Event, Failure, Intent, NodeDone, Started, StatusChange};
+use crate::record::body::{Claimed, Event, Intent, NodeDone, Started, StatusChange};
 use crate::record::pause::{Message, Rested};
+use crate::record::prints::Prints;
 
 /// A run as it is after some record.
 ///

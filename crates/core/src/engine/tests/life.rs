@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::engine::decide::Ending;
 use crate::engine::frontier::{ActivationKey, Local};
 use crate::engine::machine::Machine;
+use crate::failure::{Failure, FailureKind};
 use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::fire::{Fired, Fires};
@@ -18,8 +19,7 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
 use crate::record::body::{
-    AttemptFailed, Claimed, Event, Failure, FailureKind, Intent, NodeDone, NodesDone, Settled, Signal,
-    SignalKind, StatusChange,
+    AttemptFailed, Claimed, Event, Intent, NodeDone, NodesDone, Settled, Signal, SignalKind, StatusChange,
 };
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
 use crate::state::Patch;

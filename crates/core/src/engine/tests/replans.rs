@@ -9,15 +9,14 @@ use crate::engine::decide::Ending;
 use crate::engine::frontier::Local;
 use crate::engine::machine::Machine;
 use crate::engine::replan::{KEPT, REASON_BYTES};
+use crate::failure::{Failure, FailureKind};
 use crate::graph::fire::{Fired, Fires};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::graph::{EdgeKind, Graph, Join};
 use crate::id::Visit;
 use crate::record::RunStatus;
-use crate::record::body::{
-    End, Event, Failure, FailureKind, NodeDone, NodesDone, Settled, Signal, SignalKind, Started,
-};
+use crate::record::body::{End, Event, NodeDone, NodesDone, Settled, Signal, SignalKind, Started};
 use crate::state::{Context, Patch};
 
 /// How often a node is gone back to unless its builder says otherwise.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::GraphBuilder;
-use crate::graph::effect::Effect;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
 use crate::graph::outline::NodeOutline;
 use crate::graph::policy::NodeCheckpoint;
 use crate::graph::retry::RetryPolicy;
+use crate::record::effect::Effect;
 use crate::state::State;
 
 impl<S: State> GraphBuilder<S> {

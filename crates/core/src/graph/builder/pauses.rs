@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 
 use super::GraphBuilder;
 use crate::ask::{Ask, Declined};
-use crate::graph::effect::Effect;
 use crate::graph::names::NodeNames;
 use crate::graph::route::Route;
 use crate::node::{Conversation, GateNode, NodeContext, NodeError, Taken, TalkNode};
+use crate::record::effect::Effect;
 use crate::state::{Draft, State, Update};
 
 impl<S: State> GraphBuilder<S> {

@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::*;
 use crate::compact::few::Few;
+use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
-use crate::record::body::{End, Failure, FailureKind, Item, Settled, Start};
+use crate::record::body::{End, Item, Settled, Start};
 use crate::record::codec::to_raw;
 use crate::record::done::Stored;
 use crate::state::{ChannelId, Patch, PatchWriter, Write};

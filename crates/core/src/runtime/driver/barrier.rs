@@ -59,11 +59,14 @@ impl<S: State> Driver<S> {
         let (mut tries, mut pause) = (LOOKS, FIRST_PAUSE);
         loop {
             let term = self.registration.term;
-            let gaps = match self.shared.pulse.certain(term) {
+            let gaps = match self.shared.heartbeat.certain(term) {
                 Some(gaps) => gaps,
-                None => {
-                    self.shared.pulse.sure(term).await.map_err(|error| error.with_run(self.journal.run()))?
-                }
+                None => self
+                    .shared
+                    .heartbeat
+                    .sure(term)
+                    .await
+                    .map_err(|error| error.with_run(self.journal.run()))?,
             };
             if gaps == self.registration.gaps {
                 return Ok(true);

@@ -12,11 +12,11 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
+use crate::past::Verdict;
 use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Event};
 use crate::runtime::attempt::AttemptEnd;
 use crate::runtime::event::Event as RunEventKind;
-use crate::runtime::past::Verdict;
 use crate::state::{Patch, State, Update};
 
 impl<S: State> Driver<S> {

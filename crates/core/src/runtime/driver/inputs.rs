@@ -1,11 +1,11 @@
 //! What an activation starts from, or ends with, without running: its inputs, an answer to its doubt, a patch.
 
 use super::Driver;
+use crate::ask::Resolution;
 use crate::engine::frontier::{ActivationKey, Token};
 use crate::error::Result;
 use crate::graph::node_set::NodeIx;
 use crate::node::{Input, Inputs};
-use crate::record::body::Resolution;
 use crate::record::{Failure, FailureKind};
 use crate::state::{Channels, Patch, State, Update};
 

@@ -103,7 +103,7 @@ impl<S: State> Driver<S> {
             }
         }
         // How long it took is told in the record and to subscribers.
-        let timed = self.journal.encodes_patches() || self.shared.is_heard();
+        let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
         let mut attempt = Attempt::new(work, timeout, Arc::clone(&scope), timed);
         if self.line.is_idle() {
             // One turn here: work that does not wait is done without a task of its own.

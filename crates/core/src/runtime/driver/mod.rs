@@ -17,7 +17,6 @@ mod rebase;
 mod record;
 mod rest;
 mod signal;
-#[cfg(test)]
 mod stage;
 mod stopping;
 mod waiters;
@@ -35,11 +34,10 @@ pub(crate) use self::journal::{First, Outbox};
 use self::line::Line;
 use self::stopping::Stopping;
 use self::waiters::Waiters;
-use super::drive::Parts;
 use super::event::Event as RunEventKind;
-use super::life::Tenure;
-use super::retention;
-use super::shared::{Control, Driven, Phase, Shared};
+use super::fleet::life::Tenure;
+use super::requests::drive::Parts;
+use super::shared::{Control, Phase, Registration, Shared};
 use super::tasks::spawn;
 use crate::compact::once::OnceSender;
 use crate::compact::queue::Receiver;
@@ -49,6 +47,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::node::{Command, RunScope};
+use crate::past::retention;
 use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 
@@ -76,7 +75,7 @@ pub(crate) struct Driver<S: State> {
     waiters: Waiters,
     asks: Asks,
     commands: Receiver<Command>,
-    registration: Driven,
+    registration: Registration,
     stopping: Stopping,
     /// An update that went wrong after it had changed the live state.
     failed_apply: Option<Box<FailedApply>>,
@@ -89,7 +88,7 @@ impl<S: State> Driver<S> {
         shared: Arc<Shared>,
         graph: Graph<S>,
         policy: CheckpointPolicy,
-        registration: Driven,
+        registration: Registration,
         (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, OnceSender<()>),
         parts: Parts<S>,
     ) -> (Self, RunFacts) {
@@ -169,7 +168,7 @@ impl<S: State> Driver<S> {
         loop {
             let told = self.shared.registry.stop();
             if told.term != self.registration.term {
-                return Err(self.shared.pulse.fenced().with_run(self.journal.run()));
+                return Err(self.shared.heartbeat.fenced().with_run(self.journal.run()));
             }
             if let Phase::Ending(grace) = told.phase {
                 self.stopping.end_within(grace);

@@ -9,12 +9,12 @@ use super::Driver;
 use crate::ask::{Answer, QuestionKind};
 use crate::engine::fold::{check_signal, full_id};
 use crate::error::{Error, ErrorKind, Result};
+use crate::past::questions;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
-use crate::runtime::edit::misfit;
 use crate::runtime::inbox::check_room;
-use crate::runtime::outcome::questions;
+use crate::runtime::requests::edit::misfit;
 use crate::state::{Patch, State};
 
 /// How often an answer is given again because others write to the run at the same time.

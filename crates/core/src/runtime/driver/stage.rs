@@ -1,3 +1,4 @@
+#![cfg(test)]
 //! What the unit tests of the driver's parts stand on: a machine, scopes of attempts, times.
 
 use std::sync::Arc;

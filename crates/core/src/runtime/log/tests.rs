@@ -9,7 +9,7 @@ use super::*;
 use crate::engine::fold::fold;
 use crate::record::body::Started;
 use crate::record::pause::Edited;
-use crate::runtime::bases::{BASE_FACTOR, BASE_FLOOR, RECORD_COST};
+use crate::runtime::log::bases::{BASE_FACTOR, BASE_FLOOR, RECORD_COST};
 use crate::state::{Channels, Op, Patch};
 use crate::testing::{ManualClock, SeqIds};
 

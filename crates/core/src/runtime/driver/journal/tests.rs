@@ -14,7 +14,7 @@ use crate::record::pause::Edited;
 use crate::runtime::committer::{Committer, RetryBudget};
 use crate::runtime::driver::journal::facts::What;
 use crate::runtime::driver::stage::{at, forked, graph, key, machine, name, run, started};
-use crate::runtime::pulse::Pulse;
+use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::state::{Context, Update};
 use crate::store::{At, CheckpointStore, MemoryStore};
 use crate::testing::{ManualClock, SeqIds};
@@ -40,9 +40,10 @@ impl World {
         let clock = ManualClock::new(at(1_000));
         let store = Arc::new(MemoryStore::new());
         let (times, graph) = (Arc::new(clock.clone()), graph());
-        let pulse = Arc::new(Pulse::new(times.clone(), Duration::from_secs(60), Duration::ZERO));
+        let heartbeat =
+            Arc::new(HeartbeatMonitor::new(times.clone(), Duration::from_secs(60), Duration::ZERO));
         let budget = RetryBudget { attempts: 1, first_delay: Duration::ZERO };
-        let committer = Committer::new(store.clone(), times.clone(), pulse, budget);
+        let committer = Committer::new(store.clone(), times.clone(), heartbeat, budget);
         let executor = ExecutorId::from_uuid(Uuid::from_u128(1));
         let log = LogWriter::new(run(), executor, 1 << 20, times.clone(), Arc::new(SeqIds::new(1)));
         let outbox = Outbox::new(run(), committer, Some(facts()), None, 0);

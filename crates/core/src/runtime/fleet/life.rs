@@ -7,13 +7,13 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::admission::Admission;
-use super::pulse::Tried;
-use super::shared::{Control, Phase, Shared};
-use super::signal;
-use super::tasks::spawn;
+use super::heartbeat::Tried;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
+use crate::runtime::requests::signal;
+use crate::runtime::shared::{Control, Phase, Shared};
+use crate::runtime::tasks::spawn;
 use crate::store::RunAppend;
 
 /// How long to wait before a run that could not be let go of is let go of again, at first and at most.
@@ -31,21 +31,21 @@ pub(crate) struct Tenure {
 pub(crate) async fn beat(shared: Weak<Shared>) {
     let mut last = Tried::Alive;
     loop {
-        let Some((clock, pause)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.pulse.pause(last)))
+        let Some((clock, pause)) = shared.upgrade().map(|s| (Arc::clone(&s.clock), s.heartbeat.pause(last)))
         else {
             return;
         };
         clock.sleep(pause).await;
         let Some(shared) = shared.upgrade() else { return };
         if shared.is_closing() && shared.driven() == 0 {
-            // Whoever ended it may not have waited for the end.
-            if let Err(error) = shared.pulse.end(&*shared.store, &shared.executor).await {
+            // The caller that ended it may not have waited for the end.
+            if let Err(error) = shared.heartbeat.end(&*shared.store, &shared.executor).await {
                 tracing::debug!(%error, "cannot say that this process has ended; its heartbeat expires");
             }
             return;
         }
         let before = last;
-        last = shared.pulse.try_once(&*shared.store, &shared.executor).await;
+        last = shared.heartbeat.try_once(&*shared.store, &shared.executor).await;
         match (before, last) {
             (_, Tried::Lost) => shared.change_stop(|stop| stop.term += 1),
             (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),
@@ -78,7 +78,7 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
 
 /// Takes a run out of the line that has ended elsewhere, or came to rest there.
 async fn look_in_line(shared: Arc<Shared>, run: RunKey) {
-    // Otherwise its turn tells, or whoever waits for it.
+    // Otherwise its turn tells, or the handle that waits for it.
     if let Ok(Some(head)) = shared.store.head(&run).await
         && head.status != RunStatus::InProgress
     {
@@ -107,7 +107,7 @@ pub(crate) fn admit(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + '
     }
 }
 
-/// The line, as long as somebody lets runs in: whoever stands there holds the runtime, and would do so for ever.
+/// The line, as long as a task lets runs in: a run in line holds the runtime, and would do so for ever.
 struct Line(Arc<Admission>);
 
 impl Drop for Line {
@@ -120,7 +120,7 @@ impl Drop for Line {
 /// registered here any more.
 pub(crate) fn refused(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: Error) -> Error {
     let error = not_taken(why.clone()).with_run(&append.run);
-    settle_doubt(shared, append, tenure, &why);
+    resolve_doubt(shared, append, tenure, &why);
     error
 }
 
@@ -134,10 +134,10 @@ fn not_taken(error: Error) -> Error {
 }
 
 /// Finds out what became of a start or claim whose reply was lost, and lets the run go if it was done after all: it would be this
-/// process's by its log, and nobody would drive it.
+/// process's by its log, and no driver would have it.
 ///
 /// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either.
-fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
+fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
     }
@@ -146,7 +146,7 @@ fn settle_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &E
         let mut pause = FIRST_PAUSE;
         loop {
             let Some(shared) = weak.upgrade() else { return };
-            // Whoever drives it has met its log.
+            // Its driver has met its log.
             if matches!(shared.registry.stop().phase, Phase::Ending(_))
                 || shared.driver(&append.run).is_some()
             {
@@ -220,5 +220,5 @@ pub(crate) async fn end(shared: &Arc<Shared>, phase: Phase) -> Result<()> {
     let mut drivers = shared.registry.count();
     // The sender lives as long as `shared`.
     let _ = drivers.wait_for(|count| *count == 0).await;
-    shared.pulse.end(&*shared.store, &shared.executor).await
+    shared.heartbeat.end(&*shared.store, &shared.executor).await
 }

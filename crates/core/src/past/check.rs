@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::walk;
+use crate::engine::fold::missing;
 use crate::engine::fold::{Folded, fold};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::{Record, RecordKind, RunStatus, codec};
-use crate::runtime::load::missing;
 use crate::state::Channels;
 use crate::store::{At, CheckpointStore};
 
@@ -35,7 +35,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
     let mut folded: Option<Folded> = None;
-    // Of a pruned log nobody knows any more who wrote what came before its first base.
+    // A pruned log does not tell which writer wrote what came before its first base.
     let mut passed_on = head.first > Seq::new(0);
     for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
         let records = walk::segment_records(store, run, end).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
             }
             passed_on = false;
         }
-        // With a claim that is a base, whoever took the run writes already.
+        // With a claim that is a base, the claimer writes already.
         passed_on |= first.header.kind == RecordKind::Edit || records[1..].iter().any(changes_hands);
         folded = Some(fold(run, &records, None)?);
     }

@@ -1,25 +1,25 @@
-//! Taking a run up: claiming it, and going on from its last record.
+//! Claims a run up: claiming it, and going on from its last record.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::admission::Permit;
 use super::amend::{Races, Tip};
 use super::drive::{Parts, drive};
-use super::driver::Outbox;
-use super::event::Event as RunEventKind;
-use super::handle::{Link, RunHandle};
-use super::life::Tenure;
-use super::load::missing;
-use super::shared::Shared;
 use super::signal::parked;
-use super::tasks::finish;
+use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, StatusChange};
+use crate::runtime::driver::Outbox;
+use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::fleet::admission::Permit;
+use crate::runtime::fleet::life::Tenure;
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::finish;
 use crate::state::{Channels, State};
 use crate::store::RunHead;
 
@@ -28,7 +28,7 @@ use crate::store::RunHead;
 pub(crate) struct Terms {
     pub(crate) allow_changed_graph: bool,
     pub(crate) take_over: bool,
-    /// Whether nobody asked for it: then a run that makes no progress is parked.
+    /// Whether recovery claims it: then a run that makes no progress is parked.
     pub(crate) recovery: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Terms {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, whoever drops it.
+/// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct ResumeRequest<S: State> {
     shared: Arc<Shared>,
@@ -168,22 +168,22 @@ async fn claim<S: State>(
     if (head.status != RunStatus::InProgress || asleep) && !due {
         return Ok(Claim::Taken(watching()));
     }
-    // Kept over further tries, so that nobody else takes the room meanwhile.
-    let room = permit.get_or_insert_with(|| shared.admission.take(run, &head.facts)).clone();
+    // Kept over further tries, so that no other run takes the room meanwhile.
+    let room = permit.get_or_insert_with(|| shared.admission.admit(run, &head.facts)).clone();
     let registration = shared.enter(run, room)?;
-    let mut weight = None;
+    let mut reservation = None;
     let mut tip = match tip {
         Some(tip) => tip.with_plan(graph.plan())?,
         None => {
             if terms.recovery {
-                weight = Some(shared.recovery.scales.put().await);
+                reservation = Some(shared.recovery.read_budget.reserve().await);
             }
             Tip::load(shared, run, Some(graph.plan())).await?
         }
     };
     let state = tip.state(graph)?;
-    if let Some(weight) = &mut weight {
-        weight.is(tip.folded.base_bytes + tip.folded.since_bytes);
+    if let Some(reservation) = &mut reservation {
+        reservation.resize(tip.folded.base_bytes + tip.folded.since_bytes);
     }
     let (seq, epoch) = (tip.folded.last.seq, tip.folded.last.epoch);
     if (tip.folded.last.status, tip.folded.last.owner) != (head.status, head.owner) {
@@ -230,7 +230,7 @@ async fn claim<S: State>(
     let append = tip.record(&events).map_err(|error| error.with_run(run))?;
     let Tip { folded, log, .. } = tip;
     let tenure = Tenure { life: folded.machine.life(), epoch: log.epoch };
-    let (registration, durable) = match registration.take(append, tenure).await {
+    let (registration, durable) = match registration.claim(append, tenure).await {
         Ok(taken) => taken,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(epoch)),
         Err(error) => return Err(error),

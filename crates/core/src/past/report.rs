@@ -1,4 +1,4 @@
-//! What happened to a run, for whoever is called at night: as Markdown, from the log alone.
+//! What happened to a run: as a timeline, and as Markdown for the operator who is called at night, from the log alone.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::store::{At, CheckpointStore};
 /// One thing that happened to a run, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Happened {
+pub struct TimelineEntry {
     /// The record that says so.
     pub header: RecordHeader,
     /// The activation it is about, if it is about one: its attempts, steps, questions and end. None for what was said to the run.
@@ -24,7 +24,11 @@ pub struct Happened {
 }
 
 /// Says what happened to a run from a record on.
-pub(crate) async fn happened(store: &dyn CheckpointStore, run: &RunKey, from: Seq) -> Result<Vec<Happened>> {
+pub(crate) async fn timeline(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    from: Seq,
+) -> Result<Vec<TimelineEntry>> {
     let mut all = Vec::new();
     for end in walk::segment_ends(store, run, At::Latest).await? {
         if end < from {
@@ -40,7 +44,7 @@ pub(crate) async fn happened(store: &dyn CheckpointStore, run: &RunKey, from: Se
             .into_iter();
             for text in lines {
                 let text = text.replace(['\n', '\r'], " ");
-                all.push(Happened { header: header.clone(), activation: done.next(), text });
+                all.push(TimelineEntry { header: header.clone(), activation: done.next(), text });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Where in a run's log somebody wants to look.
+//! A place in a run's log, as a caller names it.
 
 use std::fmt;
 use std::str::FromStr;

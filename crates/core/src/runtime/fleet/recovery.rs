@@ -1,4 +1,4 @@
-//! What this process serves, and the runs that nobody goes on with though somebody should.
+//! The workflows that this process serves, and the runs of them that it could not claim.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::admission::Permit;
-use super::handle::RunHandle;
-use super::resume::{Known, Terms, resume};
-use super::scales::Scales;
-use super::shared::Shared;
+use super::read_budget::ReadBudget;
 use super::sweep::sweep;
-use super::tasks::spawn;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunKey, WorkflowName};
+use crate::runtime::handle::RunHandle;
+use crate::runtime::requests::resume::{Known, Terms, resume};
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::spawn;
 use crate::state::State;
 use crate::store::{RunFilter, RunHead};
 
@@ -30,28 +30,28 @@ const LONGEST_REST: Duration = Duration::from_secs(300);
 /// The longest rest when it was only the store that failed.
 const STORE_REST: Duration = Duration::from_secs(15);
 
-type Taken = Pin<Box<dyn Future<Output = Result<Took>> + Send>>;
+type Taken = Pin<Box<dyn Future<Output = Result<ClaimOutcome>> + Send>>;
 
 /// A workflow as recovery needs it: without the user's type.
-pub(crate) type Take = Arc<dyn Fn(Arc<Shared>, Known, Permit) -> Taken + Send + Sync>;
+pub(crate) type Claimer = Arc<dyn Fn(Arc<Shared>, Known, Permit) -> Taken + Send + Sync>;
 
 /// What became of a run that was to be taken up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum ClaimOutcome {
     /// It goes on here, or there was something else to do for it.
     Done,
-    /// Somebody else was faster, or it has ended meanwhile.
+    /// Another claimer was faster, or it has ended meanwhile.
     Late,
 }
 
-/// Why a run is not gone on with, though somebody should.
+/// Why a run that needs a driver has none.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stalled {
     /// The run.
     pub run: RunKey,
     /// Why the last try failed. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: its
-    /// workflow is not served here, and nobody else has taken it up either.
+    /// workflow is not served here, and no other process has taken it up either.
     pub error: Error,
     /// How many tries failed; 0 if none was made, because the workflow is not served here.
     pub tries: u32,
@@ -71,16 +71,16 @@ struct Listed {
 /// The workflows that this process serves, and the runs that it could not take up.
 pub(crate) struct Recovery {
     /// In order of their names, so that a look goes the same way each time.
-    served: Mutex<BTreeMap<WorkflowName, Take>>,
+    served: Mutex<BTreeMap<WorkflowName, Claimer>>,
     listed: Mutex<HashMap<RunKey, Listed>>,
     /// What is being taken up, by part of the store.
-    taking: Arc<Mutex<Taking>>,
+    claiming: Arc<Mutex<Claims>>,
     /// Rings when there may be something to do.
-    pub(super) bell: Notify,
+    pub(crate) bell: Notify,
     /// Whether the last look ended because there was no room for more.
     is_full: AtomicBool,
     /// What is read of runs that are taken up.
-    pub(crate) scales: Arc<Scales>,
+    pub(crate) read_budget: Arc<ReadBudget>,
 }
 
 impl Recovery {
@@ -88,10 +88,10 @@ impl Recovery {
         Self {
             served: Mutex::default(),
             listed: Mutex::default(),
-            taking: Arc::default(),
+            claiming: Arc::default(),
             bell: Notify::new(),
             is_full: AtomicBool::new(false),
-            scales: Scales::new(most_bytes),
+            read_budget: ReadBudget::new(most_bytes),
         }
     }
 
@@ -107,28 +107,28 @@ impl Recovery {
         }
     }
 
-    pub(super) fn fill(&self) {
+    pub(crate) fn fill(&self) {
         self.is_full.store(true, Ordering::Relaxed);
     }
 
     /// Tells whether a run is being taken up, or as many of its part as may be at once.
-    pub(super) fn is_taking(&self, part: u64, run: &RunKey, at_once: u32) -> bool {
-        let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        taking.get(&part).is_some_and(|runs| runs.contains(run) || runs.len() >= 2 * at_once as usize)
+    pub(crate) fn is_claiming(&self, part: u64, run: &RunKey, at_once: u32) -> bool {
+        let claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        claiming.get(&part).is_some_and(|runs| runs.contains(run) || runs.len() >= 2 * at_once as usize)
     }
 
     /// Notes that a run is being taken up, until what this returns is dropped.
-    pub(super) fn begin_taking(&self, part: u64, run: &RunKey) -> TakingUp {
-        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        taking.entry(part).or_default().insert(run.clone());
-        TakingUp { all: Arc::clone(&self.taking), part, run: run.clone() }
+    pub(crate) fn begin_claim(&self, part: u64, run: &RunKey) -> Claiming {
+        let mut claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
+        claiming.entry(part).or_default().insert(run.clone());
+        Claiming { all: Arc::clone(&self.claiming), part, run: run.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Listed>> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists what is stalled: what failed, and what nobody has served for `patience`.
+    /// Lists what is stalled: what failed, and what no process has served for `patience`.
     pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<Stalled> {
         let listed = self.lock();
         let late = listed.values().filter(|one| one.stalled.tries > 0 || now.since(one.since) >= patience);
@@ -143,31 +143,31 @@ impl Recovery {
     }
 
     pub(crate) fn serves(&self, workflow: &WorkflowName) -> bool {
-        self.take(workflow).is_some()
+        self.claimer(workflow).is_some()
     }
 
-    pub(super) fn serves_any(&self) -> bool {
+    pub(crate) fn serves_any(&self) -> bool {
         !self.served.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    pub(super) fn take(&self, workflow: &WorkflowName) -> Option<Take> {
+    pub(crate) fn claimer(&self, workflow: &WorkflowName) -> Option<Claimer> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).get(workflow).cloned()
     }
 
-    pub(super) fn workflows(&self) -> Vec<WorkflowName> {
+    pub(crate) fn workflows(&self) -> Vec<WorkflowName> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
     /// Tells whether a run that was found in this round is to be left alone until its next try.
-    pub(super) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp, round: u64) -> bool {
+    pub(crate) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp, round: u64) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
             (one.filter, one.found) = (filter, round);
             one.stalled.tries > 0 && one.stalled.next > now
         })
     }
 
-    /// Notes that a run was found that nobody serves here.
-    pub(super) fn unserved(&self, head: &RunHead, filter: RunFilter, now: Timestamp, round: u64) {
+    /// Notes a run whose workflow is not served here.
+    pub(crate) fn unserved(&self, head: &RunHead, filter: RunFilter, now: Timestamp, round: u64) {
         let mut listed = self.lock();
         let one = listed.entry(head.run.clone()).or_insert_with(|| {
             let message = format!(
@@ -181,13 +181,13 @@ impl Recovery {
         (one.filter, one.found, one.stalled.next) = (filter, round, now);
     }
 
-    /// Forgets those that need nobody any more: they were not found since this round.
-    pub(super) fn forget_before(&self, filter: RunFilter, round: u64) {
+    /// Forgets the runs that were not found since this round: they need no driver any more.
+    pub(crate) fn forget_before(&self, filter: RunFilter, round: u64) {
         self.lock().retain(|_, one| one.filter != filter || one.found >= round);
     }
 
     /// Notes how a try ended.
-    pub(super) fn tried(
+    pub(crate) fn tried(
         &self,
         run: RunKey,
         result: Result<()>,
@@ -211,16 +211,16 @@ impl Recovery {
     }
 }
 
-type Taking = HashMap<u64, HashSet<RunKey>>;
+type Claims = HashMap<u64, HashSet<RunKey>>;
 
 /// A run that is being taken up.
-pub(super) struct TakingUp {
-    all: Arc<Mutex<Taking>>,
+pub(crate) struct Claiming {
+    all: Arc<Mutex<Claims>>,
     part: u64,
     run: RunKey,
 }
 
-impl Drop for TakingUp {
+impl Drop for Claiming {
     fn drop(&mut self) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(runs) = all.get_mut(&self.part) {
@@ -240,12 +240,12 @@ pub(crate) fn serve<S: State>(
     policy: CheckpointPolicy,
 ) -> Result<()> {
     let (graph, name) = (graph.clone(), graph.name().clone());
-    let take: Take = Arc::new(move |shared, known, permit| {
+    let claimer: Claimer = Arc::new(move |shared, known, permit| {
         let graph = graph.clone();
         Box::pin(async move {
             let terms = Terms { recovery: true, ..Terms::default() };
             let run = known.head.run.clone();
-            took(resume(&shared, &graph, &run, policy, &terms, Some(known), Some(permit)).await)
+            outcome(resume(&shared, &graph, &run, policy, &terms, Some(known), Some(permit)).await)
         })
     });
     let mut served = shared.recovery.served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,7 +255,7 @@ pub(crate) fn serve<S: State>(
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
     let first = served.is_empty();
-    served.insert(name, take);
+    served.insert(name, claimer);
     drop(served);
     if first {
         spawn(sweep(Arc::downgrade(shared)));
@@ -264,12 +264,12 @@ pub(crate) fn serve<S: State>(
     Ok(())
 }
 
-fn took<S: State>(resumed: Result<RunHandle<S>>) -> Result<Took> {
+fn outcome<S: State>(resumed: Result<RunHandle<S>>) -> Result<ClaimOutcome> {
     use ErrorKind::{Closed, Conflict, Fenced, NotFound, WrongStatus};
     match resumed {
-        Ok(_) => Ok(Took::Done),
+        Ok(_) => Ok(ClaimOutcome::Done),
         Err(error) if matches!(error.kind(), Conflict | WrongStatus | NotFound | Closed | Fenced) => {
-            Ok(Took::Late)
+            Ok(ClaimOutcome::Late)
         }
         Err(error) => Err(error),
     }

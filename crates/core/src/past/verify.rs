@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::walk;
 use crate::engine::decide::Ending;
+use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, RouteContext};
 use crate::id::{HeadRef, NodeName, RunKey, Seq, Visit};
 use crate::record::body::{Base, Body, End, Event, NodeDone, NodesDone};
 use crate::record::{Failure, FailureKind, RecordHeader};
-use crate::runtime::load::missing;
 use crate::state::{Channels, Op, Patch, Reducer, State};
 use crate::store::{At, CheckpointStore};
 

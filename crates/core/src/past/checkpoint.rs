@@ -6,10 +6,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::questions::questions;
 use super::{Verdict, walk};
 use crate::ask::Question;
 use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
+use crate::engine::fold::missing;
 use crate::engine::frontier::{ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -17,8 +19,6 @@ use crate::id::{Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunKey, Seq,
 use crate::record::body::{Event, Started};
 use crate::record::memo::{Memo, Memos};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
-use crate::runtime::load::missing;
-use crate::runtime::outcome::questions;
 use crate::store::{At, CheckpointStore};
 
 /// A run as of one record.
@@ -105,7 +105,7 @@ pub struct Checkpoint {
     /// The questions that were open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
-    /// How many messages nobody had taken.
+    /// How many messages no node had taken.
     #[serde(default)]
     pub unread: usize,
     /// The replans, with their reasons.

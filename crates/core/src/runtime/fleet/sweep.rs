@@ -1,4 +1,4 @@
-//! Looking for runs that nobody drives: orphans of processes that ended, runs that were answered, and runs whose time has come.
+//! Looking for runs without a driver: orphans of processes that ended, runs that were answered, and runs whose time has come.
 //!
 //! An idle process asks one question each time, for orphans and for due runs in turn. One that finds something, or is told that there
 //! may be something, asks both, and goes on page by page. Of each page the runs are tried in an order of this process's own. Where others
@@ -17,12 +17,12 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::admission::Permit;
-use super::recovery::{Take, Took};
-use super::resume::Known;
-use super::shared::{Phase, Shared};
-use super::tasks::{caught, spawn};
+use super::recovery::{ClaimOutcome, Claimer};
 use crate::clock::within;
 use crate::error::Result;
+use crate::runtime::requests::resume::Known;
+use crate::runtime::shared::{Phase, Shared};
+use crate::runtime::tasks::{caught, spawn};
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 
 /// How many runs one page holds: enough for several processes to find different ones in it, little enough to be answered at once.
@@ -54,7 +54,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const FILTERS: [RunFilter; 2] = [RunFilter::Orphaned, RunFilter::Due];
 
 /// Looks for runs to take up, as long as there is a runtime.
-pub(super) async fn sweep(shared: Weak<Shared>) {
+pub(crate) async fn sweep(shared: Weak<Shared>) {
     let Some(mut sweeper) = shared.upgrade().map(|shared| Sweeper::new(&shared)) else { return };
     let (mut turn, mut failed, mut wide) = (0, 0u32, true);
     loop {
@@ -149,7 +149,7 @@ impl Sweeper {
         f64::from((self.next() >> 40) as u32) / f64::from(1u32 << 24)
     }
 
-    /// Takes up what nobody drives. Returns whether there was anything that needs somebody.
+    /// Claims runs without a driver. Returns whether the listings held any.
     async fn look(&mut self, shared: &Arc<Shared>, filters: &[RunFilter]) -> Result<bool> {
         let mut found = false;
         for &filter in filters {
@@ -163,7 +163,7 @@ impl Sweeper {
             found |= some;
             match end {
                 End::More(cursor) if unserved => {
-                    // Most of them are nobody's here: the list of each workflow holds only what can be taken up.
+                    // This process serves few of them: the list of each workflow holds only what can be taken up.
                     for workflow in shared.recovery.workflows() {
                         let mut query = any.clone();
                         query.workflow = Some(workflow);
@@ -191,7 +191,7 @@ impl Sweeper {
         let (mut ahead, mut has_skipped) = (0, false);
         for _ in 0..PAGES {
             // Who is capped lets in the oldest first; else a page is gone through in no order, so any will do.
-            let order = if shared.admission.is_capped() { Order::OldestFirst } else { Order::Any };
+            let order = if shared.admission.is_limited() { Order::OldestFirst } else { Order::Any };
             let mut page = Page::first(PAGE).with_order(order);
             page.cursor = cursor.take();
             if ahead > 0 {
@@ -230,7 +230,7 @@ impl Sweeper {
         let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };
         let (next, end) = (listed.next.clone(), listed.next.map_or(End::Last, End::More));
         let mut read = Read { found: false, unserved: 0, next, end };
-        if !shared.admission.is_capped() {
+        if !shared.admission.is_limited() {
             self.shuffle(&mut heads);
         }
         for head in heads {
@@ -247,7 +247,7 @@ impl Sweeper {
                 break;
             }
             let now = shared.clock.now();
-            let Some(take) = shared.recovery.take(&head.facts.workflow) else {
+            let Some(claimer) = shared.recovery.claimer(&head.facts.workflow) else {
                 read.unserved += 1;
                 shared.recovery.unserved(&head, filter, now, round);
                 continue;
@@ -264,7 +264,7 @@ impl Sweeper {
                 continue;
             }
             let part = shared.store.part(&head.run);
-            if stuck.contains(&part) || shared.recovery.is_taking(part, &head.run, at_once) {
+            if stuck.contains(&part) || shared.recovery.is_claiming(part, &head.run, at_once) {
                 continue;
             }
             tries -= 1;
@@ -275,17 +275,17 @@ impl Sweeper {
                 stuck.insert(part);
                 continue;
             };
-            let Some(permit) = shared.admission.try_take(&head.run, &head.facts) else {
-                line_up(shared, take, head, filter, round);
+            let Some(permit) = shared.admission.try_admit(&head.run, &head.facts) else {
+                line_up(shared, claimer, head, filter, round);
                 continue;
             };
-            let taking = shared.recovery.begin_taking(part, &head.run);
+            let claiming = shared.recovery.begin_claim(part, &head.run);
             let (shared, late, won) = (Arc::clone(shared), Arc::clone(&late), Arc::clone(&won));
             spawn(async move {
-                let _taking = taking;
-                match go(shared, take, head.into(), permit, filter, round).await {
-                    Some(Took::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
-                    Some(Took::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
+                let _claiming = claiming;
+                match go(shared, claimer, head.into(), permit, filter, round).await {
+                    Some(ClaimOutcome::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
+                    Some(ClaimOutcome::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
                     None => {}
                 }
                 drop(turn);
@@ -296,7 +296,7 @@ impl Sweeper {
                 let _ = room.acquire_many(at_once).await;
             }
         };
-        // A single part holds up nobody else, and the next page must not find again what is only slow.
+        // A single part holds up no other part, and the next page must not find again what is only slow.
         match rooms.len() {
             0 | 1 => all.await,
             _ => drop(within(&*shared.clock, PATIENCE, all).await),
@@ -339,24 +339,24 @@ impl Sweeper {
 }
 
 /// Takes up one run and notes how that ended.
-pub(super) async fn go(
+pub(crate) async fn go(
     shared: Arc<Shared>,
-    take: Take,
+    claimer: Claimer,
     known: Known,
     permit: Permit,
     filter: RunFilter,
     round: u64,
-) -> Option<Took> {
+) -> Option<ClaimOutcome> {
     let (run, now) = (known.head.run.clone(), shared.clock.now());
     // Reading its state is the user's code: a run that panics there must not be tried again in each look.
-    let result = caught(&run, take(Arc::clone(&shared), known, permit)).await.and_then(|took| took);
+    let result = caught(&run, claimer(Arc::clone(&shared), known, permit)).await.and_then(|took| took);
     let took = result.as_ref().ok().copied();
     shared.recovery.tried(run, result.map(drop), filter, now, round);
     took
 }
 
 /// Lets a run wait here for room, unless so many do that others may as well have them.
-pub(super) fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: RunFilter, round: u64) {
+pub(crate) fn line_up(shared: &Arc<Shared>, claimer: Claimer, head: RunHead, filter: RunFilter, round: u64) {
     if shared.admission.waiting() >= LINE {
         return;
     }
@@ -367,7 +367,7 @@ pub(super) fn line_up(shared: &Arc<Shared>, take: Take, head: RunHead, filter: R
         Box::pin(async move {
             // It may have waited for long: how it stands now decides.
             match shared.store.head(&head.run).await {
-                Ok(Some(head)) => drop(go(shared, take, head.into(), permit, filter, round).await),
+                Ok(Some(head)) => drop(go(shared, claimer, head.into(), permit, filter, round).await),
                 Ok(None) => {}
                 Err(error) => shared.recovery.tried(head.run, Err(error), filter, shared.clock.now(), round),
             }

@@ -37,11 +37,14 @@ fn order(admission: &Arc<Admission>) -> Vec<String> {
 
 #[test]
 fn each_cap_holds_for_itself() {
-    let caps =
-        Caps::new().with_runs(4).with_runs_of("w", 3).with_runs_per_tenant(2).with_runs_per_label("c", 1);
-    let admission = Admission::new(caps);
+    let limits = RunLimits::new()
+        .with_runs(4)
+        .with_runs_of("w", 3)
+        .with_runs_per_tenant(2)
+        .with_runs_per_label("c", 1);
+    let admission = Admission::new(limits);
     let take = |tenant: &str, workflow: &str, labels: &[(&str, &str)]| {
-        admission.try_take(&run(tenant, "r"), &facts(workflow, 0, labels))
+        admission.try_admit(&run(tenant, "r"), &facts(workflow, 0, labels))
     };
     let first = take("a", "w", &[("c", "1")]);
     assert!(first.is_some());
@@ -61,8 +64,8 @@ fn each_cap_holds_for_itself() {
 
 #[test]
 fn keys_take_turns_and_the_oldest_of_a_key_is_first() {
-    let admission = Admission::new(Caps::new().with_runs(1));
-    let busy = admission.take(&run("z", "busy"), &facts("w", 0, &[]));
+    let admission = Admission::new(RunLimits::new().with_runs(1));
+    let busy = admission.admit(&run("z", "busy"), &facts("w", 0, &[]));
     for (tenant, id, workflow, created) in [
         ("a", "a3", "w", 3),
         ("a", "a1", "v", 1),
@@ -82,16 +85,16 @@ fn keys_take_turns_and_the_oldest_of_a_key_is_first() {
 
 #[test]
 fn a_full_key_does_not_hold_up_the_others_and_nobody_jumps_the_line() {
-    let admission = Admission::new(Caps::new().with_runs_per_tenant(1));
-    let _full = admission.try_take(&run("a", "a0"), &facts("w", 0, &[])).unwrap();
+    let admission = Admission::new(RunLimits::new().with_runs_per_tenant(1));
+    let _full = admission.try_admit(&run("a", "a0"), &facts("w", 0, &[])).unwrap();
     admission.line_up(&run("a", "a1"), &facts("w", 1, &[]), nothing());
-    let other = admission.try_take(&run("b", "b0"), &facts("w", 2, &[]));
+    let other = admission.try_admit(&run("b", "b0"), &facts("w", 2, &[]));
     assert!(other.is_some());
     admission.line_up(&run("b", "b1"), &facts("w", 3, &[]), nothing());
     drop(other);
-    assert!(admission.try_take(&run("b", "b2"), &facts("w", 4, &[])).is_none(), "b1 is before it");
+    assert!(admission.try_admit(&run("b", "b2"), &facts("w", 4, &[])).is_none(), "b1 is before it");
     assert!(
-        admission.try_take(&run("c", "c0"), &facts("w", 5, &[])).is_none(),
+        admission.try_admit(&run("c", "c0"), &facts("w", 5, &[])).is_none(),
         "b1 can go on, and is before it"
     );
     assert_eq!(order(&admission), ["b1"]);
@@ -100,7 +103,7 @@ fn a_full_key_does_not_hold_up_the_others_and_nobody_jumps_the_line() {
 
 #[test]
 fn a_run_stands_in_line_once_and_a_closed_line_is_empty() {
-    let admission = Admission::new(Caps::new().with_runs(1));
+    let admission = Admission::new(RunLimits::new().with_runs(1));
     let dropped = Arc::new(Mutex::new(0));
     struct Count(Arc<Mutex<u32>>);
     impl Drop for Count {

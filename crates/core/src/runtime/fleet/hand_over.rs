@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::amend::Tip;
-use super::resume::Known;
-use super::shared::Shared;
 use super::sweep::{go, line_up};
-use super::tasks::spawn;
 use crate::id::Seq;
 use crate::record::{RunFacts, RunStatus};
+use crate::runtime::requests::amend::Tip;
+use crate::runtime::requests::resume::Known;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::spawn;
 use crate::store::{RunFilter, RunHead};
 
-/// Has this process go on with a run after a signal, if nobody owns it and its workflow is served here: beside the caller, and as a look
-/// that found the run would.
+/// Claims a run after a signal, if it has no owner and its workflow is served here: beside the caller, and on the terms of a sweep that
+/// found the run.
 pub(crate) fn hand_over(shared: &Arc<Shared>, tip: Tip) {
     let last = &tip.folded.last;
     if last.owner.is_some() {
-        // The owner meets the signal. If it is dead, a look finds the run.
+        // The owner meets the signal. If it is dead, a sweep finds the run.
         return shared.recovery.ring();
     }
     let is_due = last.wake_at.is_none_or(|at| at <= shared.clock.now());
@@ -30,7 +30,7 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
     let run = tip.log.run.clone();
     let Some(facts) = facts(shared, &tip).await else { return shared.recovery.ring() };
     let (limits, filter, now) = (&shared.limits, RunFilter::Orphaned, shared.clock.now());
-    let Some(take) = shared.recovery.take(&facts.workflow) else { return };
+    let Some(claimer) = shared.recovery.claimer(&facts.workflow) else { return };
     if shared.is_closing()
         || shared.driver(&run).is_some()
         || shared.admission.is_waiting(&run)
@@ -42,17 +42,17 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
         return shared.recovery.fill();
     }
     let part = shared.store.part(&run);
-    if shared.recovery.is_taking(part, &run, limits.recovered_at_once) {
+    if shared.recovery.is_claiming(part, &run, limits.recovered_at_once) {
         return shared.recovery.ring();
     }
     // A claim does not ask what was pruned.
     let head = RunHead::after(run.clone(), Seq::new(0), &tip.folded.last, false, facts);
-    let Some(permit) = shared.admission.try_take(&run, &head.facts) else {
-        return line_up(shared, take, head, filter, 0);
+    let Some(permit) = shared.admission.try_admit(&run, &head.facts) else {
+        return line_up(shared, claimer, head, filter, 0);
     };
-    let _taking = shared.recovery.begin_taking(part, &run);
+    let _claiming = shared.recovery.begin_claim(part, &run);
     let known = Known { head, tip: Some(Box::new(tip)) };
-    go(Arc::clone(shared), take, known, permit, filter, 0).await;
+    go(Arc::clone(shared), claimer, known, permit, filter, 0).await;
 }
 
 /// Returns what was said of the run at its start; asks the store unless the run came to rest here. `None` if the store cannot say, or

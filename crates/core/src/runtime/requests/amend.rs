@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::load::missing;
-use super::log::{LogWriter, RecordOptions};
-use super::shared::{Control, Shared};
 use crate::compact::queue::Sender;
-use crate::engine::fold::{Folded, fold};
+use crate::engine::fold::{Folded, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::record::body::Event;
 use crate::record::codec;
+use crate::runtime::log::{LogWriter, RecordOptions};
+use crate::runtime::shared::{Control, Shared};
 use crate::state::{Channels, Schema, State};
 use crate::store::{At, RunAppend};
 
@@ -241,7 +240,7 @@ impl Tip {
 
 /// Puts `channels` in the place of those of a run, and brings its machine to their version. Returns whether only a base can say so: it was
 /// of another version, or a channel is new.
-pub(super) fn bring_forward(folded: &mut Folded, graph: &dyn AnyGraph, new: Channels) -> bool {
+pub(crate) fn bring_forward(folded: &mut Folded, graph: &dyn AnyGraph, new: Channels) -> bool {
     let Folded { machine, channels, version, .. } = folded;
     let is_older = *version != graph.schema().version();
     if is_older {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::load::missing;
-use super::past::folded_at;
+use super::walk::folded_at;
 use crate::clock::Timestamp;
+use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::Base;
@@ -104,7 +104,7 @@ impl RetentionPolicy {
     }
 }
 
-/// How much one call of [`sweep`](super::Runtime::sweep) does at most.
+/// How much one call of [`sweep`](crate::runtime::Runtime::sweep) does at most.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SweepLimits {
@@ -318,7 +318,7 @@ async fn deal(
             report.bytes += bytes;
             Ok(())
         }
-        // Purged or pruned by somebody else meanwhile.
+        // Purged or pruned by another caller meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -356,7 +356,7 @@ async fn ended_at(
 enum Removal {
     /// It is gone, with so many records and bytes.
     Removed(u64, u64),
-    /// Somebody else removed it, or had it go on, since it was listed.
+    /// Another caller removed it, or had it go on, since it was listed.
     Gone,
     /// It stays: a pin holds whatever the policy says, also against the removal of the whole run.
     Pinned,
@@ -380,7 +380,7 @@ async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Resul
         // Of two sweeps that are at it at once, one finds nothing left.
         Ok(purged) if purged.records == 0 => Ok(Removal::Gone),
         Ok(purged) => Ok(Removal::Removed(purged.records, purged.bytes)),
-        // Somebody had it go on, or pinned a record, since it was looked at.
+        // A signaller had it go on, or pinned a record, since it was looked at.
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(Removal::Gone),
         Err(error) => Err(error),
     }

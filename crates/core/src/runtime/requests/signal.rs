@@ -5,11 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::amend::{Tip, Writer, amend};
-use super::hand_over::hand_over;
-use super::inbox::check_room;
-use super::life::Tenure;
-use super::shared::{Control, Shared};
-use super::tasks::finish;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::fold::{check_signal, full_id};
@@ -19,12 +14,17 @@ use crate::id::RunKey;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
+use crate::runtime::fleet::hand_over::hand_over;
+use crate::runtime::fleet::life::Tenure;
+use crate::runtime::inbox::check_room;
+use crate::runtime::shared::{Control, Shared};
+use crate::runtime::tasks::finish;
 
 /// Something that is about to be said to a run; `.await` says it, and comes back when that is durable.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, whoever drops it.
+/// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "nothing is said before it is awaited"]
 pub struct SignalRequest {
     shared: Arc<Shared>,
@@ -124,7 +124,7 @@ pub(crate) async fn release(
     tenure: Tenure,
     reason: &str,
 ) -> Result<bool> {
-    let (term, _) = shared.pulse.present()?;
+    let (term, _) = shared.heartbeat.present()?;
     let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
     // Mostly another executor has claimed it: then its log is not read.
     let head = shared.store.head(run).await?;

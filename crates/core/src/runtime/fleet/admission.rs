@@ -1,6 +1,6 @@
 //! How many runs may go on here at once, and the line of those that wait for room.
 //!
-//! Whoever waits here is in the store already and has no owner: should this process end, or another have room first, it goes on there.
+//! A run that waits here is in the store already and has no owner: should this process end, or another have room first, it goes on there.
 //! So the line is no more than an order of who is claimed next.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,35 +11,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{RunKey, TenantId, WorkflowName};
 use crate::record::RunFacts;
+use crate::runtime::shared::Shared;
 
 /// How many runs may go on in one runtime at once: in all, of a workflow, and per key.
 ///
-/// A run that rests has no room: one that waits for an answer, a message or a time that is not near. What is started beyond a cap
+/// A run that rests has no room: one that waits for an answer, a message or a time that is not near. What is started beyond a limit
 /// is recorded before the start comes back, and waits for its turn: the keys take turns, and of a key's runs the oldest is first.
-/// Any process with room may take it up instead. [`Runtime::resume`](super::Runtime::resume) is never held back, but counts.
+/// Any process with room may take it up instead. [`Runtime::resume`](crate::runtime::Runtime::resume) is never held back, but counts.
 ///
 /// ```
-/// use ferrata_core::runtime::Caps;
+/// use ferrata_core::runtime::RunLimits;
 ///
-/// let caps = Caps::new().with_runs(200).with_runs_of("import", 4).with_runs_per_tenant(20).with_runs_per_label("customer", 5);
-/// # assert!(format!("{caps:?}").contains("import"));
+/// let limits = RunLimits::new().with_runs(200).with_runs_of("import", 4).with_runs_per_tenant(20).with_runs_per_label("customer", 5);
+/// # assert!(format!("{limits:?}").contains("import"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Caps {
+pub struct RunLimits {
     runs: Option<usize>,
     workflows: BTreeMap<String, usize>,
     tenant: Option<usize>,
     labels: BTreeMap<String, usize>,
 }
 
-impl Caps {
-    /// No caps.
+impl RunLimits {
+    /// No limits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -77,7 +77,7 @@ impl Caps {
     }
 }
 
-/// Who takes turns: a tenant, with its values of the capped labels.
+/// Who takes turns: a tenant, with its values of the limited labels.
 type Key = (TenantId, Vec<Option<String>>);
 
 /// Runs in the order of their age.
@@ -92,14 +92,14 @@ struct Kind {
 
 type Taken = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Goes on with a run that has room now. It holds the runtime, which goes on as long as anybody stands in line.
+/// Goes on with a run that has room now. It holds the runtime, which goes on as long as a run stands in line.
 pub(crate) type Go = Box<dyn FnOnce(Permit) -> Taken + Send>;
 
 /// Lets runs in as long as there is room.
 pub(crate) struct Admission {
-    caps: Caps,
+    limits: RunLimits,
     state: Mutex<State>,
-    /// Rings when there may be room for somebody who waits.
+    /// Rings when there may be room for a run in line.
     bell: Notify,
 }
 
@@ -136,8 +136,8 @@ impl Drop for Room {
 }
 
 impl Admission {
-    pub(crate) fn new(caps: Caps) -> Arc<Self> {
-        Arc::new(Self { caps, state: Mutex::default(), bell: Notify::new() })
+    pub(crate) fn new(limits: RunLimits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -146,18 +146,18 @@ impl Admission {
 
     fn kind(&self, run: &RunKey, facts: &RunFacts) -> Kind {
         let value = |label: &String| facts.labels.get(label).map(ToOwned::to_owned);
-        let labels = self.caps.labels.keys().map(value).collect();
+        let labels = self.limits.labels.keys().map(value).collect();
         Kind { key: (run.tenant.clone(), labels), workflow: facts.workflow.clone() }
     }
 
-    /// Whether there are caps at all.
-    pub(crate) fn is_capped(&self) -> bool {
-        !self.caps.is_none()
+    /// Whether there are limits at all.
+    pub(crate) fn is_limited(&self) -> bool {
+        !self.limits.is_none()
     }
 
     /// Takes room whether there is any or not.
-    pub(crate) fn take(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Permit {
-        if !self.is_capped() {
+    pub(crate) fn admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Permit {
+        if !self.is_limited() {
             return Permit { _room: None };
         }
         let kind = self.kind(run, facts);
@@ -165,15 +165,15 @@ impl Admission {
         Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }
     }
 
-    /// Takes room if there is any, and nobody waits for it.
-    pub(crate) fn try_take(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<Permit> {
-        if !self.is_capped() {
+    /// Takes room if there is any, and no run waits for it.
+    pub(crate) fn try_admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<Permit> {
+        if !self.is_limited() {
             return Some(Permit { _room: None });
         }
         let kind = self.kind(run, facts);
         let mut state = self.lock();
         let is_first = !state.line.get(&kind.key).is_some_and(|line| line.contains_key(&kind.workflow));
-        if !(is_first && state.has_room(&self.caps, &kind) && state.next(&self.caps).is_none()) {
+        if !(is_first && state.has_room(&self.limits, &kind) && state.next(&self.limits).is_none()) {
             return None;
         }
         state.count(&kind, |count| *count += 1);
@@ -205,12 +205,12 @@ impl Admission {
 
     /// Takes a run out of the line that needs no room here any more.
     pub(crate) fn leave(&self, run: &RunKey, facts: &RunFacts) {
-        if !self.is_capped() {
+        if !self.is_limited() {
             return;
         }
         let kind = self.kind(run, facts);
         let mut state = self.lock();
-        let gone = state.waiting.remove(run).then(|| state.take(&kind, &(facts.created, run.clone())));
+        let gone = state.waiting.remove(run).then(|| state.remove(&kind, &(facts.created, run.clone())));
         drop(state);
         // What is dropped tells its handle, which may look at the line.
         drop(gone);
@@ -241,9 +241,9 @@ impl Admission {
     /// Takes the next out of the line that has room, with that room.
     pub(crate) fn pop(self: &Arc<Self>) -> Option<(Go, Permit)> {
         let mut state = self.lock();
-        let (kind, place) = state.next(&self.caps)?;
+        let (kind, place) = state.next(&self.limits)?;
         state.last = Some(kind.key.clone());
-        let go = state.take(&kind, &place)?;
+        let go = state.remove(&kind, &place)?;
         state.waiting.remove(&place.1);
         state.count(&kind, |count| *count += 1);
         drop(state);
@@ -253,7 +253,7 @@ impl Admission {
 
 impl State {
     /// Takes what stands at a place out of the line.
-    fn take(&mut self, kind: &Kind, place: &(Timestamp, RunKey)) -> Option<Go> {
+    fn remove(&mut self, kind: &Kind, place: &(Timestamp, RunKey)) -> Option<Go> {
         let lines = self.line.get_mut(&kind.key)?;
         let line = lines.get_mut(&kind.workflow)?;
         let go = line.remove(place)?;
@@ -285,24 +285,24 @@ impl State {
         }
     }
 
-    fn has_room(&self, caps: &Caps, kind: &Kind) -> bool {
+    fn has_room(&self, limits: &RunLimits, kind: &Kind) -> bool {
         let below = |most: Option<usize>, count: usize| most.is_none_or(|most| count < most);
         let count = |count: Option<&usize>| count.copied().unwrap_or_default();
-        below(caps.runs, self.runs)
+        below(limits.runs, self.runs)
             && below(
-                caps.workflows.get(kind.workflow.as_str()).copied(),
+                limits.workflows.get(kind.workflow.as_str()).copied(),
                 count(self.workflows.get(&kind.workflow)),
             )
-            && below(caps.tenant, count(self.tenants.get(&kind.key.0)))
-            && kind.key.1.iter().zip(caps.labels.values()).enumerate().all(|(place, (value, most))| {
+            && below(limits.tenant, count(self.tenants.get(&kind.key.0)))
+            && kind.key.1.iter().zip(limits.labels.values()).enumerate().all(|(place, (value, most))| {
                 let used = value.as_ref().map(|value| count(self.labels.get(&(place, value.clone()))));
                 used.is_none_or(|used| used < *most)
             })
     }
 
     /// Returns who is next: of the keys that follow the last one, the first that has room; of its runs, the oldest that has.
-    fn next(&self, caps: &Caps) -> Option<(Kind, (Timestamp, RunKey))> {
-        if caps.runs.is_some_and(|most| self.runs >= most) {
+    fn next(&self, limits: &RunLimits) -> Option<(Kind, (Timestamp, RunKey))> {
+        if limits.runs.is_some_and(|most| self.runs >= most) {
             return None;
         }
         let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -315,7 +315,7 @@ impl State {
             lines
                 .iter()
                 .map(|(workflow, line)| (kind(workflow), line))
-                .filter(|(kind, _)| self.has_room(caps, kind))
+                .filter(|(kind, _)| self.has_room(limits, kind))
                 .filter_map(|(kind, line)| line.keys().next().map(|place| (kind, place.clone())))
                 .min_by(|(_, one), (_, other)| one.cmp(other))
         })

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::driver::{Driver, First, Outbox, Stopped};
-use super::handle::{Link, RunHandle};
-use super::life;
-use super::log::LogWriter;
-use super::outcome::Outcome;
-use super::shared::{Driven, Shared};
-use super::tasks::{caught, spawn};
 use crate::compact::once::once;
 use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::node::RunScope;
 use crate::record::{RunFacts, RunStatus};
+use crate::runtime::driver::{Driver, First, Outbox, Stopped};
+use crate::runtime::fleet::life;
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::log::LogWriter;
+use crate::runtime::outcome::Outcome;
+use crate::runtime::shared::{Registration, Shared};
+use crate::runtime::tasks::{caught, spawn};
 use crate::state::State;
 
 /// What a driver starts from.
@@ -33,7 +33,7 @@ pub(crate) fn drive<S: State>(
     shared: Arc<Shared>,
     graph: Graph<S>,
     policy: CheckpointPolicy,
-    driven: Driven,
+    registration: Registration,
     parts: Parts<S>,
 ) -> RunHandle<S> {
     let run = parts.log.run.clone();
@@ -51,7 +51,7 @@ pub(crate) fn drive<S: State>(
     let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);
     let (mut driver, facts) =
-        Driver::new(Arc::clone(&shared), graph.clone(), policy, driven, channels, parts);
+        Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::engine::fold::{Folded, fold};
+use crate::engine::fold::{Folded, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::body::Body;
 use crate::record::{Record, RecordHeader, codec};
-use crate::runtime::load::missing;
 use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
 
 /// Lists a page of a run's headers. The cursor is the number of the last one, which is all that there is to know.

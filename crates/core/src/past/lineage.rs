@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::RunStatus;
-use crate::runtime::load::missing;
 use crate::store::{At, CheckpointStore, RunHead};
 
 /// A run in a line of forks.

@@ -9,22 +9,22 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-use super::admission::{Go, room};
 use super::drive::{Parts, drive};
-use super::driver::{First, Outbox, check_input};
-use super::event::Event as RunEventKind;
-use super::handle::{Link, RunHandle};
-use super::life::{self, Tenure};
-use super::print::input_print;
 use super::resume::resume;
-use super::shared::Shared;
-use super::tasks::{caught, finish};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
 use crate::record::{Labels, RunFacts, RunStatus};
+use crate::runtime::driver::{First, Outbox, check_input};
+use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::fleet::admission::{Go, room};
+use crate::runtime::fleet::life::{self, Tenure};
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::print::input_print;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::{caught, finish};
 use crate::state::State;
 
 /// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
@@ -39,7 +39,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, whoever drops it.
+/// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "a start does nothing until it is awaited"]
 pub struct StartRequest<S: State> {
     shared: Arc<Shared>,
@@ -153,7 +153,7 @@ impl<S: State> Checked<S> {
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&self.run))
     }
 
-    /// Goes on if somebody else had the id and is gone.
+    /// Starts the run, or continues if another run had the id and is gone.
     async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let text = match self.text.take() {
             Some(text) => text,
@@ -161,17 +161,17 @@ impl<S: State> Checked<S> {
         };
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let policy = *policy;
-        let mut permit = shared.admission.try_take(run, facts);
+        let mut permit = shared.admission.try_admit(run, facts);
         if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
             // Nothing is recorded that could wait in its place.
             permit = Some(room(shared, run, facts).await?);
         }
-        let mut driven = match permit.map(|permit| shared.enter(run, permit)).transpose() {
-            Ok(driven) => driven,
+        let mut registration = match permit.map(|permit| shared.enter(run, permit)).transpose() {
+            Ok(registration) => registration,
             Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
             Err(error) => return Err(error),
         };
-        if driven.is_none() {
+        if registration.is_none() {
             shared.takes(run)?;
         }
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
@@ -188,37 +188,40 @@ impl<S: State> Checked<S> {
         if policy.frequency == CheckpointFrequency::Disabled {
             first = Some(First { event, input: text });
         } else {
-            if driven.is_none() {
-                // Nobody has claimed it yet: this tells it from a run that was lost.
+            if registration.is_none() {
+                // Without a claim yet: this tells it from a run that was lost.
                 log.epoch = Epoch::NEVER;
             }
             let tenure = Tenure { life, epoch: log.epoch };
-            let append = log.begin(&event, &machine, text, driven.is_none(), facts.clone())?;
-            let taken = match driven {
-                Some(driven) => driven.take(append, tenure).await.map(|(driven, head)| (Some(driven), head)),
+            let append = log.begin(&event, &machine, text, registration.is_none(), facts.clone())?;
+            let taken = match registration {
+                Some(registration) => registration
+                    .claim(append, tenure)
+                    .await
+                    .map(|(registration, head)| (Some(registration), head)),
                 None => match shared.committer.append(append.clone(), None).await {
                     Ok(head) => Ok((None, head)),
                     Err(error) => Err(life::refused(shared, append, tenure, error)),
                 },
             };
             match taken {
-                Ok((still, head)) => (driven, durable) = (still, Some(head)),
+                Ok((still, head)) => (registration, durable) = (still, Some(head)),
                 Err(error) if error.kind() == ErrorKind::Conflict => return self.again().await,
                 Err(error) => return Err(error),
             }
         }
         shared.emit(run, || RunEventKind::Started);
-        let Some(driven) = driven else {
+        let Some(registration) = registration else {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, facts, policy)));
         };
         let Self { shared, graph, input: state, run, facts, .. } = self;
         let held = first.is_some().then(|| facts.clone());
-        let outbox = Outbox::new(run, shared.committer.clone(), held, durable, driven.term);
+        let outbox = Outbox::new(run, shared.committer.clone(), held, durable, registration.term);
         let parts = Parts { machine, state, log, outbox, first, facts };
-        Ok(ControlFlow::Break(drive(shared, graph, policy, driven, parts)))
+        Ok(ControlFlow::Break(drive(shared, graph, policy, registration, parts)))
     }
 
-    /// The run is there already: the same run if it was started alike, and taken up if nobody drives it.
+    /// Finds the run that is there already: the same run if it was started alike, and claimed if it has no driver.
     async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let watching = || RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), Link::Elsewhere);
@@ -243,12 +246,12 @@ impl<S: State> Checked<S> {
         if head.status != RunStatus::InProgress || elsewhere || is_ours {
             return Ok(ControlFlow::Break(watching()));
         }
-        let Some(permit) = shared.admission.try_take(run, &head.facts) else {
+        let Some(permit) = shared.admission.try_admit(run, &head.facts) else {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, &head.facts, *policy)));
         };
         let terms = super::resume::Terms::default();
         match resume(shared, graph, run, *policy, &terms, Some(head.into()), Some(permit)).await {
-            // Somebody else was faster, which is all the same to whoever starts.
+            // Another claimer was faster, which is all the same to the caller.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
                 Ok(ControlFlow::Break(watching()))
             }
@@ -299,7 +302,7 @@ fn go<S: State>(
                         go(Arc::clone(&shared), graph, run.clone(), facts.clone(), policy, pause, taken);
                     shared.admission.line_up(&run, &facts, next);
                 }
-                // Somebody else took it, or it has ended, or is left to others: it is followed from where it is.
+                // Another claimer took it, or it has ended, or is left to others: it is followed from where it is.
                 Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
                     let handle = RunHandle::new(shared, graph, run, Link::Elsewhere);

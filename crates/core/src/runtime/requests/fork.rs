@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use super::amend::{Tip, bring_forward};
 use super::edit::misfit;
-use super::handle::{Link, RunHandle};
-use super::load::missing;
-use super::past::{Position, folded_at};
-use super::print::in_order;
 use super::resume::{Known, Terms, resume};
-use super::shared::Shared;
-use super::tasks::finish;
 use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
+use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
 use crate::id::{Fingerprint, HeadRef, RunId, RunKey, Seq, WorkflowName};
+use crate::past::{Position, folded_at};
 use crate::record::body::Event;
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::print::in_order;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::finish;
 use crate::state::{Channels, Patch, State, reread};
 use crate::store::{At, CheckpointStore, RunHead};
 
@@ -29,7 +29,7 @@ use crate::store::{At, CheckpointStore, RunHead};
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, whoever drops it. Fork again with the same id to learn of it.
+/// Cancel safe: once polled it is carried out, even if the caller drops it. Fork again with the same id to learn of it.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct ForkRequest {
     shared: Arc<Shared>,
@@ -45,7 +45,7 @@ pub struct ForkRequest {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, whoever drops it. Fork again with the same id for a handle.
+/// Cancel safe: once polled it is carried out, even if the caller drops it. Fork again with the same id for a handle.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct DriveRequest<S: State> {
     fork: ForkRequest,

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::walk;
+use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::body::{Body, Event, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
-use crate::runtime::load::missing;
 use crate::store::{At, CheckpointStore, RunAppend};
 
 /// What the first line says that it is.
@@ -165,7 +165,7 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes a run that was written down into a store, under its own key or another. Nobody drives it there: whoever owned it when
+/// Writes a run that was written down into a store, under its own key or another. No driver has it there: the executor that owned it when
 /// it was written down drives another run.
 pub(crate) async fn import(store: &dyn CheckpointStore, text: &str, run: Option<RunKey>) -> Result<RunKey> {
     let (title, mut records) = read(text)?;

@@ -2,7 +2,7 @@
 //!
 //! Others may act on this process's runs once its heartbeat has expired by the store's clock. So this process counts from the
 //! moment at which it *sent* the last heartbeat that succeeded, on the monotonic clock, and stops well before that
-//! ([`Pulse::trust`]). Nobody's wall clock has a part in it.
+//! ([`HeartbeatMonitor::trust`]). No wall clock has a part in it.
 //!
 //! The heartbeats are sent by a task of the application's own tokio runtime, for the connections of a store are driven by the runtime
 //! they were made on, and a thread of our own could not use them. A node that keeps a thread busy can therefore starve them. So the
@@ -39,7 +39,7 @@ struct Beat {
 
 /// What a process knows of its own heartbeat.
 #[derive(Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct HeartbeatMonitor {
     clock: Arc<dyn Clock>,
     ttl: Duration,
     // Held for the time of a few assignments.
@@ -63,7 +63,7 @@ pub(crate) enum Tried {
     StillLost,
 }
 
-impl Pulse {
+impl HeartbeatMonitor {
     /// Begins with a heartbeat that was sent at `sent` and has succeeded.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
         let beat = Beat { sent, term: 0, gaps: 0, failed: None, lost: None };
@@ -119,7 +119,7 @@ impl Pulse {
         if let Some(error) = failed.filter(|_| sent >= deadline) {
             return self.lose(executor, error);
         }
-        // One that comes late only because nobody let it go sooner has the time that it takes: it decides.
+        // A heartbeat that comes late only because it was not sent sooner has the time that it takes: it decides.
         let late = was_lost || sent >= deadline;
         let bound = if late { self.patience() } else { self.patience().min(deadline - sent) };
         let result = tokio::select! {
@@ -243,7 +243,7 @@ impl Pulse {
         let beat = self.beat();
         let message = format!(
             "this process could not say that it is alive for {:?} of the {:?} that a heartbeat lasts, so it stops its runs before \
-             others take them; what is recorded stays, and whoever takes the run up goes on from there",
+             others take them; what is recorded stays, and the next claimer goes on from there",
             self.trust(),
             self.ttl
         );

@@ -5,22 +5,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::amend::{Tip, Writer, amend};
-use super::log::too_large;
-use super::shared::{Control, Shared};
-use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{AnyGraph, Graph};
 use crate::id::RunKey;
 use crate::record::body::Event;
 use crate::record::pause::Edited;
 use crate::record::{RunStatus, codec};
+use crate::runtime::log::too_large;
+use crate::runtime::shared::{Control, Shared};
+use crate::runtime::tasks::finish;
 use crate::state::{Patch, State};
 
 /// A change of a run's state that is about to be made; `.await` makes it, and comes back when it is durable.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, whoever drops it.
+/// Cancel safe: once polled it is carried out, even if the caller drops it.
 #[must_use = "nothing is changed before it is awaited"]
 pub struct EditRequest {
     shared: Arc<Shared>,

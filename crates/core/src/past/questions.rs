@@ -1,0 +1,73 @@
+//! What a run asks.
+
+use crate::ask::{OnDeadline, Question, QuestionKind};
+use crate::engine::machine::Machine;
+use crate::engine::questions::{BEFORE, Posed, Subject};
+use crate::record::{Failure, FailureKind};
+
+/// Says what is asked about work that must not be repeated.
+fn doubt(why: Option<&Failure>) -> String {
+    let Some(why) = why else {
+        return "It was at work when its process ended; nobody knows whether it was done".to_owned();
+    };
+    let message = &why.message;
+    match why.kind {
+        FailureKind::Timeout => {
+            "It was at work when its time was up; nobody knows whether it was done".to_owned()
+        }
+        FailureKind::Panic => format!("It {message}; nobody knows whether it was done"),
+        FailureKind::Operator => {
+            format!("It is to be tried again, and somebody said that it failed: {message}")
+        }
+        FailureKind::Update | FailureKind::Route | FailureKind::Graph | FailureKind::ConcurrentWrite => {
+            format!("It was done, and what came of it could not be taken in: {message}")
+        }
+        _ => format!("It failed, and nobody knows whether it was done: {message}"),
+    }
+}
+
+/// Returns the questions that a run waits for: none once it has ended, for then an answer is refused. Those of a failed run are
+/// open again after a retry.
+pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
+    if machine.status().is_finished() {
+        return Vec::new();
+    }
+    let question = |posed: Posed| {
+        let (node, visit) = (machine.name(posed.key.0).clone(), posed.key.1);
+        let id = machine.id_of(&posed);
+        let plain = |kind| Question {
+            id: id.clone(),
+            node: node.clone(),
+            visit,
+            kind,
+            text: None,
+            expects: None,
+            deadline: None,
+            default: None,
+            problem: None,
+            failure: None,
+        };
+        match posed.about {
+            Subject::Doubt => {
+                let why =
+                    machine.in_flight().get(&posed.key).and_then(|activation| activation.why.as_deref());
+                let text = serde_json::Value::from(doubt(why)).to_string();
+                Question { text: Some(text), failure: why.cloned(), ..plain(QuestionKind::Doubt) }
+            }
+            Subject::After => plain(QuestionKind::After),
+            Subject::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
+            Subject::Asked(asked) => Question {
+                text: Some(asked.ask.question.get().to_owned()),
+                expects: Some(asked.ask.expects.clone()),
+                deadline: asked.ask.deadline,
+                default: match &asked.ask.on_deadline {
+                    OnDeadline::Default(text) => Some(text.get().to_owned()),
+                    OnDeadline::Tell => None,
+                },
+                problem: asked.ask.problem.clone(),
+                ..plain(QuestionKind::Asked)
+            },
+        }
+    };
+    machine.posed().into_iter().map(question).collect()
+}

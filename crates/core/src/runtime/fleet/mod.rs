@@ -1,0 +1,13 @@
+//! A process among others: its heartbeat, the runs that it lets in, takes up and lets go of.
+
+pub(crate) mod admission;
+pub(crate) mod hand_over;
+pub(crate) mod heartbeat;
+pub(crate) mod life;
+pub(crate) mod read_budget;
+pub(crate) mod recovery;
+pub(crate) mod resting;
+pub(crate) mod sweep;
+
+pub use admission::RunLimits;
+pub use recovery::Stalled;

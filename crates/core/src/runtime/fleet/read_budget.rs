@@ -1,0 +1,129 @@
+//! How many bytes of logs may be read at the same time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The size that the first log is taken to have.
+const FIRST_GUESS: u64 = 64 * 1024;
+
+/// Bounds the bytes of logs that are read at the same time. The size of a log is known only once it is read: until then, it counts for
+/// about as much as the largest of the last ones.
+pub(crate) struct ReadBudget {
+    most: u64,
+    reserved: Mutex<Reserved>,
+    freed: Notify,
+}
+
+struct Reserved {
+    bytes: u64,
+    logs: usize,
+    guess: u64,
+}
+
+/// The bytes that one log takes of the budget.
+pub(crate) struct Reservation {
+    budget: Arc<ReadBudget>,
+    bytes: u64,
+}
+
+impl ReadBudget {
+    pub(crate) fn new(most: u64) -> Arc<Self> {
+        let reserved = Reserved { bytes: 0, logs: 0, guess: FIRST_GUESS };
+        Arc::new(Self { most, reserved: Mutex::new(reserved), freed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reserved> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more log may be read. One alone always may, whatever its size.
+    pub(crate) async fn reserve(self: &Arc<Self>) -> Reservation {
+        loop {
+            {
+                let mut reserved = self.lock();
+                let bytes = reserved.guess;
+                if reserved.logs == 0 || reserved.bytes.saturating_add(bytes) <= self.most {
+                    (reserved.logs, reserved.bytes) =
+                        (reserved.logs + 1, reserved.bytes.saturating_add(bytes));
+                    return Reservation { budget: Arc::clone(self), bytes };
+                }
+            }
+            self.freed.notified().await;
+        }
+    }
+}
+
+impl Reservation {
+    /// Sets the size of the log, once it is read.
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        let mut reserved = self.budget.lock();
+        reserved.bytes = reserved.bytes.saturating_sub(self.bytes).saturating_add(bytes);
+        self.bytes = bytes;
+        // Falls slowly after a large log, for they come in groups.
+        reserved.guess = bytes.max(reserved.guess - reserved.guess / 8).max(1);
+        drop(reserved);
+        self.budget.freed.notify_one();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut reserved = self.budget.lock();
+        (reserved.logs, reserved.bytes) =
+            (reserved.logs.saturating_sub(1), reserved.bytes.saturating_sub(self.bytes));
+        drop(reserved);
+        // Each reservation that ends wakes one reader; a reader that finds room for more passes that on.
+        self.budget.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll<F: Future>(future: F) -> Option<F::Output> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn what_is_read_at_once_is_bounded_and_one_alone_is_always_read() {
+        let read_budget = ReadBudget::new(1_000_000);
+        let mut heavy = poll(read_budget.reserve()).unwrap();
+        heavy.resize(5_000_000);
+        assert!(poll(read_budget.reserve()).is_none(), "the pan is full");
+        drop(heavy);
+        let alone = poll(read_budget.reserve()).expect("one alone may weigh anything");
+        assert!(poll(read_budget.reserve()).is_none(), "the next is taken to be as heavy");
+        drop(alone);
+        for _ in 0..64 {
+            poll(read_budget.reserve()).unwrap().resize(1_000);
+        }
+        let light: Vec<_> = std::iter::from_fn(|| poll(read_budget.reserve())).take(2_000).collect();
+        assert!(light.len() > 100 && light.len() <= 1_000, "{} light ones at once", light.len());
+        drop(light);
+        let reserved = read_budget.lock();
+        assert_eq!((reserved.bytes, reserved.logs), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_goes_on_when_something_is_taken_off() {
+        let read_budget = ReadBudget::new(10);
+        let first = read_budget.reserve().await;
+        let waiting = {
+            let read_budget = Arc::clone(&read_budget);
+            crate::runtime::tasks::spawn(async move { drop(read_budget.reserve().await) })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        waiting.await.unwrap();
+    }
+}

@@ -1,0 +1,15 @@
+//! What callers ask of a runtime: starting, claiming and forking runs, and writing to them from outside their drivers.
+
+pub(crate) mod amend;
+pub(crate) mod drive;
+pub(crate) mod edit;
+pub(crate) mod fork;
+pub(crate) mod resume;
+pub(crate) mod signal;
+pub(crate) mod start;
+
+pub use edit::EditRequest;
+pub use fork::{DriveRequest, ForkRequest};
+pub use resume::ResumeRequest;
+pub use signal::SignalRequest;
+pub use start::StartRequest;
