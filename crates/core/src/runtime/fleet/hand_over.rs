@@ -34,7 +34,7 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
     if shared.is_closing()
         || shared.driver(&run).is_some()
         || shared.admission.is_waiting(&run)
-        || shared.recovery.rests(&run, filter, now, 0)
+        || shared.recovery.rests(&run, filter, now)
     {
         return;
     }
@@ -48,11 +48,11 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
     // A claim does not ask what was pruned.
     let head = RunHead::after(run.clone(), Seq::new(0), &tip.folded.last, false, facts);
     let Some(permit) = shared.admission.try_admit(&run, &head.facts) else {
-        return line_up(shared, claimer, head, filter, 0);
+        return line_up(shared, claimer, head, filter);
     };
     let _claiming = shared.recovery.begin_claim(part, &run);
     let known = Known { head, tip: Some(Box::new(tip)) };
-    go(Arc::clone(shared), claimer, known, permit, filter, 0).await;
+    go(Arc::clone(shared), claimer, known, permit, filter).await;
 }
 
 /// Returns what was said of the run at its start; asks the store unless the run came to rest here. `None` if the store cannot say, or

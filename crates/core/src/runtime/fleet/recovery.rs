@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub(crate) struct Recovery {
     is_full: AtomicBool,
     /// What is read of runs that are taken up.
     pub(crate) read_budget: Arc<ReadBudget>,
+    /// How many sweeps have begun: what was found since a round is not forgotten at its end.
+    round: AtomicU64,
 }
 
 impl Recovery {
@@ -92,12 +94,22 @@ impl Recovery {
             bell: Notify::new(),
             is_full: AtomicBool::new(false),
             read_budget: ReadBudget::new(most_bytes),
+            round: AtomicU64::new(0),
         }
     }
 
     /// Says that there may be something to do.
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
+    }
+
+    /// Begins a round of looks and returns its number.
+    pub(crate) fn begin_round(&self) -> u64 {
+        self.round.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn round(&self) -> u64 {
+        self.round.load(Ordering::Relaxed)
     }
 
     /// Says that a run has ended here, so that there is room for another.
@@ -158,16 +170,17 @@ impl Recovery {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Tells whether a run that was found in this round is to be left alone until its next try.
-    pub(crate) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp, round: u64) -> bool {
+    /// Tells whether a run that was found now is to be left alone until its next try.
+    pub(crate) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
-            (one.filter, one.found) = (filter, round);
+            (one.filter, one.found) = (filter, self.round());
             one.stalled.tries > 0 && one.stalled.next > now
         })
     }
 
     /// Notes a run whose workflow is not served here.
-    pub(crate) fn unserved(&self, head: &RunHead, filter: RunFilter, now: Timestamp, round: u64) {
+    pub(crate) fn unserved(&self, head: &RunHead, filter: RunFilter, now: Timestamp) {
+        let round = self.round();
         let mut listed = self.lock();
         let one = listed.entry(head.run.clone()).or_insert_with(|| {
             let message = format!(
@@ -187,14 +200,7 @@ impl Recovery {
     }
 
     /// Notes how a try ended.
-    pub(crate) fn tried(
-        &self,
-        run: RunKey,
-        result: Result<()>,
-        filter: RunFilter,
-        now: Timestamp,
-        round: u64,
-    ) {
+    pub(crate) fn tried(&self, run: RunKey, result: Result<()>, filter: RunFilter, now: Timestamp) {
         let mut listed = self.lock();
         match result {
             Ok(()) => drop(listed.remove(&run)),
@@ -205,7 +211,7 @@ impl Recovery {
                 let rest = FIRST_REST.saturating_mul(1 << tries.min(10)).min(longest);
                 tracing::warn!(%run, %error, tries, "a run cannot be taken up");
                 let stalled = Stalled { run: run.clone(), error, tries, next: now.plus(rest) };
-                listed.insert(run, Listed { stalled, since, filter, found: round });
+                listed.insert(run, Listed { stalled, since, filter, found: self.round() });
             }
         }
     }
@@ -272,5 +278,26 @@ fn outcome<S: State>(resumed: Result<RunHandle<S>>) -> Result<ClaimOutcome> {
             Ok(ClaimOutcome::Late)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A claim after a signal may fail while a sweep is under way that has passed the run by.
+    #[test]
+    fn a_failure_beside_a_sweep_is_kept_until_a_sweep_that_began_later_finds_no_run() {
+        let (recovery, run) = (Recovery::new(1), RunKey::try_from("r").unwrap());
+        let (now, filter) = (Timestamp::from_unix_ms(0), RunFilter::Orphaned);
+        let since = recovery.begin_round();
+        let failed = Error::new(ErrorKind::GraphChanged, "the graph changed where the run is");
+        recovery.tried(run.clone(), Err(failed), filter, now);
+        recovery.forget_before(filter, since);
+        assert!(recovery.rests(&run, filter, now), "it is left alone until its next try");
+        assert_eq!(recovery.stalled(now, Duration::MAX).len(), 1);
+        let since = recovery.begin_round();
+        recovery.forget_before(filter, since);
+        assert!(recovery.stalled(now, Duration::MAX).is_empty(), "it needs no driver any more");
     }
 }

@@ -96,7 +96,6 @@ fn spread(pause: Duration, chance: f64) -> Duration {
 /// What one look after another knows.
 struct Sweeper {
     dice: u64,
-    round: u64,
     /// For each filter: where a look that went on for too long ended, and since which round the list of all is gone through.
     left_off: [(Option<Cursor>, u64); 2],
     /// Which part of the last page it tries: all while it is alone, half as much each time when others got more of the last than it.
@@ -129,7 +128,6 @@ impl Sweeper {
         let (high, low) = shared.executor.as_uuid().as_u64_pair();
         Self {
             dice: (high ^ low.rotate_left(32)) | 1,
-            round: 0,
             left_off: [(None, 0), (None, 0)],
             share: 1.0,
             reach: LEAST_REACH,
@@ -157,8 +155,8 @@ impl Sweeper {
             any.filter = filter;
             let place = usize::from(filter == RunFilter::Due);
             let (from, since) = std::mem::take(&mut self.left_off[place]);
-            self.round += 1;
-            let since = if from.is_some() { since } else { self.round };
+            let round = shared.recovery.begin_round();
+            let since = if from.is_some() { since } else { round };
             let (some, unserved, end) = self.list(shared, &any, from).await?;
             found |= some;
             match end {
@@ -224,7 +222,7 @@ impl Sweeper {
         let at_once = shared.limits.recovered_at_once;
         let (mut rooms, mut stuck) = (HashMap::new(), HashSet::new());
         let (late, won) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let (round, filter) = (self.round, query.filter);
+        let filter = query.filter;
         let is_last = listed.next.is_none();
         let mut heads = listed.items;
         let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };
@@ -249,12 +247,12 @@ impl Sweeper {
             let now = shared.clock.now();
             let Some(claimer) = shared.recovery.claimer(&head.facts.workflow) else {
                 read.unserved += 1;
-                shared.recovery.unserved(&head, filter, now, round);
+                shared.recovery.unserved(&head, filter, now);
                 continue;
             };
             if shared.driver(&head.run).is_some()
                 || shared.admission.is_waiting(&head.run)
-                || shared.recovery.rests(&head.run, filter, now, round)
+                || shared.recovery.rests(&head.run, filter, now)
             {
                 continue;
             }
@@ -276,14 +274,14 @@ impl Sweeper {
                 continue;
             };
             let Some(permit) = shared.admission.try_admit(&head.run, &head.facts) else {
-                line_up(shared, claimer, head, filter, round);
+                line_up(shared, claimer, head, filter);
                 continue;
             };
             let claiming = shared.recovery.begin_claim(part, &head.run);
             let (shared, late, won) = (Arc::clone(shared), Arc::clone(&late), Arc::clone(&won));
             spawn(async move {
                 let _claiming = claiming;
-                match go(shared, claimer, head.into(), permit, filter, round).await {
+                match go(shared, claimer, head.into(), permit, filter).await {
                     Some(ClaimOutcome::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
                     Some(ClaimOutcome::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
                     None => {}
@@ -345,18 +343,17 @@ pub(crate) async fn go(
     known: Known,
     permit: Permit,
     filter: RunFilter,
-    round: u64,
 ) -> Option<ClaimOutcome> {
     let (run, now) = (known.head.run.clone(), shared.clock.now());
     // Reading its state is the user's code: a run that panics there must not be tried again in each look.
     let result = caught(&run, claimer(Arc::clone(&shared), known, permit)).await.and_then(|took| took);
     let took = result.as_ref().ok().copied();
-    shared.recovery.tried(run, result.map(drop), filter, now, round);
+    shared.recovery.tried(run, result.map(drop), filter, now);
     took
 }
 
 /// Lets a run wait here for room, unless so many do that others may as well have them.
-pub(crate) fn line_up(shared: &Arc<Shared>, claimer: Claimer, head: RunHead, filter: RunFilter, round: u64) {
+pub(crate) fn line_up(shared: &Arc<Shared>, claimer: Claimer, head: RunHead, filter: RunFilter) {
     if shared.admission.waiting() >= LINE {
         return;
     }
@@ -367,9 +364,9 @@ pub(crate) fn line_up(shared: &Arc<Shared>, claimer: Claimer, head: RunHead, fil
         Box::pin(async move {
             // It may have waited for long: how it stands now decides.
             match shared.store.head(&head.run).await {
-                Ok(Some(head)) => drop(go(shared, claimer, head.into(), permit, filter, round).await),
+                Ok(Some(head)) => drop(go(shared, claimer, head.into(), permit, filter).await),
                 Ok(None) => {}
-                Err(error) => shared.recovery.tried(head.run, Err(error), filter, shared.clock.now(), round),
+                Err(error) => shared.recovery.tried(head.run, Err(error), filter, shared.clock.now()),
             }
         })
     });
