@@ -83,6 +83,25 @@ async fn starting_again_is_the_same_run_and_another_input_is_refused() {
     assert_eq!(runtime.resume(&graph, "nobody").await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
+/// With checkpoints disabled nothing is appended that would meet the run that is there: a start with its id did all of its work again, with
+/// any input, and whoever asked was told `FENCED` in the end.
+#[tokio::test]
+async fn starting_again_with_checkpoints_disabled_is_the_same_run() {
+    let store = MemoryStore::new();
+    let runtime = runtime(&store).await;
+    let graph = chain(3, Effect::Write);
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let disabled = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);
+    let again = runtime.start(&graph, Context::new()).id("r").checkpoints(disabled).await.unwrap();
+    assert!(!again.is_driven_here(), "it has ended");
+    assert_eq!(path(&again.wait().await.unwrap().completed().unwrap()).len(), 3);
+    let mut other = Context::new();
+    other.set("more", 1).unwrap();
+    let error = runtime.start(&graph, other).id("r").checkpoints(disabled).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+}
+
 #[tokio::test]
 async fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
     let store = MemoryStore::new();

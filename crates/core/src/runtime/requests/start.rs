@@ -174,6 +174,11 @@ impl<S: State> Checked<S> {
         if registration.is_none() {
             shared.takes(run)?;
         }
+        if policy.frequency == CheckpointFrequency::Disabled && shared.store.head(run).await?.is_some() {
+            // No append would meet the run that is there, before work was done a second time.
+            drop(driven);
+            return self.again().await;
+        }
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
         let entry = graph.plan().node(graph.plan().entry).name.clone();
         let life = shared.ids.next(facts.created);
