@@ -30,7 +30,12 @@ pub(crate) fn stood(stand: &Stand) {
 }
 
 /// What must have happened at least once.
-const WANTED: [&str; 43] = [
+const WANTED: [&str; 48] = [
+    "fork",
+    "hang",
+    "judged",
+    "met",
+    "weather",
     "bank",
     "most",
     "start",

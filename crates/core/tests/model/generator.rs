@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use crate::graphs::{Bank, Family};
 use crate::operations::{Body, Kind, Op, Resolving, SLOTS, Which, Whom};
+use crate::process::{Often, Setting};
+use crate::weather::Fault;
 
 const SECONDS: u64 = 1_000;
 const TIMES: [u64; 8] = [
@@ -18,24 +20,36 @@ const TIMES: [u64; 8] = [
 ];
 
 /// A graph and what is done to a run of it. Nearly all begin with a start.
-pub(crate) fn cases(only: Option<Family>) -> impl Strategy<Value = (Family, Vec<Op>)> {
-    let family = prop::sample::select(only.map_or(Family::ALL.to_vec(), |only| vec![only]));
+pub(crate) fn cases(only: Option<Family>) -> impl Strategy<Value = (Family, Setting, Vec<Op>)> {
+    // More of what must not be repeated: much can be said of it.
+    let all = [&Family::ALL[..], &[Family::Payment, Family::Beside, Family::Errand]].concat();
+    let family = prop::sample::select(only.map_or(all, |only| vec![only]));
     let told = prop_oneof![12 => ops().prop_map(|op| vec![op]), 1 => stories()];
-    (family, prop::bool::weighted(0.95), prop::collection::vec(told, 1..40)).prop_map(
-        |(family, starts, ops)| {
+    (family, settings(), prop::bool::weighted(0.95), prop::collection::vec(told, 1..40)).prop_map(
+        |(family, setting, starts, ops)| {
             let mut ops = ops.concat();
             if starts {
                 ops.insert(0, Op::Start { slot: 0, same: true });
             }
-            (family, ops)
+            (family, setting, ops)
         },
     )
+}
+
+fn settings() -> impl Strategy<Value = Setting> {
+    let often = prop_oneof![
+        6 => Just(Often::EveryNode),
+        1 => Just(Often::EveryThird),
+        2 => Just(Often::StatusChanges),
+        1 => Just(Often::Disabled),
+    ];
+    (often, prop::bool::weighted(0.15)).prop_map(|(often, is_sharded)| Setting { often, is_sharded })
 }
 
 fn ops() -> impl Strategy<Value = Op> {
     let slot = || 0..SLOTS;
     let by = || prop::sample::select(vec![None, Some("ann"), Some("bob")]);
-    let which = prop_oneof![8 => Just(Which::First), 2 => Just(Which::Second), 1 => Just(Which::Other)];
+    let which = prop_oneof![8 => Just(Which::First), 2 => Just(Which::Second), 1 => Just(Which::Third), 1 => Just(Which::Other)];
     prop_oneof![
         3 => (slot(), prop::bool::weighted(0.8)).prop_map(|(slot, same)| Op::Start { slot, same }),
         20 => (slot(), prop::bool::weighted(0.2), which, prop::bool::weighted(0.4))
@@ -54,6 +68,11 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => any::<bool>().prop_map(Op::Rain),
         4 => banks().prop_map(Op::Bank),
         1 => prop::sample::select(vec![7, 9]).prop_map(Op::Most),
+        4 => (slot(), prop::sample::select(vec![Fault::Refuses, Fault::LosesReply, Fault::Meets, Fault::Meets]))
+            .prop_map(|(slot, fault)| Op::Weather { slot, fault }),
+        1 => (slot(), any::<bool>(), prop::sample::select(TIMES.to_vec()))
+            .prop_map(|(slot, done, ms)| Op::Hang { slot, done, ms }),
+        1 => slot().prop_map(|slot| Op::Fork { slot }),
     ]
 }
 
@@ -106,6 +125,13 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
             let rain = |rain| Op::Rain(rain);
             vec![rain(true), yes, resume(slot), rain(false), Op::Retry { slot }, Op::Bank(bank), resume(slot)]
         }),
+        // Work of which nobody knows what came, and what somebody says of it.
+        (slot(), kinds(), prop::sample::select(vec![Bank::Breaks, Bank::Burns]), whom()).prop_map(
+            move |(slot, answer, bank, whom)| {
+                let respond = Op::Respond { slot, whom, answer, fits: true, by: Some("ann") };
+                vec![resume(slot), Op::Bank(bank), respond, resume(slot), Op::Retry { slot }, resume(slot)]
+            }
+        ),
         // Work, a while, and what comes of it.
         (slot(), prop::sample::select(TIMES[..4].to_vec()), banks()).prop_map(move |(slot, ms, bank)| {
             vec![resume(slot), Op::Advance { ms }, minute.clone(), Op::Bank(bank), resume(slot)]
@@ -130,7 +156,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
         8 => prop::bool::weighted(0.6).prop_map(Kind::Accept),
         3 => Just(Kind::Reject),
         1 => Just(Kind::Cancel),
-        4 => prop::sample::select(resolving).prop_map(Kind::Resolve),
+        6 => prop::sample::select(resolving).prop_map(Kind::Resolve),
     ]
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::prop;
 use serde_json::{Value, json};
 
 use crate::graphs::{Bank, Family};
+use crate::weather::Fault;
 
 /// How many processes there are at a time.
 pub(crate) const SLOTS: usize = 2;
@@ -64,6 +65,21 @@ pub(crate) enum Op {
     Bank(Bank),
     /// Which numbers are small from now on.
     Most(u32),
+    /// What goes wrong next between a process and the store.
+    Weather {
+        slot: usize,
+        fault: Fault,
+    },
+    /// An append that time brings about gets no answer.
+    Hang {
+        slot: usize,
+        done: bool,
+        ms: u64,
+    },
+    /// The run is forked at its entry, and the fork takes its place.
+    Fork {
+        slot: usize,
+    },
 }
 
 /// With which graph a run is resumed.
@@ -73,8 +89,20 @@ pub(crate) enum Which {
     First,
     /// With other code in every node.
     Second,
+    /// With the state in another form.
+    Third,
     /// That of another workflow.
     Other,
+}
+
+impl Which {
+    pub(crate) fn revision(self) -> &'static str {
+        match self {
+            Self::Second => "2",
+            Self::Third => "3",
+            Self::First | Self::Other => "1",
+        }
+    }
 }
 
 /// Which question is answered, and how it is named.
@@ -130,9 +158,10 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    pub(crate) fn value(self) -> Value {
+    /// What the n-th message says.
+    pub(crate) fn value(self, n: u32) -> Value {
         match self {
-            Self::Text => json!("hello"),
+            Self::Text => json!(format!("hello {n}")),
             Self::Solved => json!("solved"),
             Self::Quit => json!("/quit"),
             Self::Number | Self::NotJson => json!(4),

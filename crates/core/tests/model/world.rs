@@ -4,25 +4,28 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use ferrata_core::ask::Answer;
-use ferrata_core::graph::Graph;
 use ferrata_core::record::Resolution;
-use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
-use ferrata_core::state::{Channels, Context, Op as Change, Patch};
-use ferrata_core::store::{At, CheckpointStore, MemoryStore};
-use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::runtime::{Position, RunHandle, Runtime};
+use ferrata_core::state::{Context, Op as Change, Patch};
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, RunKey, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::coverage;
 use crate::graphs::{Family, Outside, set_most};
+use crate::judge::Seen;
 use crate::operations::{Answering, Body, Choice, Op, Refused, Resolving, SLOTS, Which, Whom, answer_to};
-use crate::oracle::{Generation, Oracle, Run, Stand};
+use crate::oracle::{Generation, Oracle, Run};
+use crate::process::{Process, SILENCE, Setting, Stores, graph, key};
 use crate::support::log::Log;
+use crate::weather::Fault;
 
 /// The most that a record may hold.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
@@ -30,58 +33,64 @@ pub(crate) const MAX_BODY: usize = 64 * 1024;
 /// The input of every first start.
 const INPUT: i64 = 5;
 
+/// How often a process goes on before a call counts as one without an answer.
+const PATIENCE: usize = 2_000;
+
 /// How often a process goes on without anything happening before it counts as quiet. One turn runs all that is ready.
 const TURNS: usize = 4;
 
-type Checked = Result<(), String>;
+/// What an operation is called, what it came to, and what by the oracle.
+type Did = (&'static str, Result<(), Error>, Result<(), Refused>);
 
-/// A process: its tasks end with it, at once and wherever they are.
-struct Process {
-    tasks: tokio::runtime::Runtime,
-    runtime: Runtime,
-    handle: Option<RunHandle<Context>>,
-}
+pub(crate) type Checked = Result<(), String>;
 
 pub(crate) struct World {
-    family: Family,
-    store: MemoryStore,
-    clock: Arc<ManualClock>,
-    outside: Outside,
-    processes: Vec<Process>,
-    generations: BTreeMap<ExecutorId, Generation>,
-    oracle: Oracle,
-    applied: usize,
+    pub(crate) family: Family,
+    pub(crate) setting: Setting,
+    pub(crate) stores: Stores,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) outside: Outside,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) generations: BTreeMap<ExecutorId, Generation>,
+    pub(crate) oracle: Oracle,
+    /// Which of its runs it is about: each fork takes the place of the run before.
+    pub(crate) number: usize,
+    /// What is on record, as far as it was read.
+    pub(crate) seen: Seen,
+    /// How often somebody else was first to write, and how often the oracle knows of that.
+    pub(crate) met: Arc<AtomicU32>,
+    told: u32,
+    /// How many messages were sent.
+    sent: u32,
+    /// Whether what is finished may be lost, so that only the promises count from now on.
+    pub(crate) is_judged: bool,
+    pub(crate) applied: usize,
 }
 
-static GRAPHS: LazyLock<Vec<(Graph<Context>, Graph<Context>)>> =
-    LazyLock::new(|| Family::ALL.iter().map(|family| (family.graph("1"), family.graph("2"))).collect());
-
-fn graph(family: Family, revision: &str) -> &'static Graph<Context> {
-    let at = Family::ALL.iter().position(|other| *other == family).unwrap();
-    if revision == "1" { &GRAPHS[at].0 } else { &GRAPHS[at].1 }
-}
-
-fn key() -> RunKey {
-    RunKey::try_from("r").unwrap()
-}
-
-fn same<T: PartialEq + Debug>(what: &str, real: &T, wanted: &T) -> Checked {
+pub(crate) fn same<T: PartialEq + Debug>(what: &str, real: &T, wanted: &T) -> Checked {
     if real == wanted { Ok(()) } else { Err(format!("{what}: is {real:?}, by the oracle {wanted:?}")) }
 }
 
 impl World {
-    pub(crate) fn new(family: Family) -> Self {
+    pub(crate) fn new(family: Family, setting: Setting) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
-        let store = MemoryStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let stores = Stores::new(&(Arc::clone(&clock) as Arc<dyn Clock>));
         set_most(9);
         let mut world = Self {
             family,
+            setting,
             oracle: Oracle::new(clock.now().unix_ms().try_into().unwrap(), SLOTS),
-            store,
+            stores,
             clock,
             outside: Outside::new(),
             processes: Vec::new(),
             generations: BTreeMap::new(),
+            number: 0,
+            seen: Seen::default(),
+            met: Arc::default(),
+            told: 0,
+            sent: 0,
+            is_judged: false,
             applied: 0,
         };
         for slot in 0..SLOTS {
@@ -92,20 +101,12 @@ impl World {
         world
     }
 
-    fn process(&mut self, generation: Generation) -> Process {
-        let tasks = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let builder = Runtime::builder(self.store.clone())
-            .clock(Arc::clone(&self.clock) as Arc<dyn Clock>)
-            .ids(Arc::new(SeqIds::new(generation)))
-            .resource(self.outside.clone())
-            .max_body(MAX_BODY);
-        let runtime = tasks.block_on(builder.build()).unwrap();
-        self.generations.insert(runtime.executor(), generation);
-        Process { tasks, runtime, handle: None }
+    pub(crate) fn key(&self) -> RunKey {
+        key(self.number)
     }
 
     /// Lets all processes go on until nothing happens any more.
-    fn pump(&mut self) {
+    pub(crate) fn pump(&mut self) {
         let mut seen = None;
         let mut quiet = 0;
         while quiet < 2 {
@@ -116,22 +117,40 @@ impl World {
                     }
                 });
             }
-            let head = now(self.store.head(&key())).unwrap().map(|head| head.head());
+            let head = now(self.stores.near.head(&self.key())).unwrap().map(|head| head.head());
             let sight = (head, self.clock.sleepers());
             quiet = if seen == Some(sight) { quiet + 1 } else { 0 };
             seen = Some(sight);
         }
     }
 
-    fn ask<T>(&self, slot: usize, what: impl AsyncFnOnce(&Runtime) -> T) -> T {
+    /// Has a process do something that takes no time.
+    pub(crate) fn ask<T>(&self, slot: usize, what: impl AsyncFnOnce(&Runtime) -> T) -> T {
         let process = &self.processes[slot];
-        process.tasks.block_on(what(&process.runtime))
+        process.tasks.block_on(async {
+            let mut done = pin!(what(&process.runtime));
+            for _ in 0..PATIENCE {
+                if let Some(value) = once(done.as_mut()).await {
+                    return value;
+                }
+                tokio::task::yield_now().await;
+            }
+            panic!("a call of a process has no answer");
+        })
     }
 
     /// Does an operation to both, and compares them.
     pub(crate) fn apply(&mut self, op: &Op) -> Checked {
+        let (before, ended) = (self.oracle.run.as_ref().and_then(|run| run.driver), self.oracle.ended());
         let (name, real, wanted) = self.both(op);
         self.pump();
+        self.meet(ended);
+        self.is_judged |= self.may_be_lost(op, before, &real);
+        self.look()?;
+        if self.is_judged {
+            coverage::done("judged");
+            return self.judge(op, &real);
+        }
         match (&real, &wanted) {
             (Ok(()), Ok(())) => coverage::done(name),
             (Err(error), Err(refused)) => {
@@ -147,9 +166,19 @@ impl World {
         self.compare()
     }
 
+    /// Tells the oracle how often somebody else was first to write.
+    fn meet(&mut self, ended: Option<u64>) {
+        let met = self.met.load(Ordering::SeqCst);
+        if met > self.told {
+            self.told = met;
+            self.oracle.meet(met, ended);
+            coverage::done("met");
+        }
+    }
+
     /// Shows the log of the run.
     pub(crate) fn log(&self) -> Vec<String> {
-        now(Log::read(&self.store, &key())).show()
+        now(Log::read(&self.stores.near, &self.key())).show()
     }
 
     /// Whether nothing can be done to the run any more.
@@ -158,15 +187,19 @@ impl World {
     }
 
     /// Returns the operation's name, what it came to, and what by the oracle.
-    fn both(&mut self, op: &Op) -> (&'static str, Result<(), Error>, Result<(), Refused>) {
+    fn both(&mut self, op: &Op) -> Did {
+        let (key, revision) = (self.key(), self.oracle.revision());
         match *op {
             Op::Start { slot, same } => {
                 let input = if same { INPUT } else { INPUT + 1 };
                 let again = self.oracle.run.is_some();
                 let mut context = Context::new();
                 context.set("n", input).unwrap();
-                let graph = graph(self.family, "1");
-                let real = self.ask(slot, async |runtime| runtime.start(graph, context).id("r").await);
+                let (graph, id) = (graph(self.family, self.oracle.revision()), self.key());
+                let policy = self.setting.often.policy();
+                let real = self.ask(slot, async |runtime| {
+                    runtime.start(graph, context).id(id.run.as_str()).checkpoints(policy).await
+                });
                 // A first start with the other input would only rename the input.
                 let wanted = self.oracle.start(slot, self.family, input);
                 let name = if again { "start again" } else { "start" };
@@ -176,11 +209,14 @@ impl World {
                 let other = Family::ALL
                     [(Family::ALL.iter().position(|f| *f == self.family).unwrap() + 1) % Family::ALL.len()];
                 let family = if which == Which::Other { other } else { self.family };
-                let revision = if which == Which::Second { "2" } else { "1" };
+                // Older code cannot even tell how a run stands whose state has the newer form.
+                let revision = if revision == "3" { "3" } else { which.revision() };
+                let was = self.oracle.revision();
                 let choice = Choice { take_over, revision, allow, family };
                 let graph = graph(family, revision);
+                let (id, policy) = (self.key(), self.setting.often.policy());
                 let real = self.ask(slot, async |runtime| {
-                    let mut request = runtime.resume(graph, "r");
+                    let mut request = runtime.resume(graph, id).checkpoints(policy);
                     if take_over {
                         request = request.take_over();
                     }
@@ -195,7 +231,16 @@ impl World {
                 let epoch = self.oracle.run.as_ref().map_or(0, |run| run.epoch);
                 let taken = before.is_some_and(|(owner, was)| self.oracle.is_alive(owner) && was != epoch);
                 let name = if taken { "resume by taking over" } else { "resume" };
-                (name, self.hold(slot, real), wanted.map_err(Refused::from))
+                let held = self.hold(slot, real);
+                // Who looks with code of another form is told the state in that form, or cannot read it.
+                let others = (0..SLOTS).filter(|other| *other != slot && self.oracle.revision() != was);
+                let itself = (revision == "3" && self.oracle.revision() != "3").then_some(slot);
+                for slot in others.chain(itself).collect::<Vec<_>>() {
+                    if self.oracle.forget_watch(slot) {
+                        self.processes[slot].handle = None;
+                    }
+                }
+                (name, held, wanted.map_err(Refused::from))
             }
             Op::Respond { slot, ref whom, answer, fits, by } => {
                 let id = self.question(whom);
@@ -204,7 +249,7 @@ impl World {
                 });
                 let answer = answer_to(full.as_ref().unwrap_or(&id), answer, fits);
                 let real = self.ask(slot, async |runtime| {
-                    let request = runtime.respond(&key(), &id, real_answer(&answer));
+                    let request = runtime.respond(&key, &id, real_answer(&answer, revision));
                     match by {
                         Some(by) => request.by(by).await,
                         None => request.await,
@@ -222,10 +267,12 @@ impl World {
                 (name, real, self.oracle.respond(&id, &answer, by))
             }
             Op::Send { slot, body, by } => {
+                self.sent += 1;
+                let value = body.value(self.sent);
                 let real = self.ask(slot, async |runtime| {
                     let request = match body {
-                        Body::NotJson => runtime.send(&key(), f64::NAN),
-                        body => runtime.send(&key(), body.value()),
+                        Body::NotJson => runtime.send(&key, f64::NAN),
+                        _ => runtime.send(&key, &value),
                     };
                     match by {
                         Some(by) => request.by(by).await,
@@ -235,24 +282,24 @@ impl World {
                 let wanted = match body {
                     Body::NotJson => Err(ErrorKind::Invalid),
                     Body::Huge => Err(ErrorKind::TooLarge),
-                    body => self.oracle.send(&body.value(), by),
+                    _ => self.oracle.send(&value, by),
                 };
                 ("send", real, wanted.map_err(Refused::from))
             }
             Op::Cancel { slot } => {
-                let real = self.ask(slot, async |runtime| runtime.cancel(&key(), "enough").await);
+                let real = self.ask(slot, async |runtime| runtime.cancel(&key, "enough").await);
                 ("cancel", real, self.oracle.cancel("enough").map_err(Refused::from))
             }
             Op::Pause { slot } => {
-                let real = self.ask(slot, async |runtime| runtime.pause(&key(), "lunch").await);
+                let real = self.ask(slot, async |runtime| runtime.pause(&key, "lunch").await);
                 ("pause", real, self.oracle.pause("lunch").map_err(Refused::from))
             }
             Op::Unpause { slot } => {
-                let real = self.ask(slot, async |runtime| runtime.unpause(&key()).await);
+                let real = self.ask(slot, async |runtime| runtime.unpause(&key).await);
                 ("unpause", real, self.oracle.unpause().map_err(Refused::from))
             }
             Op::Retry { slot } => {
-                let real = self.ask(slot, async |runtime| runtime.retry(&key()).await);
+                let real = self.ask(slot, async |runtime| runtime.retry(&key).await);
                 ("retry", real, self.oracle.retry().map_err(Refused::from))
             }
             Op::Edit { slot, fits } => {
@@ -261,16 +308,13 @@ impl World {
                     false => Change::Append("n".into(), vec![json!(1)]),
                 };
                 let patch = Patch::from_ops(&[change]).unwrap();
-                let graph = graph(self.family, "1");
+                let graph = graph(self.family, revision);
                 let real = self
-                    .ask(slot, async |runtime| runtime.edit(&key(), patch).checked_by(graph).by("ann").await);
+                    .ask(slot, async |runtime| runtime.edit(&key, patch).checked_by(graph).by("ann").await);
                 ("edit", real, self.oracle.edit("n", &json!(21), fits).map_err(Refused::from))
             }
             Op::Advance { ms } => {
-                self.clock.advance(Duration::from_millis(ms));
-                // Those who are alive say so first, as they did all the time.
-                self.pump();
-                self.oracle.advance(ms);
+                self.pass(ms);
                 ("advance", Ok(()), Ok(()))
             }
             Op::Crash { slot } => {
@@ -280,10 +324,14 @@ impl World {
                 self.oracle.crash(slot, generation);
                 ("crash", Ok(()), Ok(()))
             }
+            // It would have to wait for the time.
             Op::Shutdown { slot } if self.oracle.is_cancelling(slot) => {
                 ("shutdown not tried", Ok(()), Ok(()))
             }
+
             Op::Shutdown { slot } => {
+                // Where somebody else comes between, it lets go of the run without the time when that is to be woken.
+                self.processes[slot].weather.set(None);
                 let real = self.ask(slot, async |runtime| runtime.shutdown(Duration::ZERO).await);
                 self.oracle.shutdown(slot);
                 ("shutdown", real, Ok(()))
@@ -298,6 +346,12 @@ impl World {
                 self.oracle.set_bank(bank);
                 ("bank", Ok(()), Ok(()))
             }
+            Op::Weather { slot, fault } => {
+                self.processes[slot].weather.set(Some(fault));
+                ("weather", Ok(()), Ok(()))
+            }
+            Op::Hang { slot, done, ms } => self.hang(slot, done, ms),
+            Op::Fork { slot } => self.fork(slot),
             Op::Most(most) => {
                 set_most(most);
                 self.oracle.most = most.into();
@@ -309,6 +363,50 @@ impl World {
     /// Keeps the handle of a start or resume.
     fn hold(&mut self, slot: usize, handle: Result<RunHandle<Context>, Error>) -> Result<(), Error> {
         handle.map(|handle| self.processes[slot].handle = Some(handle))
+    }
+
+    /// Has the next append that time brings about get no answer, until it is given up.
+    fn hang(&mut self, slot: usize, done: bool, ms: u64) -> Did {
+        if !self.family.may_hang() {
+            return ("hang not tried", Ok(()), Ok(()));
+        }
+        self.processes[slot].weather.set(Some(Fault::Hangs { done }));
+        self.pass(ms);
+        self.processes[slot].weather.set(None);
+        for _ in 0..=SILENCE.as_secs() {
+            self.pass(1_000);
+        }
+        ("hang", Ok(()), Ok(()))
+    }
+
+    /// Lets time pass for both.
+    fn pass(&mut self, ms: u64) {
+        self.clock.advance(Duration::from_millis(ms));
+        // Those who are alive say so first, as they did all the time.
+        self.pump();
+        self.oracle.advance(ms);
+    }
+
+    /// Branches off at the entry, and goes on with the fork in place of the run.
+    fn fork(&mut self, slot: usize) -> Did {
+        // Of what a conversation has heard, the pages do not say whether a fork has heard it.
+        if self.family == Family::Talk || self.number > 4 || !self.oracle.may_fork(slot) || self.is_judged {
+            return ("fork not tried", Ok(()), Ok(()));
+        }
+        self.outside.forget();
+        let (source, graph) = (self.key(), graph(self.family, self.oracle.revision()));
+        let (id, policy) = (key(self.number + 1), self.setting.often.policy());
+        let real = self.ask(slot, async |runtime| {
+            let request = runtime.fork(&source, Position::Latest).id(id.run.as_str());
+            request.start_at(self.family.entry()).drive(graph).checkpoints(policy).await
+        });
+        let wanted = self.oracle.fork(slot);
+        if wanted.is_ok() {
+            self.number += 1;
+            self.seen = Seen::default();
+            self.processes.iter_mut().for_each(|process| process.handle = None);
+        }
+        ("fork", self.hold(slot, real), wanted.map_err(Refused::from))
     }
 
     /// Names a question.
@@ -328,91 +426,10 @@ impl World {
             Whom::Unknown => "nobody@7:asked".into(),
         }
     }
-
-    /// Compares all that can be seen of the run.
-    fn compare(&mut self) -> Checked {
-        same(
-            "steps done",
-            &self.outside.steps.load(std::sync::atomic::Ordering::SeqCst),
-            &self.oracle.steps,
-        )?;
-        same("begun", &*self.outside.begun.lock().unwrap(), &self.oracle.begun)?;
-        same("told to stop", &self.outside.told.load(std::sync::atomic::Ordering::SeqCst), &false)?;
-        // Both see the same store, so one of them is asked at a time.
-        self.applied += 1;
-        self.compare_seen(self.applied % SLOTS)?;
-        (0..SLOTS).try_for_each(|slot| self.compare_handle(slot))?;
-        let Some(run) = &self.oracle.run else { return Ok(()) };
-        let records = now(self.store.load(&key(), At::Latest)).unwrap().unwrap();
-        let mut channels = Channels::from_json("{}").unwrap();
-        for record in &records {
-            let body: Value = serde_json::from_slice(&record.body).unwrap();
-            if let Some(base) = body.get("base") {
-                channels = Channels::from_json(base["state"].to_string()).unwrap();
-            } else if let Some(patch) = body.get("patch") {
-                channels.apply(&Patch::from_json(&patch.to_string()).unwrap()).unwrap();
-            }
-        }
-        same("state", &serde_json::to_value(&channels).unwrap(), &Value::Object(run.state.clone()))
-    }
-
-    /// Compares what a process is told when it asks.
-    fn compare_seen(&self, slot: usize) -> Checked {
-        let (head, questions, inbox) = self.ask(slot, async |runtime| {
-            let run = key();
-            (runtime.head(&run).await, runtime.questions(&run).await, runtime.inbox(&run).await)
-        });
-        let (head, Some(run)) = (head.map_err(|error| error.to_string())?, &self.oracle.run) else {
-            let missing = [questions.err(), inbox.err()].map(|error| error.map(|error| error.kind()));
-            return same("asked about no run", &missing, &[Some(ErrorKind::NotFound); 2]);
-        };
-        let (questions, inbox) = (questions.map_err(|e| e.to_string())?, inbox.map_err(|e| e.to_string())?);
-        let head = head.ok_or("there is no run")?;
-        let ms = |time: Timestamp| u64::try_from(time.unix_ms()).unwrap();
-        same("status", &head.status, &run.status)?;
-        same("owner", &head.owner.map(|owner| self.generations[&owner]), &run.owner)?;
-        same("owner alive", &head.owner_alive, &run.owner.is_some_and(|owner| self.oracle.is_alive(owner)))?;
-        same("epoch", &u64::from(head.epoch.get()), &run.epoch)?;
-        // While somebody has the run, it is a hint for the case that they die.
-        if head.owner.is_none() {
-            same("wake", &head.wake_at.map(ms), &run.wake)?;
-        }
-        let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-        let mut asked: Vec<_> = questions
-            .iter()
-            .map(|q| (q.id.clone(), q.kind, q.deadline.map(ms), q.default.as_deref().map(read)))
-            .collect();
-        asked.sort_by(|one, other| one.0.cmp(&other.0));
-        same("questions", &asked, &run.questions())?;
-        let waiting: Vec<_> =
-            inbox.iter().map(|m| (m.number, read(&m.body), m.by.clone(), ms(m.at))).collect();
-        same("inbox", &waiting.as_slice(), &run.inbox())?;
-        for done in ["head", "questions", "inbox"] {
-            coverage::done(done);
-        }
-        Ok(())
-    }
-
-    /// Compares what the handle of a process tells.
-    fn compare_handle(&self, slot: usize) -> Checked {
-        let process = &self.processes[slot];
-        let told = process.handle.as_ref().map(|handle| {
-            let _within = process.tasks.enter();
-            process.tasks.block_on(async { once(handle.wait()).await }).map(stand)
-        });
-        let wanted = self.oracle.told(slot);
-        if let Some(Some(Stand::Error(kind))) = told {
-            coverage::met(kind);
-        }
-        if let Some(Some(stand)) = &wanted {
-            coverage::stood(stand);
-        }
-        same("told by the handle", &told, &wanted)
-    }
 }
 
 /// Polls a future once.
-async fn once<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
@@ -422,7 +439,7 @@ async fn once<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Takes what a store in memory answers, which takes no time.
-fn now<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     match pin!(future).poll(&mut cx) {
         Poll::Ready(value) => value,
@@ -430,28 +447,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn stand(outcome: Result<Outcome<Context>, Error>) -> Stand {
-    let value = |state: &Context| serde_json::to_value(state).unwrap();
-    let ids = |questions: Vec<ferrata_core::ask::Question>| {
-        let mut ids: Vec<_> = questions.into_iter().map(|question| question.id).collect();
-        ids.sort();
-        ids
-    };
-    match outcome {
-        Ok(Outcome::Completed(state)) => Stand::Completed(value(&state)),
-        Ok(Outcome::Failed { failure, state }) => Stand::Failed(failure.kind, value(&state)),
-        Ok(Outcome::Interrupted(questions)) => Stand::Interrupted(ids(questions)),
-        Ok(Outcome::AwaitingInput) => Stand::AwaitingInput,
-        Ok(Outcome::Paused { reason, questions }) => Stand::Paused(reason, ids(questions)),
-        Ok(Outcome::Sleeping { until }) => Stand::Sleeping(until.unix_ms().try_into().unwrap()),
-        Ok(Outcome::Cancelled { reason, .. }) => Stand::Cancelled(reason),
-        Ok(Outcome::Released) => Stand::Released,
-        Ok(other) => unreachable!("{other:?}"),
-        Err(error) => Stand::Error(error.kind()),
-    }
-}
-
-fn real_answer(answer: &Answering) -> Answer {
+fn real_answer(answer: &Answering, revision: &str) -> Answer {
     match answer {
         Answering::Accept(value) => Answer::accept(value).unwrap(),
         Answering::Reject(comment) => Answer::reject(comment),
@@ -460,7 +456,8 @@ fn real_answer(answer: &Answering) -> Answer {
         Answering::Resolve(Resolving::Skip) => Resolution::Skip.into(),
         Answering::Resolve(Resolving::Fail) => Resolution::Fail("bounced".into()).into(),
         Answering::Resolve(Resolving::Supply) => {
-            Resolution::Supply(Patch::from_ops(&[Change::Set("paid".into(), json!(7))]).unwrap()).into()
+            let paid = if revision == "3" { "settled" } else { "paid" };
+            Resolution::Supply(Patch::from_ops(&[Change::Set(paid.into(), json!(7))]).unwrap()).into()
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Log {
     pub(crate) trace: Vec<String>,
     /// What was noted, as `node@visit:name`.
     pub(crate) noted: BTreeSet<String>,
+    /// How often it is on record that what must not be repeated is about to be begun, by activation.
+    pub(crate) intents: BTreeMap<String, u32>,
     /// The last answers, by question.
     pub(crate) answers: BTreeMap<String, String>,
     /// How often each hand is on record.
@@ -102,6 +104,7 @@ impl Log {
                     }
                 }
             }
+            RecordKind::Intent => *self.intents.entry(activation(body)).or_default() += 1,
             RecordKind::Step => {
                 let note = format!("{}:{}", activation(body), body["name"].as_str().unwrap());
                 if let Some(number) = body["what"]["took"].as_u64() {

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferrata_core::ask::Ask;
-use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join};
+use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, NodeCheckpoint};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
 use serde::{Deserialize, Serialize};
 
-use super::{HOUR, MINUTE, Outside, once_more, pay, work};
+use super::{HOUR, MINUTE, Outside, begin, hear, once_more, paid, pay, step, work};
 
 /// Begins a graph with a node from which branches go.
 fn forked(name: &str, revision: &str) -> GraphBuilder<Context> {
-    Graph::<Context>::builder(name).node("fork", async |_cx, _s| Ok(())).revision(revision).entry("fork")
+    begin(name, revision).node("fork", async |_cx, _s| Ok(())).revision(revision).entry("fork")
 }
 
 /// Adds a node in which branches meet.
@@ -33,7 +33,7 @@ fn waiting(graph: GraphBuilder<Context>, revision: &str) -> GraphBuilder<Context
         .node("ask", async |cx, _s| Ok(Context::update().set("amount", cx.ask::<_, u32>("amount", 1).await?)))
         .revision(revision)
         .node("hear", async |cx, _s| {
-            let text: String = cx.receive().await?;
+            let text = hear(&cx, 1).await?;
             Ok(Context::update().set("heard", text))
         })
         .revision(revision)
@@ -75,7 +75,7 @@ pub(super) fn gates(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn choice(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("choice")
+    begin("choice", revision)
         .node("wait", async |cx, _s| {
             let first: String = tokio::select! {
                 answer = cx.ask::<_, String>("first", 1) => answer?,
@@ -98,7 +98,7 @@ pub(super) fn choice(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn slow(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("slow")
+    begin("slow", revision)
         .node("nap", async |cx, _s| {
             cx.sleep(Duration::from_secs(30)).await?;
             work(&cx).await?;
@@ -115,6 +115,7 @@ pub(super) fn slow(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn payment(revision: &str) -> Graph<Context> {
+    let paid = paid(revision);
     let graph = forked("beside", revision)
         .node("shaky", async |cx: NodeContext, _s| {
             let sure: bool = cx.ask("sure", "Sure?").await?;
@@ -124,9 +125,9 @@ pub(super) fn payment(revision: &str) -> Graph<Context> {
             Ok(Context::update().set("sure", sure))
         })
         .revision(revision)
-        .node("pay", async |cx, _s| {
+        .node("pay", move |cx, _s| async move {
             pay(&cx).await?;
-            Ok(Context::update().set("paid", 1))
+            Ok(Context::update().set(paid, 1))
         })
         .effect(Effect::External)
         .retry(once_more())
@@ -157,7 +158,7 @@ impl TryFrom<u32> for Small {
 }
 
 pub(super) fn picky(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("picky")
+    begin("picky", revision)
         .node("ask", async |cx, _s| {
             let Small(one) = cx.ask("one", "A small number?").await?;
             Ok(Context::update().set("one", one))
@@ -194,6 +195,28 @@ pub(super) fn quorum(revision: &str) -> Graph<Context> {
         .edge("fork", ["quick", "asks"])
         .edge(["quick", "asks"], "first")
         .edge("first", "close")
+        .build()
+        .unwrap()
+}
+
+pub(super) fn errand(revision: &str) -> Graph<Context> {
+    begin("errand", revision)
+        .node("go", async |cx, _s| {
+            let one = hear(&cx, 1).await?;
+            let ticket = step(&cx, "ticket").await?;
+            let two = hear(&cx, 2).await?;
+            Ok(Context::update().set("one", one).set("ticket", ticket).set("two", two))
+        })
+        .revision(revision)
+        .node("home", async |_cx, _s| Ok(Context::update().set("home", true)))
+        .checkpoint(NodeCheckpoint::After)
+        .revision(revision)
+        .node("pay", async |cx, _s| Ok(pay(&cx).await?))
+        .effect(Effect::External)
+        .revision(revision)
+        .entry("go")
+        .edge("go", "home")
+        .edge("home", "pay")
         .build()
         .unwrap()
 }

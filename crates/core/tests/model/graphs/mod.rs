@@ -3,16 +3,18 @@
 mod beside;
 mod plain;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::ask::AskError;
-use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::graph::{Graph, GraphBuilder, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
 use tokio::sync::watch;
+
+use crate::support::log::Log;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -31,6 +33,10 @@ pub(crate) struct Outside {
     pub(crate) begun: Arc<Mutex<BTreeMap<String, u32>>>,
     /// Whether a node that ran was told to stop although its run was not to.
     pub(crate) told: Arc<AtomicBool>,
+    /// The steps that have come back to their nodes.
+    noted: Arc<Mutex<BTreeSet<String>>>,
+    /// The messages that nodes were given, each with where.
+    heard: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 /// What comes of work at the bank.
@@ -55,7 +61,38 @@ impl Outside {
             bank: watch::channel(Bank::Pays).0,
             begun: Arc::default(),
             told: Arc::default(),
+            noted: Arc::default(),
+            heard: Arc::default(),
         }
+    }
+
+    /// Forgets what a run did, for another takes its place.
+    pub(crate) fn forget(&self) {
+        self.begun.lock().unwrap().clear();
+        self.noted.lock().unwrap().clear();
+        self.heard.lock().unwrap().clear();
+    }
+
+    /// Holds what nodes saw and did against the log.
+    pub(crate) fn check(&self, log: &Log) -> Result<(), String> {
+        for (at, &times) in &*self.begun.lock().unwrap() {
+            let most = log.intents.get(at).copied().unwrap_or_default();
+            if times > most {
+                return Err(format!(
+                    "{at} was begun {times} times, and its intent is {most} times on record"
+                ));
+            }
+        }
+        if let Some(note) = self.noted.lock().unwrap().iter().find(|note| !log.noted.contains(*note)) {
+            return Err(format!("the step {note} came back and is not on record"));
+        }
+        let heard = self.heard.lock().unwrap();
+        // Of texts like these there is only one each.
+        let all: Vec<&String> = heard.values().filter(|text| text.contains(' ')).collect();
+        if all.iter().collect::<BTreeSet<_>>().len() < all.len() {
+            return Err(format!("a message was given twice: {heard:?}"));
+        }
+        Ok(())
     }
 
     fn count(&self) -> u32 {
@@ -86,6 +123,41 @@ async fn pay(cx: &NodeContext) -> Result<(), NodeError> {
         Bank::Burns => std::panic::resume_unwind(Box::new("fire")),
         Bank::Pays => Ok(()),
     }
+}
+
+/// Takes the n-th message of an activation.
+async fn hear(cx: &NodeContext, n: u32) -> Result<String, NodeError> {
+    let text: String = cx.receive().await?;
+    let at = format!("{}@{}:{n}", cx.node(), cx.visit());
+    cx.resource::<Outside>().heard.lock().unwrap().insert(at, text.clone());
+    Ok(text)
+}
+
+/// Does a step that is counted.
+async fn step(cx: &NodeContext, name: &str) -> Result<u32, NodeError> {
+    let outside = cx.resource::<Outside>();
+    let number = cx.step(name, async || Ok::<_, std::fmt::Error>(outside.count())).await?;
+    outside.noted.lock().unwrap().insert(format!("{}@{}:{name}", cx.node(), cx.visit()));
+    Ok(number)
+}
+
+/// Begins a graph. In the third revision its state has another form.
+fn begin(name: &str, revision: &str) -> GraphBuilder<Context> {
+    let graph = Graph::<Context>::builder(name);
+    if revision != "3" {
+        return graph;
+    }
+    graph.state_version(2).migrate(1, |channels| {
+        if let Some(paid) = channels.remove("paid") {
+            channels.insert("settled".into(), paid);
+        }
+        Ok(())
+    })
+}
+
+/// What the channel of payments is called.
+fn paid(revision: &str) -> &'static str {
+    if revision == "3" { "settled" } else { "paid" }
 }
 
 /// One more attempt, after 20 seconds.
@@ -138,10 +210,12 @@ pub(crate) enum Family {
     Timed,
     /// The first of two branches starts what joins them.
     Quorum,
+    /// Two messages with a step between, and then what must not be repeated.
+    Errand,
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Approval,
         Self::Parallel,
         Self::Talk,
@@ -159,6 +233,7 @@ impl Family {
         Self::Picky,
         Self::Timed,
         Self::Quorum,
+        Self::Errand,
     ];
 
     /// Builds the graph, with the code of its nodes in this revision.
@@ -181,6 +256,7 @@ impl Family {
             Self::Picky => beside::picky(revision),
             Self::Timed => beside::timed(revision),
             Self::Quorum => beside::quorum(revision),
+            Self::Errand => beside::errand(revision),
         }
     }
 }

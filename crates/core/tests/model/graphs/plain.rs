@@ -8,10 +8,10 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy, Route};
 use ferrata_core::node::Conversation;
 use ferrata_core::state::{Context, Reducer};
 
-use super::{DAY, HOUR, MINUTE, Outside, once_more, pay, unless_late};
+use super::{DAY, HOUR, MINUTE, Outside, begin, hear, once_more, paid, pay, step, unless_late};
 
 pub(super) fn approval(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("approval")
+    begin("approval", revision)
         .gate(
             "approve",
             |_s: &Context| Ask::<u32>::new("How much?").deadline(DAY).or_default(3),
@@ -42,7 +42,7 @@ pub(super) fn approval(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn parallel(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("parallel")
+    begin("parallel", revision)
         .node("fork", async |_cx, _s| Ok(()))
         .revision(revision)
         .node("left", async |cx, _s| {
@@ -68,7 +68,7 @@ pub(super) fn talk(revision: &str) -> Graph<Context> {
         .idle(10 * MINUTE)
         .exit_on("/quit")
         .until(|s| s.contains_key("solved"));
-    Graph::<Context>::builder("talk")
+    begin("talk", revision)
         .channel("said", Reducer::Append)
         .conversation("talk", ["after"], policy, async |_cx, _s, text: String| {
             let update = Context::update().append("said", [text.clone()]);
@@ -86,12 +86,11 @@ pub(super) fn talk(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn journey(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("journey")
+    begin("journey", revision)
         .node("nap", async |cx, _s| {
             cx.sleep(Duration::from_secs(30)).await?;
             cx.sleep(3 * DAY).await?;
-            let outside = cx.resource::<Outside>();
-            let ticket: u32 = cx.step("ticket", async || Ok::<_, std::fmt::Error>(outside.count())).await?;
+            let ticket = step(&cx, "ticket").await?;
             Ok(Context::update().set("ticket", ticket))
         })
         .revision(revision)
@@ -110,10 +109,10 @@ pub(super) fn flaky(revision: &str) -> Graph<Context> {
         .with_factor(30.0)
         .with_cap(HOUR)
         .with_jitter(0.0);
-    Graph::<Context>::builder("flaky")
+    begin("flaky", revision)
         .node("walk", async |cx, _s| {
             let outside = cx.resource::<Outside>();
-            let hat: u32 = cx.step("hat", async || Ok::<_, std::fmt::Error>(outside.count())).await?;
+            let hat = step(&cx, "hat").await?;
             if outside.rain.load(Ordering::SeqCst) {
                 return Err("it rains".into());
             }
@@ -130,7 +129,7 @@ pub(super) fn flaky(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn guarded(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("guarded")
+    begin("guarded", revision)
         .node("build", async |_cx, _s| Ok(Context::update().set("built", true)))
         .interrupt_before()
         .interrupt_after()
@@ -145,7 +144,7 @@ pub(super) fn guarded(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn replan(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("replan")
+    begin("replan", revision)
         .node("plan", async |cx, _s| Ok(Context::update().set("plan", cx.visit().get())))
         .max_replans(1)
         .revision(revision)
@@ -166,12 +165,13 @@ pub(super) fn replan(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn payment(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("payment")
+    let paid = paid(revision);
+    begin("payment", revision)
         .node("prepare", async |_cx, _s| Ok(Context::update().set("prepared", true)))
         .revision(revision)
-        .node("pay", async |cx, _s| {
+        .node("pay", move |cx, _s| async move {
             pay(&cx).await?;
-            Ok(Context::update().set("paid", 1))
+            Ok(Context::update().set(paid, 1))
         })
         .effect(Effect::External)
         .retry(once_more())
@@ -187,7 +187,7 @@ pub(super) fn payment(revision: &str) -> Graph<Context> {
 }
 
 pub(super) fn mixed(revision: &str) -> Graph<Context> {
-    Graph::<Context>::builder("mixed")
+    begin("mixed", revision)
         .node("fork", async |_cx, _s| Ok(()))
         .revision(revision)
         .node("ask", async |cx, _s| {
@@ -196,7 +196,7 @@ pub(super) fn mixed(revision: &str) -> Graph<Context> {
         })
         .revision(revision)
         .node("hear", async |cx, _s| {
-            let text: String = cx.receive().await?;
+            let text = hear(&cx, 1).await?;
             Ok(Context::update().set("heard", text))
         })
         .revision(revision)

@@ -218,7 +218,8 @@ impl Run {
     fn end(&mut self, at: usize, set: Vec<(&'static str, Value)>, next: Vec<&'static str>) -> bool {
         let act = self.acts.remove(at);
         for (channel, value) in set {
-            self.state.insert(channel.to_owned(), value);
+            let is_renamed = (channel, self.revision) == ("paid", "3");
+            self.state.insert(if is_renamed { "settled" } else { channel }.to_owned(), value);
         }
         let key = (act.node, act.visit);
         let behind = (self.family.asks_behind(act.node) && !next.is_empty()).then_some(key);
@@ -226,10 +227,15 @@ impl Run {
         for node in next {
             self.activate(node, behind);
         }
-        if self.acts.is_empty() && self.status == RunStatus::InProgress {
+        self.complete();
+        true
+    }
+
+    /// Ends the run if nothing is left to do; during a pause it waits for the end of that.
+    pub(super) fn complete(&mut self) {
+        if self.acts.is_empty() && self.status == RunStatus::InProgress && self.paused.is_none() {
             self.status = RunStatus::Completed;
         }
-        true
     }
 
     /// Ends an activation as failed; `again` is the time, if another attempt may follow.

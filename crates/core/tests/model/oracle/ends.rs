@@ -9,7 +9,11 @@ use crate::graphs::{Bank, Family};
 impl Family {
     /// What follows a payment that somebody says something of.
     pub(super) fn behind_payment(self) -> Vec<&'static str> {
-        vec![if self == Self::Beside { "end" } else { "thank" }]
+        match self {
+            Self::Beside => vec!["end"],
+            Self::Payment => vec!["thank"],
+            _ => vec![],
+        }
     }
 
     /// How often the run goes back on purpose.
@@ -102,6 +106,11 @@ impl Family {
             (Self::Beside, "pay") => done(vec![("paid", json!(1))], &["end"]),
             (Self::Picky, "ask") => done(vec![("one", value(0))], &["late"]),
             (Self::Picky, "late") => done(vec![("two", value(0))], &["end"]),
+            (Self::Errand, "go") => {
+                done(vec![("one", value(0)), ("ticket", value(1)), ("two", value(2))], &["home"])
+            }
+            (Self::Errand, "home") => done(vec![("home", json!(true))], &["pay"]),
+            (Self::Errand, "pay") => done(vec![], &[]),
             (Self::Quorum, "quick") => done(vec![("quick", json!(true))], &["first"]),
             (Self::Quorum, "asks") => done(vec![("late", value(0))], &["first"]),
             (Self::Quorum, "first") => done(vec![("firsts", json!(visit))], &["close"]),

@@ -2,6 +2,7 @@
 
 mod drive;
 mod ends;
+mod fork;
 mod plan;
 mod say;
 mod wait;
@@ -147,7 +148,7 @@ pub(crate) struct Run {
     pub(crate) state: Map<String, Value>,
     pub(crate) owner: Option<Generation>,
     /// The process that has it in memory.
-    driver: Option<usize>,
+    pub(crate) driver: Option<usize>,
     pub(crate) epoch: u64,
     pub(crate) wake: Option<u64>,
     receiving: bool,
@@ -239,6 +240,11 @@ impl Oracle {
         if let Some(run) = self.run.as_mut().filter(|run| run.driver == Some(slot)) {
             run.release();
         }
+    }
+
+    /// Whether the handle of the process looks at a run that is not driven there.
+    pub(crate) fn watches(&self, slot: usize) -> bool {
+        matches!(self.processes[slot].handle, Some(Handle::Watches))
     }
 
     /// What the handle of the process tells; nothing while the run goes on.

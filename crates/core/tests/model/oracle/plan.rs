@@ -98,7 +98,7 @@ pub(super) enum End {
 }
 
 impl Family {
-    pub(super) fn entry(self) -> &'static str {
+    pub(crate) fn entry(self) -> &'static str {
         match self {
             Self::Approval => "approve",
             Self::Parallel
@@ -109,6 +109,7 @@ impl Family {
             | Self::Timed
             | Self::Quorum => "fork",
             Self::Choice => "wait",
+            Self::Errand => "go",
             Self::Picky => "ask",
             Self::Talk => "talk",
             Self::Journey | Self::Slow => "nap",
@@ -152,6 +153,12 @@ impl Family {
             (Self::Slow, "nap") => vec![vec![Need::Sleep(30 * SECOND)], vec![Need::Work(Some(45 * SECOND))]],
             (Self::Picky, "ask") => vec![vec![ask("one", Fits::Small, None, None)]],
             (Self::Picky, "late") => vec![vec![ask("two", Fits::Small, Some(HOUR), Some(json!(9)))]],
+            (Self::Errand, "go") => vec![
+                vec![Need::Hear { fits: Fits::Text, within: None }],
+                vec![Need::Step],
+                vec![Need::Hear { fits: Fits::Text, within: None }],
+            ],
+            (Self::Errand, "pay") => vec![vec![Need::Work(None)]],
             (Self::Quorum, "asks") => vec![vec![ask("late", Fits::Bool, None, None)]],
             (Self::Quorum, "close") => vec![vec![ask("close", Fits::Bool, None, None)]],
             (Self::Mixed, "ask") => vec![vec![ask("amount", Fits::Number, Some(HOUR), None)]],
@@ -180,6 +187,7 @@ impl Family {
             Self::Slow => &["nap", "end"],
             Self::Beside => &["fork", "shaky", "pay", "end"],
             Self::Picky => &["ask", "late", "end"],
+            Self::Errand => &["go", "home", "pay"],
             Self::Quorum => &["fork", "quick", "asks", "first", "close"],
         };
         nodes.iter().position(|name| *name == node).unwrap()
@@ -197,7 +205,12 @@ impl Family {
 
     /// Whether the node must not be repeated.
     pub(super) fn is_external(self, node: &str) -> bool {
-        matches!((self, node), (Self::Payment | Self::Beside, "pay"))
+        matches!((self, node), (Self::Payment | Self::Beside | Self::Errand, "pay"))
+    }
+
+    /// Whether nothing in it depends on when its records have become durable.
+    pub(crate) fn may_hang(self) -> bool {
+        matches!(self, Self::Journey | Self::Flaky | Self::Timed | Self::Held)
     }
 
     /// Whether the node goes on with whichever of the waits of a group ends first.

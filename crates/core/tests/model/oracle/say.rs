@@ -45,7 +45,7 @@ impl Oracle {
             self.processes[slot].handle = Some(Handle::Watches);
             return Ok(());
         }
-        let choice = Choice { take_over: false, revision: "1", allow: false, family };
+        let choice = Choice { take_over: false, revision: self.revision(), allow: false, family };
         match self.resume(slot, &choice) {
             Err(ErrorKind::Conflict | ErrorKind::WrongStatus) => {
                 self.processes[slot].handle = Some(Handle::Watches);
@@ -79,11 +79,13 @@ impl Oracle {
         if run.driver == Some(slot) {
             return Err(ErrorKind::Conflict);
         }
-        if run.revision != choice.revision && !choice.allow {
+        let is_older = run.revision == "3" && choice.revision != "3";
+        if is_older || run.revision != choice.revision && !choice.allow {
             return Err(ErrorKind::GraphChanged);
         }
         let run = self.run.as_mut().unwrap();
         run.fence();
+        run.migrate(choice.revision);
         run.epoch += 1;
         (run.owner, run.driver, run.revision) = (Some(generation), Some(slot), choice.revision);
         for act in run.acts.iter_mut().filter(|act| act.begun && act.resolved.is_none()) {
@@ -187,6 +189,7 @@ impl Oracle {
         }
         run.paused = None;
         run.wake_up();
+        run.complete();
         self.go_on();
         Ok(())
     }
@@ -226,7 +229,7 @@ impl Oracle {
 }
 
 impl Run {
-    fn new(family: Family, input: i64) -> Self {
+    pub(super) fn new(family: Family, input: i64) -> Self {
         Self {
             family,
             input,

@@ -1,0 +1,72 @@
+//! A fork in place of the run, the state in another form, and others who write first.
+
+use ferrata_core::ErrorKind;
+use serde_json::{Value, json};
+
+use super::{Handle, Oracle, Run, Stand};
+
+impl Oracle {
+    /// With which revision of the code the run is spoken to: the third if its state has that form.
+    pub(crate) fn revision(&self) -> &'static str {
+        if self.run.as_ref().is_some_and(|run| run.revision == "3") { "3" } else { "1" }
+    }
+
+    /// Forgets the handle of a process that only looks at the run. Returns whether there was one.
+    pub(crate) fn forget_watch(&mut self, slot: usize) -> bool {
+        self.processes[slot].handle.take_if(|handle| matches!(handle, Handle::Watches)).is_some()
+    }
+
+    /// Whether nobody has the run in memory, who would go on with it beside its fork.
+    pub(crate) fn may_fork(&self, slot: usize) -> bool {
+        !self.processes[slot].shut && self.run.as_ref().is_some_and(|run| run.driver.is_none())
+    }
+
+    /// Begins with the entry again, in a run of its own: joins count anew, and what was said comes along.
+    pub(crate) fn fork(&mut self, slot: usize) -> Result<(), ErrorKind> {
+        let (revision, source) = (self.revision(), self.run.take().unwrap());
+        // No input is that of a fork.
+        let mut run = Run::new(source.family, i64::MIN);
+        run.revision = revision;
+        run.deadline = source.family.deadline().map(|after| self.now + after);
+        (run.state, run.visits, run.replans) = (source.state, source.visits, source.replans);
+        (run.inbox, run.sent) = (source.inbox, source.sent);
+        (run.owner, run.driver, run.epoch) = (Some(self.processes[slot].generation), Some(slot), 2);
+        run.activate(source.family.entry(), None);
+        self.run = Some(run);
+        self.begun.clear();
+        self.processes.iter_mut().for_each(|process| process.handle = None);
+        self.processes[slot].handle = Some(Handle::Drives(2));
+        self.go_on();
+        Ok(())
+    }
+
+    /// The claim whose driver has ended, if the last one has.
+    pub(crate) fn ended(&self) -> Option<u64> {
+        self.run
+            .as_ref()
+            .map(|run| run.epoch)
+            .filter(|epoch| self.run.as_ref().unwrap().ends.contains_key(epoch))
+    }
+
+    /// Somebody has edited the run just before one of its records; `ended` is what had ended before.
+    pub(crate) fn meet(&mut self, number: u32, ended: Option<u64>) {
+        let Some(run) = &mut self.run else { return };
+        run.state.insert("met".into(), json!(number));
+        if ended == Some(run.epoch) {
+            return;
+        }
+        if let Some(Stand::Completed(state) | Stand::Failed(_, state)) = run.ends.get_mut(&run.epoch) {
+            state["met"] = json!(number);
+        }
+    }
+}
+
+impl Run {
+    /// Brings the state into the form of newer code.
+    pub(super) fn migrate(&mut self, revision: &str) {
+        if revision == "3" {
+            let paid: Option<Value> = self.state.remove("paid");
+            self.state.extend(paid.map(|paid| ("settled".to_owned(), paid)));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What stands between a process and the store: replies that are lost, calls without an answer, and others who write first.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::Graph;
+use ferrata_core::record::Record;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Op, Patch};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, Notices, Page, Paged, PruneCut, Removed,
+    RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+
+/// What becomes of the next append of a process, or of its next look at a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing is written.
+    Refuses,
+    /// It is written, and nobody hears of it.
+    LosesReply,
+    /// There is no answer, ever; it is written or not.
+    Hangs { done: bool },
+    /// Somebody else edits the run just before.
+    Meets,
+    /// The head is not read.
+    FailsRead,
+}
+
+/// The store as one process sees it.
+pub(crate) struct Weather {
+    inner: Arc<dyn CheckpointStore>,
+    next: Mutex<Option<Fault>>,
+    /// Who edits the run, and with which graph.
+    other: Runtime,
+    graph: &'static Graph<Context>,
+    /// How often somebody else was first.
+    met: Arc<AtomicU32>,
+}
+
+impl Weather {
+    pub(crate) fn new(
+        inner: Arc<dyn CheckpointStore>,
+        clock: Arc<dyn Clock>,
+        graph: &'static Graph<Context>,
+        met: Arc<AtomicU32>,
+    ) -> Self {
+        let other = Runtime::builder_with(Arc::clone(&inner)).clock(clock).operator();
+        Self { inner, next: Mutex::default(), other, graph, met }
+    }
+
+    /// Sets what goes wrong next.
+    pub(crate) fn set(&self, fault: Option<Fault>) {
+        *self.next.lock().unwrap() = fault;
+    }
+
+    fn take(&self, is: impl Fn(&Fault) -> bool) -> Option<Fault> {
+        self.next.lock().unwrap().take_if(|fault| is(fault))
+    }
+
+    /// Edits the run, and counts that if there is one that still goes on.
+    async fn meet(&self, run: &RunKey) {
+        let number = self.met.load(Ordering::SeqCst) + 1;
+        let patch = Patch::from_ops(&[Op::Set("met".into(), number.into())]).unwrap();
+        if self.other.edit(run, patch).checked_by(self.graph).by("eve").await.is_ok() {
+            self.met.store(number, Ordering::SeqCst);
+        }
+    }
+}
+
+impl fmt::Debug for Weather {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weather").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+fn failed(kind: ErrorKind) -> Error {
+    Error::new(kind, "the test's weather")
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for Weather {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let all = |kind| batch.iter().map(|_| Err(failed(kind))).collect();
+        match self.take(|fault| *fault != Fault::FailsRead) {
+            Some(Fault::Refuses) => all(ErrorKind::Unavailable),
+            Some(Fault::LosesReply) => {
+                let lost = all(ErrorKind::Indeterminate);
+                drop(self.inner.append(batch).await);
+                lost
+            }
+            Some(Fault::Hangs { done }) => {
+                if done {
+                    drop(self.inner.append(batch).await);
+                }
+                std::future::pending().await
+            }
+            Some(Fault::Meets) => {
+                for run in &batch {
+                    Box::pin(self.meet(&run.run)).await;
+                }
+                self.inner.append(batch).await
+            }
+            _ => self.inner.append(batch).await,
+        }
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.inner.load(run, at).await
+    }
+
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.inner.headers(run, range).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        match self.take(|fault| *fault == Fault::FailsRead) {
+            Some(_) => Err(failed(ErrorKind::Unavailable)),
+            None => self.inner.head(run).await,
+        }
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, page).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        self.inner.prune(run, cut).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.inner.purge(run, expected).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        self.inner.subscribe()
+    }
+}
