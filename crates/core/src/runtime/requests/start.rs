@@ -176,7 +176,7 @@ impl<S: State> Checked<S> {
         }
         if policy.frequency == CheckpointFrequency::Disabled && shared.store.head(run).await?.is_some() {
             // No append would meet the run that is there, before work was done a second time.
-            drop(driven);
+            drop(registration);
             return self.again().await;
         }
         let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
