@@ -10,7 +10,7 @@ use ferrata_core::ask::Answer;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RecordKind;
-use ferrata_core::runtime::Outcome;
+use ferrata_core::runtime::{Outcome, RunLimits};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, HeaderRange};
 
@@ -38,7 +38,7 @@ fn asks(gate: &Gate) -> Graph<Context> {
 
 async fn kinds(store: &impl CheckpointStore, run: &str) -> Vec<RecordKind> {
     let headers = store.headers(&key(run), HeaderRange::newest(100)).await.unwrap().items;
-    headers.into_iter().map(|header| header.kind).rev().collect()
+    headers.into_iter().map(|header| header.kind).collect()
 }
 
 fn calls(calls: &[(&'static str, u64)]) -> BTreeMap<&'static str, u64> {
@@ -127,4 +127,31 @@ async fn a_process_that_answers_for_another_lists_nothing_either() {
     gate.until_began(1).await;
     turns().await;
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2), ("head", 1)]));
+}
+
+/// A bell had the process list runs although it was full, and the answered one find its place in line by that.
+#[tokio::test]
+async fn an_answer_where_there_is_no_room_has_the_run_wait_in_line() {
+    let world = World::new();
+    let gate = Gate::default();
+    let (line, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
+    runtime.serve(&asks(&gate)).unwrap();
+    let run = runtime.start(&asks(&gate), Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    let busy = gate.graph("busy", Effect::Write);
+    let busy = runtime.start(&busy, Context::new()).id("b").await.unwrap();
+    gate.until_began(1).await;
+    turns().await;
+    line.take_calls();
+
+    runtime.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
+    turns().await;
+    assert_eq!(line.take_calls().get("runs"), None);
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "there is no room for it");
+    gate.word.notify_one();
+    world.pass(busy.completed()).await.unwrap();
+    gate.until_began(2).await;
+    gate.word.notify_one();
+    let run = runtime.start(&asks(&gate), Context::new()).id("r").await.unwrap();
+    assert_eq!(world.pass(run.completed()).await.unwrap().get::<bool>("yes").unwrap(), Some(true));
 }

@@ -16,10 +16,8 @@ use crate::id::{HeadRef, Seq};
 use crate::record::Record;
 use crate::record::body::{Event, Intent, Released};
 use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::requests::amend::Races;
 use crate::state::State;
-
-/// How often the run is let go again because others write to it at the same time.
-const RACES: u32 = 32;
 
 /// What is missing.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +64,8 @@ impl<S: State> Driver<S> {
         folded: Folded,
         begun: &BTreeSet<ActivationKey>,
     ) -> crate::error::Result<()> {
-        let mut folded = Some(folded);
-        for _ in 0..RACES {
+        let (mut folded, mut races) = (Some(folded), Races::new());
+        loop {
             let now = match folded.take() {
                 Some(folded) => folded,
                 None => self.load_ours().await?.0,
@@ -85,12 +83,10 @@ impl<S: State> Driver<S> {
             self.note(&Event::Release(released), None, true)?;
             match self.journal.acknowledged().await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) if error.kind() == ErrorKind::Conflict => races.lost(self.journal.run()).await?,
                 Err(error) => return Err(error.with_run(self.journal.run())),
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "others keep writing to the run; resume it")
-            .with_run(self.journal.run()))
     }
 
     /// Lists the activations that must not be repeated and have begun, as this process knows them.
