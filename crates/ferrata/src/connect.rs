@@ -32,6 +32,8 @@ use ferrata_core::{Error, ErrorKind, Result};
 /// assert_eq!(error.kind(), ferrata::ErrorKind::Unsupported);
 /// # Ok::<(), ferrata::Error>(())
 /// ```
+///
+/// <!-- held by: connect::no_error_shows_more_than_the_scheme, connect::a_feature_that_is_off_is_named -->
 pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     // The rest of a URL may hold a password, so no error shows more than the scheme.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {

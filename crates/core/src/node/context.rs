@@ -94,6 +94,8 @@ impl Input {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if it attached none, [`ErrorKind::Invalid`] if it is not of this type.
+    ///
+    /// <!-- held by: values::an_output_and_an_item_that_are_null_are_still_there_after_a_restart -->
     pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.output.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "the node attached no output; use `Update::with_output`")
@@ -166,6 +168,8 @@ impl NodeContext {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if it was made by a plain edge, [`ErrorKind::Invalid`] if the item is not of this type.
+    ///
+    /// <!-- held by: runs::a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items -->
     pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.scope.item.as_ref().ok_or_else(|| {
             Error::new(
@@ -238,6 +242,8 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Cancel safe: the records are written all the same.
+    ///
+    /// <!-- held by: refused::a_step_returns_only_when_its_result_is_on_record -->
     pub async fn checkpoint(&self) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         let gone = || self.gone();
@@ -254,6 +260,8 @@ impl NodeContext {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the payload cannot be expressed in JSON.
+    ///
+    /// <!-- held by: retries::a_failure_and_the_success_after_the_retry_are_both_told -->
     pub fn emit(&self, name: impl Into<String>, payload: impl serde::Serialize) -> Result<()> {
         let payload = strict::to_raw_value(&payload)?;
         let (node, visit) = (self.node().clone(), self.visit());

@@ -154,6 +154,8 @@ pub trait Fatal<T> {
     /// # Errors
     ///
     /// The error that was there, marked.
+    ///
+    /// <!-- held by: runs::a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_operator -->
     fn fatal(self) -> Result<T, NodeError>;
 }
 

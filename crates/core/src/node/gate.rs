@@ -20,6 +20,8 @@ pub trait Taken {
     /// # Errors
     ///
     /// Whatever the function returned.
+    ///
+    /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was -->
     fn taken(self) -> Result<(), NodeError>;
 }
 

@@ -27,6 +27,8 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Dropped, the question stays open.
+    ///
+    /// <!-- held by: pauses::a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked -->
     pub async fn ask<Q: Serialize, A: DeserializeOwned>(
         &self,
         name: impl Into<String>,
@@ -44,6 +46,8 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Dropped, the question stays open.
+    ///
+    /// <!-- held by: pauses::a_deadline_tells_the_node_or_gives_the_default -->
     pub async fn ask_with<A: DeserializeOwned>(
         &self,
         name: impl Into<String>,

@@ -55,6 +55,8 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// <!-- held by: pauses::a_step_is_done_once_and_a_failed_one_again, pauses::a_name_stands_for_one_step_or_question -->
     pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
     where
         T: Serialize + DeserializeOwned,

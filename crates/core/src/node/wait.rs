@@ -26,6 +26,8 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Dropped, the timer stays noted, and wakes nothing.
+    ///
+    /// <!-- held by: pauses::a_long_sleep_lets_go_of_the_run_and_a_short_one_does_not, choices::timers_beside_each_other_keep_their_times -->
     pub fn sleep(&self, time: Duration) -> impl Future<Output = Result<()>> + Send + use<'_> {
         self.sleep_until(self.scope.run.clock.now().plus(time))
     }
@@ -39,6 +41,8 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Dropped, the timer stays noted.
+    ///
+    /// <!-- held by: recovery::a_sleeping_run_is_woken_when_its_time_has_come_and_not_before -->
     pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
         // Counted when it is called: a `select!` polls its branches in any order, but calls them in the order they are written in.
         let number = self.scope.waits.next_sleep();
@@ -62,6 +66,8 @@ impl NodeContext {
     ///
     /// Dropped because a wait beside it ended first, it takes no message. Dropped otherwise, one that was taken stays with the
     /// activation: the same call of the next attempt returns it.
+    ///
+    /// <!-- held by: pauses::messages_are_taken_once_in_order_and_unreadable_ones_set_aside -->
     pub fn receive<M: DeserializeOwned>(&self) -> impl Future<Output = Result<M>> + Send + use<'_, M> {
         let next = self.next_message(None);
         async move { next.await?.ok_or_else(|| self.gone()) }
@@ -79,6 +85,8 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// As [`receive`](Self::receive).
+    ///
+    /// <!-- held by: pauses::patience_ends_after_days_without_any_process -->
     pub fn receive_within<M: DeserializeOwned>(
         &self,
         patience: Duration,

@@ -86,6 +86,8 @@ impl Diff {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if they do not fit the value, which is then as it was.
+    ///
+    /// <!-- held by: past::a_difference_names_each_change_and_makes_it -->
     pub fn apply(&self, value: &mut Value) -> Result<()> {
         let invalid = |source: serde_json::Error| {
             Error::new(ErrorKind::Invalid, "the differences are no JSON patch").with_source(source)

@@ -248,6 +248,8 @@ impl RuntimeBuilder {
     /// # Cancel safety
     ///
     /// Cancel safe: build again.
+    ///
+    /// <!-- held by: extremes::no_setting_of_a_runtime_panics -->
     pub async fn build(self) -> Result<Runtime> {
         let this = self.bounded();
         this.store.setup().await?;

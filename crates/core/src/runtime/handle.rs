@@ -109,6 +109,8 @@ impl<S: State> RunHandle<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: the run goes on, and can be waited for again.
+    ///
+    /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
         let ended = match &self.link {
             Link::Here(ended) => ended,
@@ -150,6 +152,8 @@ impl<S: State> RunHandle<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: the run goes on, and can be waited for again.
+    ///
+    /// <!-- held by: endings::whoever_watches_a_run_that_nobody_serves_is_told -->
     pub async fn completed(&self) -> Result<S> {
         let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
         let mut outcome = self.wait().await;
@@ -248,6 +252,8 @@ impl<S: State> RunHandle<S> {
     /// # Errors
     ///
     /// As [`Runtime::cancel`](super::Runtime::cancel).
+    ///
+    /// <!-- held by: cancelling::of_two_cancellations_one_is_recorded_however_they_are_made, model::every_operation_does_what_the_documentation_says -->
     pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }

@@ -28,6 +28,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
         past::page(&**self.store(), run, &page).await
     }
@@ -42,6 +44,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn state_at<S: State>(
         &self,
         graph: &Graph<S>,
@@ -65,6 +69,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn channels_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<Channels> {
         let at = at.into().find(&**self.store(), run).await?;
         Ok(past::folded_at(&**self.store(), run, at, None).await?.channels)
@@ -81,6 +87,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: operator::what_happened_is_said_from_any_record_on -->
     pub async fn timeline(&self, run: &RunKey, from: Seq) -> Result<Vec<TimelineEntry>> {
         past::timeline(&**self.store(), run, from).await
     }
@@ -94,6 +102,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_checkpoint_tells_everything_and_keeps_what_newer_versions_say -->
     pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
         let at = at.into().find(&**self.store(), run).await?;
         past::checkpoint(&**self.store(), run, at).await
@@ -108,6 +118,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_difference_names_each_change_and_makes_it -->
     pub async fn diff(
         &self,
         run: &RunKey,
@@ -137,6 +149,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: sentences::lineage_names_no_stranger, forks::a_line_tells_lives_and_no_names -->
     pub async fn lineage(&self, run: &RunKey) -> Result<Vec<Ancestor>> {
         past::lineage(&**self.store(), run).await
     }
@@ -152,6 +166,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_post_mortem_tells_what_happened_and_why -->
     pub async fn post_mortem(&self, run: &RunKey) -> Result<String> {
         past::post_mortem(&**self.store(), run).await
     }
@@ -193,6 +209,8 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// <!-- held by: past::a_fork_goes_on_from_the_past_and_leaves_its_source_alone, forks::a_fork_at_a_place_that_is_not_there_says_so -->
     pub fn fork(&self, source: &RunKey, at: impl Into<Position>) -> ForkRequest {
         ForkRequest::new(self.shared(), source, at.into())
     }
@@ -206,6 +224,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::verification_finds_the_first_record_at_which_a_graph_parts, sentences::verify_finds_no_difference_where_there_is_none -->
     pub async fn verify<S: State>(&self, graph: &Graph<S>, run: &RunKey) -> Result<Verified> {
         past::verify(&**self.store(), graph, run).await
     }
@@ -223,6 +243,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: operator::a_log_is_held_against_itself, altered::an_altered_log_is_read_or_called_corrupt -->
     pub async fn check_log(&self, run: &RunKey) -> Result<CheckedLog> {
         past::check_log(&**self.store(), run).await
     }
@@ -236,6 +258,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: copies::a_copy_is_the_run, copies::an_export_holds_nothing_that_steers_a_terminal -->
     pub async fn export(&self, run: &RunKey) -> Result<String> {
         past::export(&**self.store(), run).await
     }
@@ -252,6 +276,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: copies::facts_and_claims_of_a_file_are_checked, copies::a_file_with_a_hole_is_refused -->
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
         let (store, text) = (Arc::clone(self.store()), text.to_owned());
         finish(async move { past::import(&*store, &text, run).await }).await
@@ -266,6 +292,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: past::pruning_keeps_what_the_policy_says_and_every_kept_state, sentences::looking_again_drops_nothing_more -->
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         let (store, run, policy) = (Arc::clone(self.store()), run.clone(), policy.clone());
         let now = self.shared().clock.now();
@@ -281,6 +309,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn preview_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         retention::prune(&**self.store(), run, policy, self.shared().clock.now(), true).await
     }
@@ -295,6 +325,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it deals with this part to its end, even if the caller drops it.
+    ///
+    /// <!-- held by: past::a_sweep_removes_what_has_ended_long_ago_part_by_part, sentences::an_ended_run_goes_when_its_time_has_come -->
     pub async fn sweep(
         &self,
         policy: &RetentionPolicy,
@@ -311,6 +343,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (it is pinned).
+    ///
+    /// <!-- held by: copies::a_pin_holds_in_a_copy_of_a_pruned_run -->
     pub fn pin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Pin { seq }))
     }
@@ -320,6 +354,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] (no such run, or it is not pinned).
+    ///
+    /// <!-- held by: sentences::an_ended_run_goes_when_its_time_has_come -->
     pub fn unpin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Unpin { seq }))
     }
@@ -335,6 +371,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict -->
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         if self.shared().driver(run).is_some() {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";

@@ -101,6 +101,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id for a handle.
+    ///
+    /// <!-- held by: runs::starting_again_is_the_same_run_and_another_input_is_refused, refusals::an_input_that_cannot_be_stored_is_refused_at_the_start -->
     pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
@@ -121,6 +123,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it. Start the run again with the same id for a handle.
+    ///
+    /// <!-- held by: signals::of_two_that_resume_at_once_one_wins, refusals::a_changed_graph_is_refused_only_where_the_run_is -->
     pub fn resume<S: State>(
         &self,
         graph: &Graph<S>,
@@ -167,6 +171,8 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// <!-- held by: recovery::a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody -->
     pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
         self.shared.check_drives()?;
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
@@ -192,6 +198,8 @@ impl Runtime {
     /// - [`ErrorKind::AlreadyExists`]: it was answered; the error says by whom.
     /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline is over.
     /// - [`ErrorKind::Invalid`]: the answer is not what the question expects.
+    ///
+    /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was, sentences::an_answer_that_is_given_again_is_refused_as_there_already -->
     pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
         let question = question.to_owned();
         let what = match answer.into() {
@@ -216,6 +224,8 @@ impl Runtime {
     /// - [`ErrorKind::Unavailable`]: as many messages wait in the run as
     ///   [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) allows. Send it again when a node has
     ///   taken some. As with everything that is said to a run, the store can be the reason, too.
+    ///
+    /// <!-- held by: crowds::no_more_messages_wait_in_a_run_that_goes_on_than_may, model::every_operation_does_what_the_documentation_says -->
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SignalRequest {
         let most = self.shared.limits.max_body;
         let body = strict::to_raw_value(&message).and_then(|text| match text.get().len() {
@@ -234,6 +244,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is being cancelled). The run is untouched then.
+    ///
+    /// <!-- held by: cancelling::of_two_cancellations_one_is_recorded_however_they_are_made, model::every_operation_does_what_the_documentation_says -->
     pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
@@ -244,6 +256,8 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is paused). The run is untouched then.
+    ///
+    /// <!-- held by: rests::a_pause_holds_what_waits, model::every_operation_does_what_the_documentation_says -->
     pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
     }
@@ -254,6 +268,8 @@ impl Runtime {
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused, or is completed or cancelled). The run is untouched
     /// then.
+    ///
+    /// <!-- held by: sentences::a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry, model::every_operation_does_what_the_documentation_says -->
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
@@ -269,6 +285,8 @@ impl Runtime {
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not failed, or
     /// nothing of it is left to be tried again, as when a goal was not met). The run is untouched then.
+    ///
+    /// <!-- held by: retries::a_retry_asks_every_rejected_question_again_and_no_accepted_one, runs::a_run_that_missed_its_goal_has_nothing_left_to_retry -->
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: Settled::default() }))
     }
@@ -314,6 +332,8 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// <!-- held by: pauses::an_edit_changes_the_state_that_later_nodes_see, sentences::an_edit_that_migrates_leaves_a_sound_log -->
     pub fn edit(&self, run: &RunKey, patch: Patch) -> EditRequest {
         EditRequest::new(&self.shared, run, patch)
     }
@@ -328,6 +348,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
         let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         Ok(questions(&fold(run, &records, None)?.machine))
@@ -371,6 +393,8 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn inbox(&self, run: &RunKey) -> Result<Vec<Message>> {
         let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         Ok(inbox(&fold(run, &records, None)?.machine))
@@ -385,6 +409,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.shared.store.head(run).await
     }
@@ -426,6 +452,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the runtime takes nothing new all the same; call it again to wait, or [`shutdown`](Self::shutdown).
+    ///
+    /// <!-- held by: endings::a_drain_lets_runs_end_and_leaves_the_rest_to_others, endings::a_drain_whose_caller_went_away_ends_the_heartbeat -->
     pub async fn drain(&self) -> Result<()> {
         life::end(&self.shared, Phase::Draining).await
     }
@@ -441,6 +469,8 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the runtime ends all the same; call it again to wait.
+    ///
+    /// <!-- held by: runs::a_shutdown_lets_runs_go_and_another_runtime_goes_on, endings::a_shutdown_does_not_wait_for_the_grace_of_a_cancellation -->
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         life::end(&self.shared, Phase::Ending(grace)).await
     }
