@@ -16,6 +16,8 @@ pub(crate) struct Context {
     pub(crate) global: Global,
     /// Where data and notes go.
     pub(crate) out: Output,
+    /// The store of the run, where a copy of its log is read because it is damaged.
+    pub(crate) real_store: Option<String>,
     /// The one clock.
     pub(crate) clock: SystemClock,
 }
@@ -24,7 +26,7 @@ impl Context {
     /// Makes the context of a command line.
     pub(crate) fn new(global: Global) -> Self {
         let out = Output::new(&global);
-        Self { global, out, clock: SystemClock::new() }
+        Self { global, out, real_store: None, clock: SystemClock::new() }
     }
 
     /// Returns what the time is.

@@ -15,6 +15,7 @@ mod output;
 mod pipeline;
 mod probe;
 mod run;
+mod salvage;
 mod say;
 mod store;
 mod table;
@@ -24,6 +25,7 @@ mod verdict;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ferrata::ErrorKind;
 
 use args::Cli;
 use context::Context;
@@ -43,7 +45,14 @@ fn main() -> ExitCode {
     let context = Context::new(cli.global);
     let done = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
-            let done = runtime.block_on(commands::run(&context, cli.command));
+            let done = runtime.block_on(async {
+                match commands::run(&context, cli.command).await {
+                    Err(failure) if failure.code() == Some(ErrorKind::Corrupt.code()) => {
+                        salvaged(failure).await
+                    }
+                    done => done,
+                }
+            });
             // What still reads from the terminal or writes to a store that is away must not hold up the end.
             runtime.shutdown_background();
             done
@@ -57,6 +66,17 @@ fn main() -> ExitCode {
             failure.exit().into()
         }
     }
+}
+
+/// Does again what a damaged log refused, on a copy of what stands before the damage, if there is one to be made.
+async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
+    let Ok(mut cli) = Cli::try_parse() else { return Err(failure) };
+    directory::resolve(&mut cli)?;
+    let Some(salvaged) = salvage::prepare(&mut cli).await? else { return Err(failure) };
+    let mut context = Context::new(cli.global);
+    context.out.note(&salvaged.note);
+    context.real_store = Some(salvaged.store.clone());
+    commands::run(&context, cli.command).await
 }
 
 /// Says what clap has to say: the help on stdout, a mistake on stderr.

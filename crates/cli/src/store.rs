@@ -46,6 +46,13 @@ pub(crate) fn of_folder(path: &Path) -> String {
     if url.starts_with("file://") { url.replacen("file:/", "file:///", 1) } else { url }
 }
 
+/// Returns the folder that a URL of files names, if it is written plainly.
+pub(crate) fn folder(url: &str) -> Option<std::path::PathBuf> {
+    let path = url.strip_prefix("file:")?;
+    let path = path.strip_prefix("//").map_or(path, |rest| rest);
+    (!path.contains(['%', '?'])).then(|| path.into())
+}
+
 /// Returns the URL as it may be shown: without a password, and without what follows a question mark but for names.
 pub(crate) fn shown(url: &str) -> String {
     let (main, query) = url.split_once('?').map_or((url, None), |(main, query)| (main, Some(query)));

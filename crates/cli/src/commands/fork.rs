@@ -43,6 +43,12 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     }
     let forked =
         request.await.map_err(|error| Failure::from(error).or_type(format!("ferrata fork {name} --list")))?;
+    if let Some(real) = &context.real_store {
+        // It is made in the copy, and belongs beside what it was copied from.
+        let text = runtime.export(&forked).await?;
+        let there = ferrata::Runtime::builder_with(crate::store::open(real)?).operator();
+        there.import(&text, None).await?;
+    }
     // A run of a pipeline is driven by this command; others by whoever serves their workflow.
     if head.facts.labels.get(super::show::PIPELINE).is_some() {
         context.next(&format!("ferrata resume {}", shown(&forked)));

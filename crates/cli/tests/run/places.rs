@@ -145,3 +145,36 @@ fn prompts_in_files_and_variables_reach_the_backend_also_after_a_resume() {
     let told = place.call(&["lint", "T.dot", "-o", "json"]).ends(3).json();
     assert_eq!((&told[0]["rule"], &told[0]["node"]), (&json!("runs"), &json!("a")));
 }
+
+/// One bad byte in the last record shut all before it, and each command named the next as the way on.
+#[test]
+fn what_stands_before_the_damage_can_be_read_and_forked() {
+    let place = forked();
+    let sound = place.call(&["state", "t", "--at", "a@1"]).ends(0).out;
+    let log = place.path("t/.ferrata/runs/default/orig.jsonl");
+    let whole = std::fs::read(&log).unwrap();
+    for end in [30, 200] {
+        let mut bytes = whole.clone();
+        let at = bytes.len() - end;
+        bytes[at] ^= 1;
+        std::fs::write(&log, &bytes).unwrap();
+        let last = if end == 30 { "a@1" } else { "start@1" };
+        let state = place.call(&["state", "t", "--at", last]).ends(0);
+        assert!(state.err.contains("damaged at record"), "{}", state.err);
+        assert!(end != 30 || state.out == sound, "{}", state.out);
+        assert!(place.call(&["show", "t", "--at", last]).ends(0).out.contains("start@1"));
+        assert!(place.call(&["history", "t"]).ends(0).out.contains("start@1"));
+        assert!(place.call(&["logs", "t"]).ends(0).out.contains("`start@1`"));
+        assert!(place.call(&["export", "t"]).ends(0).out.contains("\"seq\":1"));
+        let id = format!("mended-{end}");
+        place.call(&["fork", "t", last, "--id", &id]).ends(0);
+        assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing is mended in place");
+        place.call(&["resume", "t", "--id", &id, "--backend", "echo answer"]).ends(0);
+        place.call(&["verify", "t"]).ends(70);
+        place.call(&["cancel", "orig", "--store", "file:t/.ferrata", "--yes"]).ends(70);
+    }
+    assert_eq!(place.read("log"), "b\nb\n");
+    // Where nothing can be read it stays an error.
+    std::fs::write(&log, "x").unwrap();
+    place.call(&["show", "t"]).ends(70);
+}
