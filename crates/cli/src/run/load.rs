@@ -41,6 +41,10 @@ impl Work<'_> {
     /// Returns the handlers; `stages` is where attempts keep what they print.
     fn registry(&self, stages: Option<&Path>) -> Registry {
         let tool = Tool::default().with_directory(self.directory).with_inherited(self.inherited);
+        let tool = match stages {
+            Some(root) => tool.with_run_directory(root),
+            None => tool,
+        };
         let registry = Registry::default().with("tool", tool);
         let Some(command) = self.backend else { return registry.with("codergen", Codergen::new(Simulate)) };
         let backend = CommandBackend::new(command).with_directory(self.directory);

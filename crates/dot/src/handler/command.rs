@@ -103,10 +103,7 @@ impl CommandBackend {
                 RunDirectory::attempt(&root, cx.node().as_str(), cx.visit().get(), cx.attempt())
             }
         };
-        files::write(&root, &path.join("prompt.md"), prompt.as_bytes())?;
-        for name in STATUS_FILES {
-            files::remove(&root, &path.join(name))?;
-        }
+        make_stage(&root, &path, ("prompt.md", prompt))?;
         Ok(Some(path))
     }
 }
@@ -168,8 +165,17 @@ impl Backend for CommandBackend {
     }
 }
 
+/// Makes the directory of an attempt with what it is asked to do, and without an outcome that an attempt which was cut off left there.
+pub(super) fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io::Result<()> {
+    files::write(root, &path.join(name), asked.as_bytes())?;
+    for name in STATUS_FILES {
+        files::remove(root, &path.join(name))?;
+    }
+    Ok(())
+}
+
 /// Reads the outcome that a command left.
-fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageOutcome>, HandlerError> {
+pub(super) fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageOutcome>, HandlerError> {
     for name in STATUS_FILES {
         let path = directory.join(name);
         let wrong = |what: &dyn std::fmt::Display| HandlerError::permanent(format!("{name}: {what}"));

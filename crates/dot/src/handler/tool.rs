@@ -8,12 +8,14 @@ use async_trait::async_trait;
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 use serde_json::json;
 
+use super::command::{make_stage, status_in};
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
+use crate::run_dir::RunDirectory;
 
 /// How much of each output of a command is kept: enough to see what went wrong, and little enough to be part of the state.
 pub(super) const KEEP: usize = 64 << 10;
@@ -42,6 +44,7 @@ pub(super) const TEMPORARY: i32 = 75;
 #[derive(Clone, Debug)]
 pub struct Tool {
     directory: Option<PathBuf>,
+    stages: Option<PathBuf>,
     keep: usize,
     inherit: Inherit,
     clock: Arc<dyn Clock>,
@@ -63,6 +66,25 @@ impl Tool {
         self
     }
 
+    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}`. The command
+    /// finds it as `FERRATA_STAGE_DIR`, and a `status.json` or `outcome.json` that it leaves there is its outcome, whatever the exit
+    /// status, as of a [`CommandBackend`](super::CommandBackend).
+    #[must_use]
+    pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.stages = Some(directory.into());
+        self
+    }
+
+    /// Makes the directory of an attempt.
+    fn stage(&self, stage: &Stage, line: &str) -> std::io::Result<Option<PathBuf>> {
+        let Some(root) = &self.stages else { return Ok(None) };
+        let root = std::path::absolute(root)?;
+        let cx = &stage.cx;
+        let path = RunDirectory::attempt(&root, cx.node().as_str(), cx.visit().get(), cx.attempt());
+        make_stage(&root, &path, ("command.txt", line))?;
+        Ok(Some(path))
+    }
+
     /// Sets how many bytes of each output are kept; 64 KiB unless set.
     #[must_use]
     pub fn with_output_limit(mut self, bytes: usize) -> Self {
@@ -73,7 +95,13 @@ impl Tool {
 
 impl Default for Tool {
     fn default() -> Self {
-        Self { directory: None, keep: KEEP, inherit: Inherit::plain(), clock: Arc::new(SystemClock::new()) }
+        Self {
+            directory: None,
+            stages: None,
+            keep: KEEP,
+            inherit: Inherit::plain(),
+            clock: Arc::new(SystemClock::new()),
+        }
     }
 }
 
@@ -100,10 +128,15 @@ impl Handler for Tool {
             outcome.failure_reason = why;
             return Ok(outcome);
         }
+        let files = self.stage(stage, &line).map_err(|error| {
+            HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
+        })?;
+        let mut environment = environment(stage);
+        environment.extend(files.iter().map(|files| ("FERRATA_STAGE_DIR".into(), files.into())));
         let shell = Shell {
             line: line.clone(),
             directory,
-            environment: environment(stage),
+            environment,
             inherit: self.inherit.clone(),
             input: Vec::new(),
             keep: self.keep,
@@ -119,7 +152,15 @@ impl Handler for Tool {
             _ => Status::Fail,
         };
         let mut outcome = StageOutcome::new(status).with_notes(format!("the command {how}"));
-        if status != Status::Success {
+        let said = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten();
+        if let Some(said) = said {
+            let notes = if said.notes.is_empty() {
+                outcome.notes
+            } else {
+                format!("{}; {}", outcome.notes, said.notes)
+            };
+            outcome = said.with_notes(notes);
+        } else if status != Status::Success {
             outcome.failure_reason = match last_line(&errors).or_else(|| last_line(&output)) {
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),

@@ -356,29 +356,6 @@ async fn a_prompt_may_stand_in_a_file_and_name_what_the_context_holds() {
     }
 }
 
-/// `max_retries=2` on a command did nothing unless it ended with status 75.
-#[tokio::test]
-async fn a_command_with_retries_is_tried_again_when_it_fails() {
-    for (attributes, tries, code) in [
-        ("max_retries=2, retry_policy=none", 3, "3"),
-        ("max_retries=2, retry_policy=none, retry_on=retry", 1, "3"),
-        ("max_retries=2, retry_policy=none, retry_on=fail", 3, "3"),
-        ("label=x", 1, "3"),
-        ("max_retries=2, retry_policy=none", 3, "75"),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let source = format!(
-            "digraph G {{ start exit a [shape=parallelogram, tool_command=\"echo x >> tries; exit {code}\", {attributes}] b \
-             start -> a a -> b [condition=\"outcome=fail\"] b -> exit a -> exit }}"
-        );
-        let registry = Registry::default().with("tool", Tool::default().with_directory(folder.path()));
-        let ran = run_with(&source, registry, Context::new()).await;
-        assert_eq!(ran.path(), "start a b exit", "{attributes}");
-        let tried = std::fs::read_to_string(folder.path().join("tries")).unwrap().lines().count();
-        assert_eq!(tried, tries, "{attributes}, status {code}");
-    }
-}
-
 /// A pipe used to be waited for on the thread of the runtime, beyond every timeout; a device was read without an end.
 #[tokio::test]
 async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {

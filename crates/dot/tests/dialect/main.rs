@@ -23,5 +23,6 @@ mod ranking;
 mod rules;
 mod run_dir;
 mod select;
+mod tools;
 mod transforms;
 mod waits;

@@ -1,0 +1,56 @@
+//! What a command of a tool comes to besides its exit status, and when it is tried again.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use ferrata_core::state::Context;
+use ferrata_dot::handler::{Registry, Tool};
+
+use crate::support::run_with;
+
+/// A tool could only fail or succeed: what it left in `status.json` was passed over.
+#[tokio::test]
+async fn a_tool_may_leave_its_outcome_in_a_file() {
+    for (content, code, path) in [
+        (
+            "{\\\"outcome\\\": \\\"partial_success\\\", \\\"preferred_label\\\": \\\"go\\\"}",
+            3,
+            "start a b exit",
+        ),
+        ("{\\\"outcome\\\": \\\"fail\\\", \\\"failure_reason\\\": \\\"no\\\"}", 0, "start a"),
+        ("{\\\"outcome\\\": \\\"nothing\\\"}", 0, "start a"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let source = format!(
+            "digraph G {{ start exit a [shape=parallelogram, tool_command=\"echo out; echo '{content}' > $FERRATA_STAGE_DIR/status.json; exit {code}\"] \
+             b [shape=parallelogram, tool_command=\"echo $FERRATA_CONTEXT_tool_output\"] start -> a a -> b [label=go] a -> exit [weight=5] b -> exit }}"
+        );
+        let registry = Registry::default().with("tool", Tool::default().with_run_directory(folder.path()));
+        let ran = run_with(&source, registry, Context::new()).await;
+        assert_eq!(ran.path(), path, "{content}: {:?}", ran.outcome);
+        if path.ends_with("exit") {
+            assert_eq!(ran.text("tool.output"), "out\n");
+        }
+    }
+}
+
+/// `max_retries=2` on a command did nothing unless it ended with status 75.
+#[tokio::test]
+async fn a_command_with_retries_is_tried_again_when_it_fails() {
+    for (attributes, tries, code) in [
+        ("max_retries=2, retry_policy=none", 3, "3"),
+        ("max_retries=2, retry_policy=none, retry_on=retry", 1, "3"),
+        ("max_retries=2, retry_policy=none, retry_on=fail", 3, "3"),
+        ("label=x", 1, "3"),
+        ("max_retries=2, retry_policy=none", 3, "75"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let source = format!(
+            "digraph G {{ start exit a [shape=parallelogram, tool_command=\"echo x >> tries; exit {code}\", {attributes}] b \
+             start -> a a -> b [condition=\"outcome=fail\"] b -> exit a -> exit }}"
+        );
+        let registry = Registry::default().with("tool", Tool::default().with_directory(folder.path()));
+        let ran = run_with(&source, registry, Context::new()).await;
+        assert_eq!(ran.path(), "start a b exit", "{attributes}");
+        let tried = std::fs::read_to_string(folder.path().join("tries")).unwrap().lines().count();
+        assert_eq!(tried, tries, "{attributes}, status {code}");
+    }
+}
