@@ -138,7 +138,9 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
 pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> {
     let read = read(path)?;
     let (pipeline, marks) = check(&read);
-    let errors: Vec<&Mark> = marks.iter().filter(|mark| mark.severity == Severity::Error).collect();
+    // What compiling refuses can be drawn, and is told by compiling.
+    let is_mistake = |mark: &&Mark| mark.severity == Severity::Error && mark.rule != "runs";
+    let errors: Vec<&Mark> = marks.iter().filter(is_mistake).collect();
     match pipeline {
         Some(pipeline) if errors.is_empty() => Ok(pipeline),
         _ => {

@@ -1,8 +1,11 @@
 //! `graph`: a pipeline, or how a run has gone, as a drawing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferrata::Position;
+use ferrata::runtime::Checkpoint;
+use ferrata_dot::Pipeline;
+use ferrata_dot::run_dir::RunDirectory;
 
 use crate::args::{Drawing, GraphArgs};
 use crate::context::Context;
@@ -10,7 +13,8 @@ use crate::draw::{self, Sketch};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Format;
-use crate::pipeline;
+use crate::run::place;
+use crate::{pipeline, store};
 
 pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Failure> {
     let path = Path::new(&args.what);
@@ -27,7 +31,10 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
         let checkpoint = runtime.checkpoint(&run, Position::Latest).await?;
         let mut sketch = match &args.pipeline {
             Some(path) => Sketch::of_pipeline(&pipeline::load(context, path)?),
-            None => Sketch::new(checkpoint.workflow.as_str()),
+            None => kept(context, &checkpoint).map_or_else(
+                || Sketch::new(checkpoint.workflow.as_str()),
+                |pipeline| Sketch::of_pipeline(&pipeline),
+            ),
         };
         sketch.color(&checkpoint);
         sketch
@@ -43,4 +50,16 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
         })?,
     }
     Ok(Exit::Done)
+}
+
+/// Finds the pipeline of a run, for the nodes that it has not come to: the copy in its directory, or the file that it was started with.
+fn kept(context: &Context, run: &Checkpoint) -> Option<Pipeline> {
+    let store = store::folder(&context.global.store);
+    let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let directories = [beside, Some(place::usual(&run.run))].into_iter().flatten();
+    let started = run.labels.get(super::show::PIPELINE).map(PathBuf::from);
+    let files = directories.map(RunDirectory::source_path).chain(started);
+    let read = |path: PathBuf| Pipeline::parse(&crate::input::bytes(path.to_str()?).ok()?).ok();
+    // Another pipeline may have taken the place of the one that was run.
+    files.filter_map(read).find(|pipeline| *pipeline.name() == *run.workflow.as_str())
 }

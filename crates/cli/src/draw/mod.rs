@@ -1,5 +1,6 @@
 //! A graph to be drawn: of a pipeline, of a run, or of a run over its pipeline.
 
+mod layout;
 mod svg;
 mod text;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use ferrata::RunStatus;
 use ferrata::runtime::Checkpoint;
 use ferrata_dot::Pipeline;
+use ferrata_dot::pipeline::{Attributes, SHAPES};
 use serde::Serialize;
 
 use crate::verdict::Came;
@@ -72,6 +74,12 @@ pub(crate) struct Box {
     pub(crate) label: String,
     /// Its shape in Graphviz.
     pub(crate) shape: String,
+    /// The type of its handler, as the dialect knows it; empty if only a run is known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) kind: String,
+    /// All that the pipeline says of it, its scopes included.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attributes: BTreeMap<String, String>,
     /// How it stands.
     pub(crate) look: Look,
     /// How often it was visited.
@@ -98,6 +106,12 @@ pub(crate) struct Line {
     pub(crate) to: usize,
     /// What is written beside it.
     pub(crate) label: String,
+    /// What it asks for, if it has a condition.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) condition: String,
+    /// All that the pipeline says of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attributes: BTreeMap<String, String>,
     /// How often the run went along it.
     pub(crate) taken: u32,
 }
@@ -111,6 +125,9 @@ pub(crate) struct Sketch {
     pub(crate) nodes: Vec<Box>,
     /// Its edges.
     pub(crate) edges: Vec<Line>,
+    /// Whether it is one of a run: what that has not come to is faint.
+    #[serde(skip)]
+    pub(crate) is_run: bool,
     #[serde(skip)]
     places: BTreeMap<String, usize>,
 }
@@ -118,7 +135,13 @@ pub(crate) struct Sketch {
 impl Sketch {
     /// Makes an empty one.
     pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), nodes: Vec::new(), edges: Vec::new(), places: BTreeMap::new() }
+        Self {
+            name: name.to_owned(),
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            is_run: false,
+            places: BTreeMap::new(),
+        }
     }
 
     /// Makes one of a pipeline.
@@ -128,11 +151,22 @@ impl Sketch {
             let at = sketch.node(node.id());
             sketch.nodes[at].label = node.label().into_owned();
             sketch.nodes[at].shape = node.shape().into_owned();
+            sketch.nodes[at].kind =
+                node.handler_type(|name| SHAPES.iter().any(|(_, kind)| *kind == name)).into_owned();
+            sketch.nodes[at].attributes = listed(&node.attributes);
         }
         for edge in pipeline.edges() {
             let (from, to) = (sketch.node(&edge.from), sketch.node(&edge.to));
             let label = if edge.label().is_empty() { edge.condition() } else { edge.label() };
-            sketch.edges.push(Line { from, to, label: label.into_owned(), taken: 0 });
+            let (label, condition) = (label.into_owned(), edge.condition().into_owned());
+            sketch.edges.push(Line {
+                from,
+                to,
+                label,
+                condition,
+                attributes: listed(&edge.attributes),
+                taken: 0,
+            });
         }
         sketch
     }
@@ -149,6 +183,8 @@ impl Sketch {
             id,
             label,
             shape: "box".into(),
+            kind: String::new(),
+            attributes: BTreeMap::new(),
             look: Look::Plain,
             visits: 0,
             why: String::new(),
@@ -158,6 +194,7 @@ impl Sketch {
 
     /// Puts what a run has done over it; nodes and edges that it does not have are added.
     pub(crate) fn color(&mut self, run: &Checkpoint) {
+        self.is_run = true;
         for past in &run.history {
             let from = self.node(past.node.as_str());
             self.nodes[from].look = match Came::of(past) {
@@ -174,7 +211,14 @@ impl Sketch {
                 let to = self.node(to.as_str());
                 match self.edges.iter_mut().find(|edge| (edge.from, edge.to) == (from, to)) {
                     Some(edge) => edge.taken += 1,
-                    None => self.edges.push(Line { from, to, label: String::new(), taken: 1 }),
+                    None => self.edges.push(Line {
+                        from,
+                        to,
+                        label: String::new(),
+                        condition: String::new(),
+                        attributes: BTreeMap::new(),
+                        taken: 1,
+                    }),
                 }
             }
         }
@@ -201,4 +245,12 @@ impl Sketch {
             };
         }
     }
+}
+
+/// Lists attributes by their keys.
+fn listed(attributes: &Attributes) -> BTreeMap<String, String> {
+    let text = |attribute: &ferrata_dot::syntax::Attribute| {
+        (attribute.key.value.to_string(), attribute.value.value.text().into_owned())
+    };
+    attributes.iter().map(text).collect()
 }

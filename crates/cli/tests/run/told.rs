@@ -130,3 +130,39 @@ fn hints_work_as_they_are_printed() {
         said.err
     );
 }
+
+/// The picture of a run had only the nodes that it came to, and its JSON no attribute, type or condition.
+#[test]
+fn the_picture_of_a_run_has_its_whole_pipeline() {
+    let place = Place::new();
+    place.pipeline(
+        "P",
+        r#"a [tool_command="exit 3", label="Look"] b [shape=hexagon] start -> a a -> b [condition="outcome=success"] a -> exit b -> exit"#,
+    );
+    for line in [&["run", "P.dot", "--run-dir", "d"][..], &["run", "P.dot", "--id", "p"]] {
+        place.call(line).ends(1);
+        let told = place.call(&["graph", line[3], "-o", "json"]);
+        let told = if told.code == 0 { told } else { place.call(&["graph", "p", "-o", "json"]) }.json();
+        let nodes = told["nodes"].as_array().unwrap();
+        let node = |id: &str| nodes.iter().find(|node| node["id"] == id).unwrap();
+        assert_eq!(
+            (&node("b")["look"], &node("b")["kind"]),
+            (&"plain".into(), &"wait.human".into()),
+            "{told}"
+        );
+        assert_eq!(
+            (&node("a")["look"], &node("a")["attributes"]["tool_command"]),
+            (&"failed".into(), &"exit 3".into())
+        );
+        let edges = told["edges"].as_array().unwrap();
+        assert!(
+            edges.iter().any(|edge| edge["condition"] == "outcome=success" && edge["taken"] == 0),
+            "{told}"
+        );
+    }
+    let picture = place.call(&["graph", "d", "--format", "svg"]).ends(0).out;
+    assert!(
+        picture.contains("<polygon") && picture.contains("✗ Look") && picture.contains("#8c959f"),
+        "{picture}"
+    );
+}
