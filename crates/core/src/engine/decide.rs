@@ -98,6 +98,9 @@ impl Machine {
             Ok(fired) => {
                 done.fired = collect(plan, fired);
                 self.bypass(plan, index, |kind| kind != EdgeKind::OnFailure, &mut done);
+                if shortcuts && self.fired_straight(plan, index, &done) {
+                    return done;
+                }
             }
             Err(failure) if failure.kind == FailureKind::ConcurrentWrite => {
                 done.failure = Some(failure.clone());
