@@ -106,3 +106,17 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         lacks: AtomicBool::new(false),
     })
 }
+
+/// Waits for what tasks that are ready come to, and fails instead of waiting for ever.
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    let turns = async {
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        output = future => output,
+        () = turns => panic!("it did not come"),
+    }
+}

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::ask::QuestionKind;
 use crate::id::{NodeName, Visit};
+use crate::runtime::driver::stage::soon;
 
 /// Answers the questions that begin with `yes`, and works on others for ever.
 #[derive(Debug, Default)]
@@ -69,7 +70,7 @@ async fn a_question_is_posed_once_until_it_is_asked_anew() {
     world.pose(&["yes", "open"]).await;
     world.pose(&["yes", "open"]).await;
     assert_eq!(world.asked(), ["yes", "open"]);
-    let (task, (question, answer)) = world.asks.next_answer().await.unwrap().unwrap();
+    let (task, (question, answer)) = soon(world.asks.next_answer()).await.unwrap().unwrap();
     assert!(question == "yes" && answer.is_some() && world.asks.is_current(task, "yes"));
     world.pose(&["yes", "open"]).await;
     assert_eq!(
@@ -89,8 +90,8 @@ async fn the_work_on_a_question_ends_when_it_is_closed() {
     world.pose(&["closed", "taken back"]).await;
     assert!(!world.asks.is_empty() && !world.asks.is_idle());
     world.pose(&["taken back"]).await;
-    assert!(world.asks.next_answer().await.unwrap().unwrap_err().is_cancelled());
+    assert!(soon(world.asks.next_answer()).await.unwrap().unwrap_err().is_cancelled());
     world.asks.withdraw("taken back");
-    assert!(world.asks.next_answer().await.unwrap().unwrap_err().is_cancelled());
-    assert!(world.asks.next_answer().await.is_none() && world.asks.is_empty() && world.asks.is_idle());
+    assert!(soon(world.asks.next_answer()).await.unwrap().unwrap_err().is_cancelled());
+    assert!(soon(world.asks.next_answer()).await.is_none() && world.asks.is_empty() && world.asks.is_idle());
 }

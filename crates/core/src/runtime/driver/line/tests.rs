@@ -5,7 +5,7 @@ use std::future::pending;
 use super::*;
 use crate::record::body::{AttemptFailed, Event};
 use crate::record::{Failure, FailureKind};
-use crate::runtime::driver::stage::{at, graph, in_flight, key, name, scope};
+use crate::runtime::driver::stage::{at, graph, in_flight, key, name, scope, soon};
 use crate::state::{Context, Update};
 
 type TestLine = Line<Context>;
@@ -26,6 +26,11 @@ fn run(line: &mut TestLine, node: u32, external: bool) -> Arc<NodeScope> {
     let scope = scope(key(node));
     line.run(key(node), external, Arc::clone(&scope), pending());
     scope
+}
+
+/// Waits for the next end, as long as a task that was ended takes.
+async fn next_end(line: &mut TestLine) -> Option<Result<Ended<Context>, JoinError>> {
+    soon(line.next_end()).await
 }
 
 #[test]
@@ -112,7 +117,7 @@ async fn a_restart_ends_what_does_not_follow_and_puts_the_rest_in_line() {
     line.hold_back(Seq::new(4), key(2));
     line.wait_until(at(9), key(3));
     line.restart(&machine, &state, at(0));
-    assert!(line.next_end().await.unwrap().is_err(), "the attempt of the fork was aborted");
+    assert!(next_end(&mut line).await.unwrap().is_err(), "the attempt of the fork was aborted");
     assert!(line.running(key(0)).is_none() && line.running(key(1)).is_some());
     assert_eq!(ready(&mut line), [2, 3], "and the barrier and the time of before are gone");
     assert!(line.is_empty() && line.next_time().is_none());
@@ -124,11 +129,11 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
     run(&mut line, 1, false);
     run(&mut line, 2, true);
     line.abort_repeatable();
-    assert!(line.next_end().await.unwrap().is_err());
+    assert!(next_end(&mut line).await.unwrap().is_err());
     assert!(line.running(key(1)).is_none() && line.running(key(2)).is_some());
     line.abort_all();
-    assert!(line.next_end().await.unwrap().is_err());
-    assert!(line.next_end().await.is_none() && line.is_idle());
+    assert!(next_end(&mut line).await.unwrap().is_err());
+    assert!(next_end(&mut line).await.is_none() && line.is_idle());
 }
 
 #[tokio::test]
@@ -136,6 +141,6 @@ async fn an_end_says_of_which_activation_it_is() {
     let mut line = TestLine::default();
     let end = async { (AttemptEnd::Done(Update::none()), Duration::from_millis(3)) };
     line.run(key(1), false, scope(key(1)), end);
-    let (of, end, took) = line.next_end().await.unwrap().unwrap();
+    let (of, end, took) = next_end(&mut line).await.unwrap().unwrap();
     assert!(of == key(1) && matches!(end, AttemptEnd::Done(_)) && took == Duration::from_millis(3));
 }
