@@ -8,12 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata::record::{Record, RecordHeader, RunFacts};
-use ferrata::store::{
-    At, Capabilities, CheckpointStore, Cursor, HeaderRange, Headers, Order, Page, Paged, PruneCut, Removed,
-    RunAppend, RunHead, RunQuery, check_append, check_prune, is_repeat,
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
+    Listing, Notices, Order, Page, Paged, PruneCut, Record, RecordHeader, Removed, Result, RunAppend,
+    RunFacts, RunHead, RunKey, RunPlace, RunQuery, SystemClock, Timestamp, check_append, check_prune,
+    is_repeat, refusal,
 };
-use ferrata::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, SystemClock, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// A store in one file.
@@ -98,10 +98,6 @@ fn unavailable(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the file of the runs cannot be used").with_source(error)
 }
 
-fn missing(run: &RunKey) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started").with_run(run)
-}
-
 impl Content {
     fn find(&self, run: &RunKey) -> Option<&Log> {
         self.logs.iter().find(|log| log.run == *run)
@@ -129,10 +125,7 @@ impl Content {
             {
                 return Ok(log.head().head());
             }
-            let message = "the run has another head than expected; load it and decide again";
-            return Err(Error::new(ErrorKind::Conflict, message)
-                .with_run(&append.run)
-                .with_actual_head(head));
+            return Err(refusal::conflict(&append.run, append.expected, head));
         }
         let records = append.records.into_iter().map(|record| (record.header, record.body.to_vec()));
         match (self.find_mut(&append.run), append.facts) {
@@ -146,32 +139,13 @@ impl Content {
                 self.logs.push(log);
                 Ok(head)
             }
-            (None, None) => Err(missing(&append.run)),
+            (None, None) => Err(refusal::no_run("store.append", &append.run)),
         }
     }
 }
 
-/// Cuts one page out of entries that are in the order of the page; the cursor is the key of the last entry before.
-fn cut<T>(entries: Vec<T>, page: &Page, kind: &str, key: impl Fn(&T) -> String) -> Result<Paged<T>> {
-    let mut entries = entries;
-    if let Some(cursor) = &page.cursor {
-        let key_of = cursor.as_str().strip_prefix(kind).ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-        })?;
-        // What the cursor stood at may be gone by now; what follows it is what is ordered behind it.
-        let behind = |entry: &T| match page.order {
-            Order::OldestFirst | Order::Any => key(entry).as_str() > key_of,
-            Order::NewestFirst => key(entry).as_str() < key_of,
-        };
-        entries.retain(behind);
-    }
-    let more = entries.len() > page.len();
-    entries.truncate(page.len());
-    let next = entries.last().filter(|_| more).map(|last| Cursor::new(format!("{kind}{}", key(last))));
-    Ok(Paged { items: entries, next })
-}
-
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for OneFile {
     fn capabilities(&self) -> Capabilities {
         // Two processes would overwrite each other's file.
@@ -186,8 +160,7 @@ impl CheckpointStore for OneFile {
         let mut seen = HashSet::new();
         let one = |append: RunAppend| {
             if !seen.insert(append.run.clone()) {
-                let message = "the run stands in the batch already; join its records into one entry";
-                return Err(Error::new(ErrorKind::Invalid, message).with_run(&append.run));
+                return Err(refusal::doubled(&append.run));
             }
             self.change(|content| content.append(append))
         };
@@ -214,7 +187,7 @@ impl CheckpointStore for OneFile {
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         self.read(|content| {
-            let log = content.find(run).ok_or_else(|| missing(run))?;
+            let log = content.find(run).ok_or_else(|| refusal::no_run("store.headers", run))?;
             let (first, last) = (log.records[0].0.seq, log.head().seq);
             let headers = log.records.iter().map(|(header, _)| header);
             let items = match range.within(first, last) {
@@ -230,34 +203,40 @@ impl CheckpointStore for OneFile {
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        let key = |head: &RunHead| {
-            // Shifted, so that times before 1970 are ordered like others.
-            let created = i128::from(head.facts.created.unix_ms()) - i128::from(i64::MIN);
-            format!("{created:020} {} {}", head.run.tenant, head.run.run)
-        };
+        let listing = Listing::of_runs(query, page.order);
+        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
         let now = SystemClock::new().now();
         let mut heads: Vec<_> =
             self.read(|content| content.logs.iter().map(|log| content.run_head(log)).collect());
         heads.retain(|head| query.matches(head, now));
-        heads.sort_by_cached_key(key);
+        heads.sort_by_cached_key(RunPlace::of);
+        let is_next = |place: RunPlace| match (&after, page.order) {
+            (None, _) => true,
+            (Some(after), Order::NewestFirst) => place < *after,
+            (Some(after), _) => place > *after,
+        };
+        heads.retain(|head| is_next(RunPlace::of(head)));
         if page.order == Order::NewestFirst {
             heads.reverse();
         }
-        cut(heads, &page, "run ", key)
+        let more = heads.len() > page.len();
+        heads.truncate(page.len());
+        let next = heads.last().filter(|_| more).map(|last| RunPlace::of(last).cursor(listing));
+        Ok(Paged { items: heads, next })
     }
 
     async fn prune(&self, run: &RunKey, prune: PruneCut) -> Result<Removed> {
         self.change(|content| {
-            let log = content.find_mut(run).ok_or_else(|| missing(run))?;
+            let log = content.find_mut(run).ok_or_else(|| refusal::no_run("store.prune", run))?;
             if prune.at < log.records[0].0.seq {
                 // It was pruned further already.
                 return Ok(Removed::default());
             }
-            let at = log.records.iter().position(|(header, _)| header.seq == prune.at).ok_or_else(|| {
-                Error::new(ErrorKind::NotFound, "the run has no record at the cut")
-                    .with_run(run)
-                    .with_seq(prune.at)
-            })?;
+            let at = log
+                .records
+                .iter()
+                .position(|(header, _)| header.seq == prune.at)
+                .ok_or_else(|| refusal::no_record("store.prune", run, At::Seq(prune.at)))?;
             if let Some(base) = check_prune(run, &log.records[at].0, &prune)? {
                 log.records[at] = (base.header.clone(), base.body.to_vec());
             }
@@ -276,10 +255,7 @@ impl CheckpointStore for OneFile {
             };
             let head = content.logs[at].head().head();
             if expected.is_some_and(|expected| expected != head) {
-                let message = format!("the head is {head}");
-                return Err(Error::new(ErrorKind::Conflict, message)
-                    .with_run(run)
-                    .with_actual_head(Some(head)));
+                return Err(refusal::conflict(run, expected, Some(head)).with_operation("store.purge"));
             }
             let log = content.logs.remove(at);
             let bytes = log.records.iter().map(|(_, body)| body.len() as u64).sum();
@@ -294,5 +270,13 @@ impl CheckpointStore for OneFile {
             content.alive.push((*executor, now.plus(ttl)));
             Ok(())
         })
+    }
+
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        None
     }
 }

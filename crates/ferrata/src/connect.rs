@@ -88,7 +88,10 @@ fn postgres(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
 
 #[cfg(feature = "redis")]
 fn redis(url: &str) -> Result<Arc<dyn CheckpointStore>> {
-    Ok(Arc::new(ferrata_store_redis::RedisStore::open(url)?))
+    Ok(Arc::new(ferrata_store_redis::RedisStore::from_url(
+        url,
+        ferrata_store_redis::RedisOptions::default(),
+    )?))
 }
 
 #[cfg(not(feature = "redis"))]

@@ -108,6 +108,7 @@ macro_rules! __properties {
                 core: pages_of_runs_go_on_while_runs_are_purged;
                 core: a_run_moves_between_listings_with_its_status;
                 core: a_foreign_cursor_of_runs_is_invalid;
+                core: a_cursor_of_another_query_or_order_is_invalid;
                 instances: a_cursor_of_runs_is_for_every_instance;
             }
             filters {

@@ -3,7 +3,7 @@
 use ferrata_store::{HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
 use crate::error::{Doing, Fault};
-use crate::folder::{Folder, MOVES, Writer};
+use crate::inner::{Inner, MOVES, Writer};
 use crate::line::{self, MAX_BODY, Part};
 use crate::slots::Slot;
 use crate::tail::Tail;
@@ -16,7 +16,7 @@ pub(crate) struct Lines {
     pub(crate) floor: u64,
 }
 
-impl Folder {
+impl Inner {
     /// Appends to one run.
     pub(crate) fn append(&self, entry: &RunAppend) -> Result<HeadRef, Fault> {
         check_append(entry).map_err(Fault::Refused)?;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey};
+use ferrata_store::{HeadRef, Result, RunAppend, RunKey, refusal};
 
 use crate::error::Fault;
 
@@ -24,7 +24,8 @@ impl Batch {
     pub(crate) fn new(entries: Vec<RunAppend>) -> Self {
         let runs: Vec<RunKey> = entries.iter().map(|entry| entry.run.clone()).collect();
         let mut seen = HashSet::with_capacity(runs.len());
-        let results = runs.iter().map(|run| (!seen.insert(run)).then(|| Err(twice(run)))).collect();
+        let results =
+            runs.iter().map(|run| (!seen.insert(run)).then(|| Err(refusal::doubled(run)))).collect();
         let work = Work { waiting: entries.into_iter().enumerate(), results };
         Self { runs, work: Mutex::new(work) }
     }
@@ -59,10 +60,4 @@ impl Batch {
         // Nothing in here is left half-done by a panic.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn twice(run: &RunKey) -> Error {
-    Error::new(ErrorKind::Invalid, "the run stands in the batch twice; join its records in one entry")
-        .with_operation("store.append")
-        .with_run(run)
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ferrata_store::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result, url};
 
 /// How a [`FsStore`](crate::FsStore) uses the machine. The defaults suit most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,28 +79,13 @@ pub(crate) fn path_of_url(url: &str) -> Result<PathBuf> {
     if path.contains(['?', '#']) {
         return bad("has a query or a fragment, which mean nothing here");
     }
-    match decode(path) {
+    match url::decode(path) {
         Some(bytes) if !bytes.is_empty() && !bytes.contains(&0) => {
             Ok(std::ffi::OsString::from_vec(bytes).into())
         }
         Some(_) => bad("names no directory"),
         None => bad("has a percent sign without two hex digits"),
     }
-}
-
-/// Replaces `%41` by the byte it stands for.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            u8::try_from(digit()? * 16 + digit()?).ok()?
-        } else {
-            byte
-        });
-    }
-    Some(decoded)
 }
 
 #[cfg(test)]

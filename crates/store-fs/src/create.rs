@@ -8,7 +8,7 @@ use ferrata_store::{HeadRef, RunAppend, Seq};
 use crate::append::{Lines, last};
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, Fault};
-use crate::folder::{Folder, MOVES};
+use crate::inner::{Inner, MOVES};
 use crate::line::Opening;
 use crate::lock::{Locked, Mode};
 use crate::log::Log;
@@ -22,7 +22,7 @@ struct Unborn {
     _lock: Locked,
 }
 
-impl Folder {
+impl Inner {
     /// Makes the run's log; `None` if somebody else did meanwhile.
     ///
     /// The caller must have the slot's turn.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ferrata_store::{At, Error, ErrorKind, HeadRef, RunKey, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
 use crate::roomy::is_exhaustion;
 
@@ -82,9 +82,9 @@ pub(crate) enum Fault {
         path.display()
     )]
     NoLocks { path: PathBuf },
-    #[error("{}; load the run, see who wrote, and decide again", conflict(expected.as_ref(), actual.as_ref()))]
+    #[error("{}", refusal::differs(*expected, *actual))]
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
-    #[error("there is no such run")]
+    #[error("{}", refusal::NO_RUN)]
     NoRun,
     #[error("the run has no {at}: it keeps records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
@@ -92,21 +92,12 @@ pub(crate) enum Fault {
         "the body has {len} bytes, a line holds at most {max}; store the value elsewhere and refer to it"
     )]
     LargeBody { seq: Seq, len: usize, max: usize },
-    #[error("the cursor does not belong to this listing; start again from its first page")]
+    #[error("{}", Listing::foreign().message())]
     Cursor,
     #[error("the work was given up before it ended, as the async runtime was shut down; retry")]
     GivenUp,
     #[error("{0}")]
     Refused(#[source] Error),
-}
-
-fn conflict(expected: Option<&HeadRef>, actual: Option<&HeadRef>) -> String {
-    match (expected, actual) {
-        (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
-        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
-        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
-        (None, None) => "the run does not exist".into(),
-    }
 }
 
 /// What the system's refusal means for the caller, and what to do about it.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, Fault};
-use crate::folder::{Folder, MOVES};
+use crate::inner::{Inner, MOVES};
 use crate::line::{check_sum, write_sum};
 use crate::lock::{Locked, Mode};
 use crate::roomy::with_room;
@@ -54,7 +54,7 @@ struct Expiry {
     until: Option<Duration>,
 }
 
-impl Folder {
+impl Inner {
     /// Says that the executor is alive for `ttl` from now.
     pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
         let path = self.layout.executor(executor);

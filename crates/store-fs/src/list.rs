@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
 
 use crate::error::{Doing, Fault};
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::layout::Layout;
 use crate::roomy::with_room;
 use crate::slots::Slots;
@@ -23,7 +23,7 @@ struct Best {
     heads: Vec<(RunPlace, RunHead)>,
 }
 
-impl Folder {
+impl Inner {
     /// Lists the runs that meet the query.
     pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
         let listing = Listing::of_runs(query, page.order);

@@ -10,12 +10,12 @@ use ferrata_store::{HeadRef, Removed, RunKey};
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, Fault};
-use crate::folder::{Folder, MOVES};
+use crate::inner::{Inner, MOVES};
 use crate::lock::Mode;
 use crate::log::Log;
 use crate::rewrite::tally;
 
-impl Folder {
+impl Inner {
     /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
     pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, Fault> {
         let slot = self.slots.of(run);

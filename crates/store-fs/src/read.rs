@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RunHead, RunKey, Seq};
 
 use crate::error::Fault;
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::line;
 use crate::log::Log;
 use crate::tail::flawed;
@@ -15,7 +15,7 @@ use crate::walk::{Onward, Walk, complete};
 /// What is read on rather than searched: as much as one read brings.
 const NEAR: u64 = 64 << 10;
 
-impl Folder {
+impl Inner {
     /// Loads the newest base at or before `at` and what follows it up to there.
     pub(crate) fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Fault> {
         self.look(run, |log, path| self.load_from(log, path, at))

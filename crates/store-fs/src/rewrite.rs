@@ -8,8 +8,8 @@ use ferrata_store::{At, PruneCut, Record, RecordHeader, Removed, RunKey, Seq, ch
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
 use crate::error::{Doing, Fault};
-use crate::folder::Folder;
 use crate::forward::Forward;
+use crate::inner::Inner;
 use crate::line::{self, Opening, Part};
 use crate::log::Log;
 use crate::slots::Slot;
@@ -28,7 +28,7 @@ struct Kept<'a> {
     base: Option<&'a Record>,
 }
 
-impl Folder {
+impl Inner {
     /// Drops the records before the cut.
     pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, Fault> {
         let slot = self.slots.of(run);

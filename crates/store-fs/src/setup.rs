@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::Access;
 use crate::error::{Doing, Fault};
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::layout::LAYOUT;
 use crate::lock::{Locked, Mode};
 
@@ -20,7 +20,7 @@ struct Marker {
     layout: u64,
 }
 
-impl Folder {
+impl Inner {
     /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
     /// without the right to write as well.
     pub(crate) fn set_up(&self) -> Result<(), Fault> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
-    Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
+    Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
 };
 use tokio::task::spawn_blocking;
 
@@ -17,7 +17,7 @@ use crate::clock::MachineClock;
 use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
 use crate::error::Fault;
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::layout::Layout;
 
 /// Keeps each run as one append-only file of JSON lines below a directory.
@@ -26,7 +26,7 @@ use crate::layout::Layout;
 /// use a directory at once.
 #[derive(Clone)]
 pub struct FsStore {
-    folder: Arc<Folder>,
+    folder: Arc<Inner>,
 }
 
 impl FsStore {
@@ -77,13 +77,13 @@ impl FsStore {
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { folder: Arc::new(Folder::new(disk, Layout::new(root), clock, options)) }
+        Self { folder: Arc::new(Inner::new(disk, Layout::new(root), clock, options)) }
     }
 
     /// Runs `work` on a thread that may block.
     async fn block<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Folder) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&Inner) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let folder = Arc::clone(&self.folder);
         let work = move || {
@@ -98,7 +98,7 @@ impl FsStore {
         &self,
         operation: &'static str,
         run: &RunKey,
-        work: impl FnOnce(&Folder, &RunKey) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&Inner, &RunKey) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
         let key = run.clone();
         self.block(move |folder| work(folder, &key)).await.map_err(|fault| fault.of_run(operation, run))
@@ -112,6 +112,7 @@ impl fmt::Debug for FsStore {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for FsStore {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("file").with_durable(true).with_shared(true)
@@ -149,7 +150,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        let load = move |folder: &Folder, run: &RunKey| {
+        let load = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.load(run, at)
         };
@@ -157,7 +158,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        let headers = move |folder: &Folder, run: &RunKey| {
+        let headers = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.headers(run, range)
         };
@@ -165,7 +166,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        let head = |folder: &Folder, run: &RunKey| {
+        let head = |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.head(run)
         };
@@ -182,7 +183,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        let prune = move |folder: &Folder, run: &RunKey| {
+        let prune = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.prune(run, &cut)
         };
@@ -190,7 +191,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        let purge = move |folder: &Folder, run: &RunKey| {
+        let purge = move |folder: &Inner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.purge(run, expected)
         };
@@ -204,5 +205,13 @@ impl CheckpointStore for FsStore {
             folder.heartbeat(&executor, ttl)
         });
         beat.await.map_err(|fault| Error::from(fault).with_operation("store.heartbeat"))
+    }
+
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        None
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
+use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append, refusal};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row as _};
@@ -178,8 +178,7 @@ impl Appending {
 /// Refuses what must not be sent.
 fn admit<'a>(seen: &mut HashSet<&'a RunKey>, append: &'a RunAppend) -> Result<()> {
     if !seen.insert(&append.run) {
-        let message = "the run stands in the batch already; join its records into one entry";
-        return Err(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION).with_run(&append.run));
+        return Err(refusal::doubled(&append.run));
     }
     check_append(append)?;
     check(append).map_err(|refused| refused.of_run(OPERATION, &append.run))

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
+use ferrata_store::url::{self, UrlOption};
 use ferrata_store::{Error, ErrorKind, Result};
 use sqlx::ConnectOptions as _;
 use sqlx::postgres::PgConnectOptions;
@@ -140,31 +141,29 @@ pub(crate) fn read_url(
     url: &str,
     mut options: PostgresOptions,
 ) -> Result<(PgConnectOptions, PostgresOptions)> {
-    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let (place, given) = url::split(url);
     let mut of_driver = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    for option in given {
+        let UrlOption { name, pair, .. } = option;
         let bad = |wanted: &str| {
             let message = format!("`{name}` in the store's URL is not {wanted}; change it or leave it out");
             Error::new(ErrorKind::Invalid, message)
         };
-        let time = |value: &str| {
-            let ms = value.parse().map_err(|_| bad("a number of milliseconds"))?;
-            Ok::<_, Error>(Duration::from_millis(ms))
-        };
-        let truth = |value: &str| value.parse::<bool>().map_err(|_| bad("true or false"));
+        let text = || option.text().ok_or_else(|| bad("text, with special characters as %26"));
+        let time = || option.millis().ok_or_else(|| bad("a number of milliseconds"));
+        let truth = || option.truth().ok_or_else(|| bad("true or false"));
         match name {
-            "schema" => value.clone_into(&mut options.schema),
-            "prefix" => value.clone_into(&mut options.prefix),
+            "schema" => options.schema = text()?,
+            "prefix" => options.prefix = text()?,
             "connections" => {
-                options.connections = value.parse().map_err(|_| bad("a number from 1 on"))?;
+                options.connections = option.number().ok_or_else(|| bad("a number from 1 on"))?;
             }
-            "acquire_timeout_ms" => options.acquire_timeout = time(value)?,
-            "response_timeout_ms" => options.response_timeout = time(value)?,
-            "prepared" => options.prepared = truth(value)?,
-            "notices" => options.notices = truth(value)?,
+            "acquire_timeout_ms" => options.acquire_timeout = time()?,
+            "response_timeout_ms" => options.response_timeout = time()?,
+            "prepared" => options.prepared = truth()?,
+            "notices" => options.notices = truth()?,
             "listen_url" => {
-                let url = decode(value).ok_or_else(|| bad("a URL, with special characters as %26"))?;
+                let url = option.text().ok_or_else(|| bad("a URL, with special characters as %26"))?;
                 // Read here, so that a mistake is found where it was made; its error does not show it.
                 connect_options(&url)?;
                 options.listen_url = Some(SecretUrl(url));
@@ -203,7 +202,7 @@ const OF_DRIVER: [&str; 18] = [
 
 fn is_of_driver(name: &str) -> bool {
     // As the driver reads it.
-    let name = decode(name).unwrap_or_default();
+    let name = url::decode(name).and_then(|name| String::from_utf8(name).ok()).unwrap_or_default();
     OF_DRIVER.contains(&&*name) || (name.starts_with("options[") && name.ends_with(']'))
 }
 
@@ -214,21 +213,6 @@ fn unknown() -> Error {
          prepared, notices and listen_url, and the driver's sslmode, sslrootcert, sslcert, sslkey, application_name, options, \
          statement-cache-capacity, host, hostaddr, port, dbname, user and password",
     )
-}
-
-/// Replaces `%41` by the byte it stands for.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            u8::try_from(digit()? * 16 + digit()?).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(decoded).ok()
 }
 
 fn connect_options(url: &str) -> Result<PgConnectOptions> {

@@ -1,6 +1,6 @@
 //! Listing the headers of a run: a range in one statement, by the key of the table, without a body.
 
-use ferrata_store::{Anchor, Error, ErrorKind, HeaderRange, Headers, RecordHeader, Result, RunKey, Seq};
+use ferrata_store::{Anchor, Error, HeaderRange, Headers, RecordHeader, Result, RunKey, Seq, refusal};
 use sqlx::Row as _;
 
 use crate::db::{Db, Sql, query};
@@ -51,8 +51,7 @@ impl Ranges {
         };
         let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
         let Some(row) = rows.first() else {
-            let message = "there is no such run; it was purged, or never started";
-            return Err(Error::new(ErrorKind::NotFound, message).with_operation(OPERATION).with_run(run));
+            return Err(refusal::no_run(OPERATION, run));
         };
         let named = |error: Error| error.with_operation(OPERATION).with_run(run);
         let mut columns = Columns::new(row, 0);

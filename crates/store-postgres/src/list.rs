@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use ferrata_store::{
-    Cursor, Error, ErrorKind, Order, Page, Paged, Result, RunFilter, RunHead, RunId, RunQuery, RunStatus,
-    TenantId,
-};
+use ferrata_store::{Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery, RunStatus};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
@@ -72,7 +69,11 @@ impl Conditions {
 
 /// Lists a page of the runs that meet the query.
 pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
-    let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+    let listing = Listing::of_runs(asked, page.order);
+    let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
+    let after = after.map_err(|error| error.with_operation(OPERATION))?;
+    let after =
+        after.map(|place| (place.created.unix_ms(), place.run.tenant.to_string(), place.run.run.to_string()));
     let wanted = page.len();
     let Some((sql, values)) = statement(asked, page.order, after, wanted + 1) else {
         return Ok(Paged { items: Vec::new(), next: None });
@@ -91,7 +92,10 @@ pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -
             Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
         }
     }
-    Ok(Paged { items, next: last.filter(|_| more).map(|place| cursor_after(&place)) })
+    // As of the row and not of a run: what is no name would be no cursor, and the listing begin again.
+    let next = last.filter(|_| more);
+    let next = next.map(|(created, tenant, run)| listing.cursor(format_args!("{created}.{tenant}/{run}")));
+    Ok(Paged { items, next })
 }
 
 fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: Value) -> Query<'q, Postgres, PgArguments> {
@@ -242,24 +246,6 @@ type Place = (i64, String, String);
 fn place(row: &PgRow) -> Result<Place> {
     let bad = |error| fault(&error, Call::Read).into_error(OPERATION);
     Ok((row.try_get(row::CREATED).map_err(bad)?, row.try_get(0).map_err(bad)?, row.try_get(1).map_err(bad)?))
-}
-
-/// The cursor is the place of the last run returned; `/` stands in no key.
-fn cursor_after((created, tenant, run): &Place) -> Cursor {
-    Cursor::new(format!("run/{created}/{tenant}/{run}"))
-}
-
-fn parse_cursor(cursor: &Cursor) -> Result<Place> {
-    let parse = |text: &str| {
-        let mut parts = text.strip_prefix("run/")?.split('/');
-        let created = parts.next()?.parse().ok()?;
-        let (tenant, run) = (TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
-        parts.next().is_none().then(|| (created, tenant.to_string(), run.to_string()))
-    };
-    parse(cursor.as_str()).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-            .with_operation(OPERATION)
-    })
 }
 
 #[cfg(test)]

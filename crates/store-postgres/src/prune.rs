@@ -1,7 +1,7 @@
 //! Pruning and purging: what takes records away.
 
 use ferrata_store::{
-    At, Error, ErrorKind, HeadRef, PruneCut, RecordId, Removed, Result, RunKey, Seq, check_prune,
+    At, Error, ErrorKind, HeadRef, PruneCut, RecordId, Removed, Result, RunKey, Seq, check_prune, refusal,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
@@ -11,7 +11,6 @@ use crate::codes;
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, Fault, fault};
 use crate::row::{Columns, HEADER, header, seq};
-use crate::tail::conflict;
 use crate::tasks::to_its_end;
 
 const PRUNE: &str = "store.prune";
@@ -97,7 +96,7 @@ impl Removing {
             if expected.is_some() {
                 let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
                 if expected != Some(head) {
-                    return Err(conflict(run, Some(head)).with_operation(PURGE));
+                    return Err(refusal::conflict(run, expected, Some(head)).with_operation(PURGE));
                 }
             }
             let (this, db) = (self.clone(), db.clone());

@@ -31,10 +31,10 @@ use crate::{heartbeat, list, row, setup, single, tail};
 /// tables at once.
 #[derive(Clone)]
 pub struct PostgresStore {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     db: Db,
     names: Names,
     appending: Appending,
@@ -86,7 +86,7 @@ impl PostgresStore {
         let hub = Hub::new(db.clone(), sql(notices::SQL), names.channel(), tag, listen);
         let head =
             format!("SELECT {} FROM {{runs}} r WHERE r.tenant = $1 AND r.run = $2", row::head_columns());
-        let shared = Shared {
+        let inner = Inner {
             appending: Appending {
                 statements: Statements::new(&names),
                 single: sql(single::SQL),
@@ -115,14 +115,14 @@ impl PostgresStore {
             db,
             names,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Returns the scripts that make the tables, in order, for those who run such scripts with a tool of their own.
     ///
     /// [`setup`](CheckpointStore::setup) does nothing more once they ran. Running one again changes nothing.
     pub fn migrations(&self) -> Vec<Migration> {
-        migrations::all(&self.shared.names)
+        migrations::all(&self.inner.names)
     }
 
     /// Returns the scripts as one text that `psql` runs, in one transaction.
@@ -153,17 +153,17 @@ impl PostgresStore {
     /// Not cancel safe: roll the transaction back.
     pub async fn append_in(&self, transaction: &mut PgConnection, append: RunAppend) -> Result<HeadRef> {
         let run = append.run.clone();
-        let prepared = self.shared.db.options().prepared;
+        let prepared = self.inner.db.options().prepared;
         let mut results = self
-            .shared
+            .inner
             .appending
             .run(Via::Transaction { connection: &mut *transaction, prepared }, std::slice::from_ref(&append))
             .await;
         let head = results.swap_remove(0)?;
-        if let Some(payload) = self.shared.hub.payload(&run) {
+        if let Some(payload) = self.inner.hub.payload(&run) {
             // In the transaction itself, so that nobody hears of it before it has committed.
-            query(&self.shared.notify_in)
-                .bind(self.shared.names.channel())
+            query(&self.inner.notify_in)
+                .bind(self.inner.names.channel())
                 .bind(payload)
                 .persistent(prepared)
                 .fetch_all(transaction)
@@ -176,7 +176,7 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStore").field("tables", &self.shared.names.of("*")).finish_non_exhaustive()
+        f.debug_struct("PostgresStore").field("tables", &self.inner.names.of("*")).finish_non_exhaustive()
     }
 }
 
@@ -187,53 +187,53 @@ impl CheckpointStore for PostgresStore {
         Capabilities::new("postgres")
             .with_durable(true)
             .with_shared(true)
-            .with_notices(self.shared.hub.is_open())
+            .with_notices(self.inner.hub.is_open())
     }
 
     async fn setup(&self) -> Result<()> {
-        setup::run(&self.shared.db, &self.shared.names).await
+        setup::run(&self.inner.db, &self.inner.names).await
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let results = self.shared.appending.run(Via::Pool(&self.shared.db), &batch).await;
+        let results = self.inner.appending.run(Via::Pool(&self.inner.db), &batch).await;
         let changed = batch.iter().zip(&results).filter(|(_, result)| result.is_ok());
-        self.shared.hub.tell(changed.map(|(append, _)| &append.run));
+        self.inner.hub.tell(changed.map(|(append, _)| &append.run));
         results
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.shared.loading.run(&self.shared.db, run, at).await
+        self.inner.loading.run(&self.inner.db, run, at).await
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.shared.ranges.list(&self.shared.db, run, range).await
+        self.inner.ranges.list(&self.inner.db, run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        let make = || query(&self.shared.head).bind(run.tenant.as_str()).bind(run.run.as_str());
-        let rows = self.shared.db.read(make).await.map_err(|failed| failed.of_run("store.head", run))?;
+        let make = || query(&self.inner.head).bind(run.tenant.as_str()).bind(run.run.as_str());
+        let rows = self.inner.db.read(make).await.map_err(|failed| failed.of_run("store.head", run))?;
         let head = rows.first().map(row::head).transpose();
         head.map_err(|error| error.with_operation("store.head").with_run(run))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        list::run(&self.shared.db, &self.shared.names, query, &page).await
+        list::run(&self.inner.db, &self.inner.names, query, &page).await
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        let pruned = self.shared.removing.prune(&self.shared.db, run, &cut).await?;
-        self.shared.hub.tell([run]);
+        let pruned = self.inner.removing.prune(&self.inner.db, run, &cut).await?;
+        self.inner.hub.tell([run]);
         Ok(pruned)
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        let purged = self.shared.removing.purge(&self.shared.db, run, expected).await?;
-        self.shared.hub.tell([run]);
+        let purged = self.inner.removing.purge(&self.inner.db, run, expected).await?;
+        self.inner.hub.tell([run]);
         Ok(purged)
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        heartbeat::run(&self.shared.db, &self.shared.heartbeat, executor, ttl).await
+        heartbeat::run(&self.inner.db, &self.inner.heartbeat, executor, ttl).await
     }
 
     fn part(&self, _run: &RunKey) -> u64 {
@@ -241,6 +241,6 @@ impl CheckpointStore for PostgresStore {
     }
 
     fn subscribe(&self) -> Option<Notices> {
-        self.shared.hub.subscribe()
+        self.inner.hub.subscribe()
     }
 }

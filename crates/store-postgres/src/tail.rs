@@ -1,6 +1,6 @@
 //! The second look at entries that were not written: a repeat of what is there already, or a conflict with whom.
 
-use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, RunKey, is_repeat};
+use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, is_repeat, refusal};
 use sqlx::Postgres;
 use sqlx::Row as _;
 use sqlx::postgres::{PgArguments, PgRow};
@@ -64,18 +64,6 @@ fn settle(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Resul
         )
         .with_operation("store.append")
         .with_run(&append.run)),
-        actual => Err(conflict(&append.run, actual)),
+        actual => Err(refusal::conflict(&append.run, append.expected, actual)),
     }
-}
-
-/// The refusal of an append that expected another head.
-pub(crate) fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
-    let message = match actual {
-        Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
-        None => "there is no such run; it was purged, or never started".to_owned(),
-    };
-    Error::new(ErrorKind::Conflict, message)
-        .with_operation("store.append")
-        .with_run(run)
-        .with_actual_head(actual)
 }

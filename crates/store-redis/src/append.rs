@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferrata_store::{
-    Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, is_repeat,
+    Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, is_repeat, refusal,
 };
 use redis::Value;
 
@@ -19,7 +19,7 @@ use crate::layout::{Member, Moving, fixed_places};
 use crate::link::{Call, Wait};
 use crate::reply::{Parts, bytes};
 use crate::scripts::{APPEND, HEADS};
-use crate::store::Shared;
+use crate::store::Inner;
 
 const OPERATION: &str = "store.append";
 
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let index = match self.index().await {
             Ok(index) => index,
@@ -75,10 +75,13 @@ impl Shared {
             }
         };
         let mut seen = HashSet::with_capacity(batch.len());
-        let checks: Vec<Result<()>> = batch
-            .iter()
-            .map(|append| if seen.insert(&append.run) { check(append) } else { Err(doubled(&append.run)) })
-            .collect();
+        let checks: Vec<Result<()>> =
+            batch
+                .iter()
+                .map(|append| {
+                    if seen.insert(&append.run) { check(append) } else { Err(refusal::doubled(&append.run)) }
+                })
+                .collect();
         let mut entries: Vec<Entry> =
             batch.into_iter().zip(checks).map(|(append, check)| self.entry(append, check)).collect();
         self.look(&mut entries).await;
@@ -269,11 +272,11 @@ impl Shared {
                 let lost = entry.stood.as_ref().filter(|_| entry.append.facts.is_some()).zip(index);
                 let lost = lost.filter(|(stood, _)| stood.placed.member.as_str() != found.said.member);
                 after.extend(lost.map(|(stood, index)| index.forget(run, &stood.placed.member)));
-                Ok(Err(conflict(run, Some(found.head))))
+                Ok(Err(refusal::conflict(run, entry.append.expected, Some(found.head))))
             }
             "absent" => {
                 self.known.forget(run);
-                Ok(Err(conflict(run, None)))
+                Ok(Err(refusal::conflict(run, entry.append.expected, None)))
             }
             "broken" => Err(Fault::corrupt(None, "the run's list holds no record")),
             other => Err(Fault::strange(format!("the append script says {other:?}"))),
@@ -330,19 +333,4 @@ fn check(append: &RunAppend) -> Result<()> {
         return Err(Error::new(ErrorKind::TooLarge, message).with_operation(OPERATION).with_run(&append.run));
     }
     Ok(())
-}
-
-fn doubled(run: &RunKey) -> Error {
-    Error::new(ErrorKind::Invalid, "the run stands in the batch already; join its records into one entry")
-        .with_operation(OPERATION)
-        .with_run(run)
-}
-
-/// The refusal of an append that expected another head.
-pub(crate) fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
-    let message = match actual {
-        Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
-        None => "there is no such run; it was purged, or never started".to_owned(),
-    };
-    Error::new(ErrorKind::Conflict, message).with_operation(OPERATION).with_run(run).with_actual_head(actual)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ferrata_store::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result, url};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -214,12 +214,14 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
     if rest.contains('#') {
         return Err(bad("has a fragment, which means nothing here (write %23 in a password)"));
     }
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let number = || value.parse::<u32>().map_err(|_| bad("has an option that is no number"));
-        match key {
-            "prefix" => value.clone_into(&mut options.prefix),
+    let (rest, given) = url::split(rest);
+    for option in given {
+        let number = || option.number::<u32>().ok_or_else(|| bad("has an option that is no number"));
+        match option.name {
+            "prefix" => {
+                options.prefix =
+                    option.text().ok_or_else(|| bad("has a percent sign without two hex digits"))?;
+            }
             "replicas" => options.replicas = number()?,
             "keep_secs" => options.keep_finished = Some(Duration::from_secs(number()?.into())),
             "response_timeout_ms" => options.response_timeout = Duration::from_millis(number()?.into()),

@@ -8,7 +8,7 @@
 //! use ferrata_store_redis::RedisStore;
 //!
 //! # async fn example() -> ferrata_store::Result<()> {
-//! let store = RedisStore::open("redis://localhost:6379/0?prefix=shop")?;
+//! let store = RedisStore::from_url("redis://localhost:6379/0?prefix=shop", RedisOptions::default())?;
 //! store.setup().await?;
 //! println!("{}", store.persistence().expect("set up"));
 //! assert!(store.runs(&RunQuery::default(), Page::default()).await?.items.is_empty());

@@ -4,19 +4,18 @@ use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 use ferrata_store::{
-    Cursor, Error, ErrorKind, ExecutorId, Page, Paged, Result, RunFilter, RunHead, RunKey, RunQuery,
-    Timestamp,
+    ExecutorId, Listing, Page, Paged, Result, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Timestamp,
 };
 use redis::Value;
 
 use crate::entry::Head;
 use crate::error::{Doubt, Fault};
 use crate::index::{Index, Standing};
-use crate::layout::{Member, Moving, fixed_places, name, parse_name, place, place_in_time};
+use crate::layout::{Member, Moving, fixed_places, name, place, place_in_time};
 use crate::link::Call;
 use crate::merge::{Candidate, Merge, Range};
 use crate::reply::{Parts, bytes, text};
-use crate::store::Shared;
+use crate::store::Inner;
 
 const OPERATION: &str = "store.runs";
 
@@ -26,10 +25,12 @@ const LOOK: usize = 500;
 /// How many entries of the index one listing puts right at most, so that a page never takes long for it.
 const REPAIRS: usize = 200;
 
-impl Shared {
+impl Inner {
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
-        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
-        let listed = self.list(query, page, after.as_deref()).await;
+        let listing = Listing::of_runs(query, page.order);
+        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
+        let after = after.map_err(|error| error.with_operation(OPERATION))?;
+        let listed = self.list(query, page, listing, after).await;
         listed.map_err(|fault| fault.into_error(OPERATION, Doubt::None))
     }
 
@@ -37,11 +38,13 @@ impl Shared {
         &self,
         query: &RunQuery,
         page: &Page,
-        after: Option<&str>,
+        listing: Listing,
+        after: Option<RunPlace>,
     ) -> Result<Paged<RunHead>, Fault> {
         let index = self.index().await?;
         let now = self.now().await?;
-        let range = Range::new(page.order, after, query.created_from, query.created_before);
+        let after = after.map(|after| format!("{},{}", place_in_time(after.created), name(&after.run)));
+        let range = Range::new(page.order, after.as_deref(), query.created_from, query.created_before);
         let mut source = if query.filter == RunFilter::Due {
             Merge::listed(self.due(index, now).await?, &range)
         } else {
@@ -97,9 +100,7 @@ impl Shared {
         }
         let is_more = items.len() > wanted;
         items.truncate(wanted);
-        let next = items.last().filter(|_| is_more).map(|last| {
-            Cursor::new(format!("run/{},{}", place_in_time(last.facts.created), name(&last.run)))
-        });
+        let next = items.last().filter(|_| is_more).map(|last| RunPlace::of(last).cursor(listing));
         Ok(Paged { items, next })
     }
 
@@ -222,22 +223,4 @@ fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) 
     }
     let standing = Standing { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving };
     Some(index.settle(&standing))
-}
-
-/// Reads `run/<creation>,<tenant>,<run>` and returns what follows the slash.
-fn parse_cursor(cursor: &Cursor) -> Result<String> {
-    let parse = |text: &str| {
-        let position = text.strip_prefix("run/")?;
-        let (created, rest) = position.split_at_checked(16)?;
-        let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        if !created.bytes().all(is_digit) {
-            return None;
-        }
-        parse_name(rest.strip_prefix(',')?)?;
-        Some(position.to_owned())
-    };
-    parse(cursor.as_str()).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-            .with_operation(OPERATION)
-    })
 }

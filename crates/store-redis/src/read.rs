@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ferrata_store::{
-    Anchor, At, Error, ErrorKind, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq,
+    Anchor, At, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq, refusal,
 };
 use redis::Value;
 
@@ -12,7 +12,7 @@ use crate::header::header_of;
 use crate::link::Call;
 use crate::reply::{Parts, bytes};
 use crate::scripts::{HEADERS, LOAD};
-use crate::store::Shared;
+use crate::store::Inner;
 
 /// What a script says of a run, before what it was asked for.
 pub(crate) enum Found {
@@ -46,7 +46,7 @@ impl Found {
     }
 }
 
-impl Shared {
+impl Inner {
     pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, Fault> {
         let reply = self.link.call(self.head_call(run)).await?;
         let Some(head) = Head::read(reply)? else { return Ok(None) };
@@ -73,8 +73,7 @@ impl Shared {
             Found::Yes(reply) => loaded(reply),
             Found::Absent => return Ok(None),
             _ => {
-                let message = format!("the run does not hold {at}; it was pruned, or never written");
-                return Err(Error::new(ErrorKind::NotFound, message).with_operation(OPERATION).with_run(run));
+                return Err(refusal::no_record(OPERATION, run, at));
             }
         };
         let records = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
@@ -101,7 +100,7 @@ impl Shared {
                     listed(reply, range).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
                 Headers::checked(run, range, kept, items)
             }
-            _ => Err(no_run(OPERATION, run)),
+            _ => Err(refusal::no_run(OPERATION, run)),
         }
     }
 }
@@ -131,10 +130,4 @@ fn listed(mut reply: Parts, range: HeaderRange) -> Result<((Seq, Seq), Vec<Recor
         items.reverse();
     }
     Ok((kept, items))
-}
-
-pub(crate) fn no_run(operation: &'static str, run: &RunKey) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started")
-        .with_operation(operation)
-        .with_run(run)
 }

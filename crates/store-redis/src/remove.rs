@@ -1,24 +1,23 @@
 //! Pruning and purging: one script each, so that neither is ever half done.
 
 use bytes::Bytes;
-use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune};
+use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 
-use crate::append::conflict;
 use crate::entry::Said;
 use crate::error::{Doubt, Fault};
 use crate::header::{beginning, header_of, write_header};
 use crate::index::Index;
 use crate::layout::{Member, name};
 use crate::link::Call;
-use crate::read::{Found, no_run};
+use crate::read::Found;
 use crate::reply::Parts;
 use crate::scripts::{AT, PRUNE, PURGE};
-use crate::store::Shared;
+use crate::store::Inner;
 
 /// How often a prune looks again because another one cut the same run meanwhile.
 const ATTEMPTS: usize = 16;
 
-impl Shared {
+impl Inner {
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         const OPERATION: &str = "store.prune";
         let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::Written);
@@ -28,7 +27,7 @@ impl Shared {
             let found = match self.link.call(look).await.and_then(Found::of) {
                 Ok(Found::Yes(mut reply)) => reply.bytes().map_err(fail)?,
                 Ok(Found::Pruned) => return Ok(Removed::default()),
-                Ok(Found::Absent) => return Err(no_run(OPERATION, run)),
+                Ok(Found::Absent) => return Err(refusal::no_run(OPERATION, run)),
                 Ok(_) => {
                     let message = format!("the run does not hold record {}; it was never written", cut.at);
                     return Err(Error::new(ErrorKind::NotFound, message)
@@ -52,7 +51,7 @@ impl Shared {
                     let (records, bytes) = (reply.number().map_err(fail)?, reply.number().map_err(fail)?);
                     return Ok(Removed { records, bytes });
                 }
-                Found::Absent => return Err(no_run(OPERATION, run)),
+                Found::Absent => return Err(refusal::no_run(OPERATION, run)),
                 _ => {}
             }
         }
@@ -71,7 +70,7 @@ impl Shared {
             Found::Yes(reply) => self.purged(run, index, reply).await.map_err(fail),
             Found::Differs(mut reply) => {
                 let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
-                Err(conflict(run, Some(head.head())).with_operation(OPERATION))
+                Err(refusal::conflict(run, expected, Some(head.head())).with_operation(OPERATION))
             }
             _ => Err(fail(Fault::strange("the script that purges says something else"))),
         }

@@ -17,7 +17,7 @@ use crate::link::{Call, Node};
 use crate::persistence;
 use crate::reply::{Parts, bytes};
 use crate::scripts::{APPEND, PURGE};
-use crate::store::{RedisStore, Shared};
+use crate::store::{Inner, RedisStore};
 
 /// How many keys the server looks at in one step of a walk over all of them: some milliseconds.
 const STEP: &str = "1000";
@@ -45,12 +45,12 @@ impl RedisStore {
     ///
     /// Cancel safe: what was repaired stays repaired.
     pub async fn repair(&self) -> ferrata_store::Result<u64> {
-        let repair = self.shared.repair().await;
+        let repair = self.inner.repair().await;
         repair.map_err(|fault| fault.into_error("store.repair", Doubt::None))
     }
 }
 
-impl Shared {
+impl Inner {
     pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), Fault> {
         let began = self.clock.monotonic();
         let mut found: Option<persistence::Persistence> = None;

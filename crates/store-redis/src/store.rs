@@ -31,11 +31,11 @@ use crate::reply;
 /// servers and prefix at once.
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// What the clones of a store share.
-pub(crate) struct Shared {
+pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) layout: Layout,
     pub(crate) options: RedisOptions,
@@ -49,32 +49,24 @@ pub(crate) struct Shared {
 }
 
 impl RedisStore {
-    /// Makes a store on the servers of a URL, with the default options. Nothing is sent before it is used.
+    /// Makes a store on the servers of a URL; what the URL says counts more than `options`. Nothing is sent before it is used.
     ///
     /// - `redis://[user:password@]host[:port][/database]`: one server; `rediss://` the same with TLS.
     /// - `redis-cluster://host:port,host:port`: a cluster, from any of its nodes; `rediss-cluster://` the same with TLS.
     ///
-    /// Options follow after `?`: `prefix=`, `replicas=`, `keep_secs=`; see [`RedisOptions`].
+    /// Options follow after `?`: `prefix=`, `replicas=`, `keep_secs=`, `response_timeout_ms=`; see [`RedisOptions`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it.
-    pub fn open(url: &str) -> Result<Self> {
-        Self::open_with(url, RedisOptions::default())
-    }
-
-    /// Makes a store with other options than the default; what the URL says comes first.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open`](Self::open), and `Invalid` for options that contradict each other.
-    pub fn open_with(url: &str, options: RedisOptions) -> Result<Self> {
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it, and for
+    /// options that contradict each other.
+    pub fn from_url(url: &str, options: RedisOptions) -> Result<Self> {
         let target = target(url, options)?;
         let options = target.options.clone();
         // The machine's clock measures pauses between attempts; every time that is stored or compared is the server's.
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let link = Arc::new(Link::new(target, Arc::clone(&clock))?);
-        let shared = Shared {
+        let inner = Inner {
             layout: Layout::new(options.prefix.clone()),
             hearing: Hearing::default(),
             known: Known::default(),
@@ -86,16 +78,16 @@ impl RedisStore {
             options,
             clock,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Returns what an acknowledged record survives on the server, as `setup` found it; `None` before.
     pub fn persistence(&self) -> Option<Persistence> {
-        self.shared.persistence.get().copied()
+        self.inner.persistence.get().copied()
     }
 }
 
-impl Shared {
+impl Inner {
     /// Returns the index, after finding out how it is divided. The first instance on a prefix decides that for good.
     pub(crate) async fn index(&self) -> Result<&Index, Fault> {
         let init = async || {
@@ -150,10 +142,10 @@ impl Shared {
         let is_due = checked.began.is_none_or(|began| now.saturating_sub(began) >= CHECK_EVERY);
         if is_due && let Ok(runtime) = Handle::try_current() {
             checked.began = Some(now);
-            let shared = Arc::clone(self);
+            let inner = Arc::clone(self);
             runtime.spawn(async move {
-                match shared.objection().await {
-                    Ok(objection) => shared.checked().objection = objection,
+                match inner.objection().await {
+                    Ok(objection) => inner.checked().objection = objection,
                     Err(fault) => tracing::debug!(%fault, "could not ask the servers for their settings"),
                 }
             });
@@ -194,9 +186,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(4);
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("servers", &self.shared.link.seeds())
-            .field("is_cluster", &self.shared.link.is_cluster())
-            .field("options", &self.shared.options)
+            .field("servers", &self.inner.link.seeds())
+            .field("is_cluster", &self.inner.link.is_cluster())
+            .field("options", &self.inner.options)
             .finish_non_exhaustive()
     }
 }
@@ -210,46 +202,46 @@ impl CheckpointStore for RedisStore {
         let found = || self.persistence().is_some_and(Persistence::is_durable);
         Capabilities::new("redis")
             .with_shared(true)
-            .with_durable(*self.shared.durable.get_or_init(found))
-            .with_notices(self.shared.options.notices)
+            .with_durable(*self.inner.durable.get_or_init(found))
+            .with_notices(self.inner.options.notices)
     }
 
     async fn setup(&self) -> Result<()> {
-        let setup = self.shared.setup().await;
+        let setup = self.inner.setup().await;
         setup.map_err(|fault| fault.into_error("store.setup", Doubt::None))
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        self.shared.append(batch).await
+        self.inner.append(batch).await
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.shared.load(run, at).await
+        self.inner.load(run, at).await
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.shared.headers(run, range).await
+        self.inner.headers(run, range).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        let head = self.shared.run_head(run).await;
+        let head = self.inner.run_head(run).await;
         head.map_err(|fault| fault.of_run("store.head", run, Doubt::None))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.shared.runs(query, &page).await
+        self.inner.runs(query, &page).await
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.shared.prune(run, &cut).await
+        self.inner.prune(run, &cut).await
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.shared.purge(run, expected).await
+        self.inner.purge(run, expected).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        let beat = self.shared.heartbeat(executor, ttl).await;
+        let beat = self.inner.heartbeat(executor, ttl).await;
         beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
     }
 
@@ -258,9 +250,9 @@ impl CheckpointStore for RedisStore {
     }
 
     fn subscribe(&self) -> Option<Notices> {
-        self.shared
+        self.inner
             .options
             .notices
-            .then(|| self.shared.hearing.subscribe(&self.shared.link, &self.shared.layout))?
+            .then(|| self.inner.hearing.subscribe(&self.inner.link, &self.inner.layout))?
     }
 }

@@ -293,16 +293,16 @@ async fn a_server_with_tls_is_used_if_its_certificate_is_trusted() {
     let place = Place::at(&server.url(), false);
     let url = server.tls_url().unwrap();
     let pem = std::fs::read(cert).unwrap();
-    let store = RedisStore::open_with(&url, place.options().with_root_certificates(pem)).unwrap();
+    let store = RedisStore::from_url(&url, place.options().with_root_certificates(pem)).unwrap();
     let mut author = Author::new("r-1");
     author.write(&store, 2).await;
     author.is_kept(&store).await;
     author.is_kept(&place.store()).await;
 
-    let error = RedisStore::open_with(&url, place.options()).unwrap().setup().await.unwrap_err();
+    let error = RedisStore::from_url(&url, place.options()).unwrap().setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let source = format!("{error:?}").to_lowercase();
     assert!(source.contains("certificate"), "the chain of errors says why: {source}");
     let bad = place.options().with_root_certificates("no certificate");
-    assert_eq!(kind(RedisStore::open_with(&url, bad)), ErrorKind::Invalid);
+    assert_eq!(kind(RedisStore::from_url(&url, bad)), ErrorKind::Invalid);
 }

@@ -89,7 +89,7 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
     let url = proxy.url(&server.url());
     // Whatever sends requests by itself would spoil the count.
     let options = |place: &Place| place.options().with_repair_every(Duration::ZERO);
-    let open = |place: &Place| RedisStore::open_with(&url, options(place)).unwrap();
+    let open = |place: &Place| RedisStore::from_url(&url, options(place)).unwrap();
 
     // The second time the server knows the scripts, as it does in each story that follows.
     let mut requests = 0;
@@ -205,7 +205,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
     let server = Redis::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);
-    let store = RedisStore::open_with(&proxy.url(&server.url()), place.options()).unwrap();
+    let store = RedisStore::from_url(&proxy.url(&server.url()), place.options()).unwrap();
     let mut author = Author::new("r-1");
     author.write(&store, 2).await;
     for (at, written) in [(In::ReplyByte(0), true), (In::RequestByte(0), false)] {

@@ -181,7 +181,7 @@ impl Cut {
     /// settles after it, as in a cluster.
     fn through(&self, place: &Place) -> RedisStore {
         let options = place.options().with_repair_every(Duration::ZERO);
-        RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap()
+        RedisStore::from_url(&self.proxy.url(&self.server.url()), options).unwrap()
     }
 }
 

@@ -34,7 +34,7 @@ impl Counted {
     async fn store(&self) -> RedisStore {
         // Whatever sends requests by itself would spoil the count.
         let options = self.place.options().with_repair_every(std::time::Duration::ZERO);
-        let store = RedisStore::open_with(&self.proxy.url(&self.server.url()), options).unwrap();
+        let store = RedisStore::from_url(&self.proxy.url(&self.server.url()), options).unwrap();
         let mut author = Author::new("warm-up");
         store.setup().await.unwrap();
         author.write(&store, 1).await;
@@ -47,7 +47,7 @@ impl Counted {
     /// A store that was not set up.
     fn divided(&self) -> RedisStore {
         let url = self.proxy.url(&self.server.url());
-        RedisStore::open_with(&url, self.place.options()).unwrap()
+        RedisStore::from_url(&url, self.place.options()).unwrap()
     }
 
     async fn requests<T>(&self, call: impl Future<Output = T>) -> (u64, T) {

@@ -221,13 +221,13 @@ async fn who_may_not_write_is_told_so_and_not_retried() {
         // Refused by the probe of `setup`, before any run of somebody's is written by half.
         ("half:look@", ["NOPERM", "may not"]),
     ] {
-        let store = RedisStore::open(&at(user)).unwrap();
+        let store = RedisStore::from_url(&at(user), RedisOptions::default()).unwrap();
         let error = store.setup().await.unwrap_err();
         says(&error, ErrorKind::Invalid, &words);
         let shown = format!("{error:?} {store:?}");
         assert!(!shown.contains("secret") && !shown.contains("look@"), "{shown}");
     }
-    RedisStore::open(&url).unwrap().setup().await.unwrap();
+    RedisStore::from_url(&url, RedisOptions::default()).unwrap().setup().await.unwrap();
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn a_server_that_is_not_there_is_unavailable_and_a_database_that_is_not_is
     in_database(1).setup().await.unwrap();
     assert_eq!(kind(in_database(7).setup().await), ErrorKind::Invalid);
     let cluster = server.url().replace("redis://", "redis-cluster://");
-    let error = RedisStore::open(&cluster).unwrap().setup().await.unwrap_err();
+    let error = RedisStore::from_url(&cluster, RedisOptions::default()).unwrap().setup().await.unwrap_err();
     says(&error, ErrorKind::Invalid, &["no cluster", "redis://"]);
 
     let store = in_database(1);
@@ -477,7 +477,7 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     let mut connection = connect(&server.url()).await;
     redis::cmd(command[0]).arg(&command[1..]).exec_async(&mut connection).await.unwrap();
     let url = server.url().replace("redis://", "redis://ferrata:secret@");
-    let store = RedisStore::open(&url).unwrap();
+    let store = RedisStore::from_url(&url, RedisOptions::default()).unwrap();
     store.setup().await.unwrap();
     assert_ne!(
         store.persistence(),
@@ -510,7 +510,8 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     };
     assert!(told.await.is_none_or(|run| run.run.as_str() == "r-1"));
     store.purge(&ferrata_store::RunId::new("r-1").unwrap().into(), None).await.unwrap();
-    let kept = RedisStore::open(&format!("{url}/0?prefix=ferrata&keep_secs=60")).unwrap();
+    let kept = RedisStore::from_url(&format!("{url}/0?prefix=ferrata&keep_secs=60"), RedisOptions::default())
+        .unwrap();
     let mut finished = Author::new("r-2");
     finished.write_with(&kept, 1, |header| header.status = ferrata_store::RunStatus::Failed).await;
     finished.write(&kept, 1).await;

@@ -8,7 +8,7 @@ use crate::bucket::{Put, ServerTime, Told};
 use crate::codes::Sort;
 use crate::entry::{Entry, State};
 use crate::error::Fault;
-use crate::keeper::{ATTEMPTS, Keeper, TRUSTED};
+use crate::inner::{ATTEMPTS, Inner, TRUSTED};
 use crate::layout::{Place, Tree};
 use crate::line::Tag;
 use crate::object::Head;
@@ -42,7 +42,7 @@ struct Draft {
     facts: Option<Arc<ferrata_store::RunFacts>>,
 }
 
-impl Keeper {
+impl Inner {
     /// Appends one entry of a batch; adds to `stale` what the index then holds without need.
     pub(crate) async fn append(&self, append: &RunAppend, stale: &mut Vec<String>) -> Result<HeadRef, Fault> {
         check_append(append).map_err(Fault::Checked)?;

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use ferrata_store::{Error, ErrorKind, Result};
+use ferrata_store::{Error, ErrorKind, Result, url};
 
 /// The longest prefix, in bytes: what a key of a kibibyte leaves beside the longest ids.
 pub(crate) const MAX_PREFIX: usize = 512;
@@ -160,29 +160,26 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3O
     if rest.contains('#') {
         return Err(bad("the store's URL has a fragment, which means nothing here"));
     }
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (path, given) = url::split(rest);
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
     if bucket.contains('@') {
         // Nothing of it is shown: this is where people put keys.
         return Err(bad("credentials do not belong in the URL; the SDK finds them in the environment"));
     }
-    let prefix = decode(prefix).ok_or_else(|| bad("the prefix has a percent sign without two hex digits"))?;
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value).ok_or_else(|| bad("a value has a percent sign without two hex digits"))?;
-        match name {
+    let prefix = url::decode(prefix).and_then(|prefix| String::from_utf8(prefix).ok());
+    let prefix = prefix.ok_or_else(|| bad("the prefix has a percent sign without two hex digits"))?;
+    for option in given {
+        let value = option.text().ok_or_else(|| bad("a value has a percent sign without two hex digits"))?;
+        match option.name {
             "endpoint" => options.endpoint = Some(value),
             "region" if !value.is_empty() => options.region = Some(value),
             "path_style" => {
-                options.path_style = match value.as_str() {
-                    "true" | "1" => true,
-                    "false" | "0" => false,
-                    _ => return Err(bad("path_style is true or false")),
-                }
+                options.path_style = option.truth().ok_or_else(|| bad("path_style is true or false"))?;
             }
             "request_timeout_ms" => {
-                let ms = value.parse().map_err(|_| bad("request_timeout_ms is a number of milliseconds"))?;
-                options.request_timeout = Duration::from_millis(ms);
+                let time = option.millis();
+                options.request_timeout =
+                    time.ok_or_else(|| bad("request_timeout_ms is a number of milliseconds"))?;
             }
             // The name may be half of a secret as well.
             _ => {
@@ -209,21 +206,6 @@ pub(crate) fn check_endpoint(endpoint: Option<&str>) -> Result<()> {
         }
         _ => Err(bad("an endpoint is an address as https://host:port or http://host:port")),
     }
-}
-
-/// Replaces `%41` by the byte it stands for.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(if byte == b'%' {
-            let mut digit = || char::from(bytes.next()?).to_digit(16);
-            u8::try_from(digit()? * 16 + digit()?).ok()?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(decoded).ok()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What can go wrong here, one variant each, and how it becomes an error of the library.
 
-use ferrata_store::{At, Error, ErrorKind, HeadRef, RunKey, Seq};
+use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
 use crate::codes::{Sort, Verdict, verdict};
 
@@ -57,31 +57,22 @@ pub(crate) enum Fault {
     NewerRecord { key: String, seq: Option<Seq>, found: u64, known: u16 },
     #[error("the server does not keep conditional writes apart: {what}; use one that does")]
     Unfit { what: String },
-    #[error("{}; load the run, see who wrote, and decide again", conflict(expected.as_ref(), actual.as_ref()))]
+    #[error("{}", refusal::differs(*expected, *actual))]
     Conflict { expected: Option<HeadRef>, actual: Option<HeadRef> },
-    #[error("there is no such run; it was purged, or never started")]
+    #[error("{}", refusal::NO_RUN)]
     NoRun,
     #[error("the run has no {at}: it keeps records {first} to {last}")]
     NoRecord { at: At, first: Seq, last: Seq },
     #[error("the records have {len} bytes, an append holds at most {max}; write fewer or smaller ones")]
     Large { len: u64, max: u64 },
-    #[error("the cursor does not belong to this listing; start again from its first page")]
+    #[error("{}", Listing::foreign().message())]
     Cursor,
-    #[error("the run stands in the batch already; join its records into one entry")]
+    #[error("{}", refusal::DOUBLED)]
     Doubled,
     #[error("{what} changed again and again while it was read; retry")]
     Restless { what: String },
     #[error("{0}")]
     Checked(#[source] Error),
-}
-
-fn conflict(expected: Option<&HeadRef>, actual: Option<&HeadRef>) -> String {
-    match (expected, actual) {
-        (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
-        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
-        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
-        (None, None) => "the run does not exist".into(),
-    }
 }
 
 impl Fault {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bucket::ServerTime;
 use crate::error::Fault;
-use crate::keeper::Keeper;
+use crate::inner::Inner;
 
 /// How long a heartbeat counts beyond its time: the server's dates leave out the fraction of a second, and nobody is to be
 /// taken for dead before.
@@ -21,7 +21,7 @@ struct Heartbeat {
     ttl_ms: u64,
 }
 
-impl Keeper {
+impl Inner {
     /// Says that an executor is alive, or has ended.
     pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
         let key = self.layout.executor(executor);

@@ -12,7 +12,7 @@ use crate::bucket::ServerTime;
 use crate::crowd::{self, Task};
 use crate::entry::{Entry, State};
 use crate::error::Fault;
-use crate::keeper::Keeper;
+use crate::inner::Inner;
 use crate::layout::Tree;
 use crate::view::Look;
 
@@ -39,7 +39,7 @@ struct Window {
 
 /// A walk through the index, from the newest runs on.
 struct Windows<'a> {
-    keeper: &'a Keeper,
+    inner: &'a Inner,
     trees: &'a [Tree],
     /// Where the next stretch begins: with runs created then, or before.
     from: Option<Timestamp>,
@@ -70,7 +70,7 @@ impl Windows<'_> {
         let mut stretches = Vec::new();
         // Live before done: a run that ends meanwhile gets its new entry before it loses the old one.
         for tree in self.trees {
-            stretches.push(self.keeper.stretch(*tree, self.from).await?);
+            stretches.push(self.inner.stretch(*tree, self.from).await?);
         }
         let upto = stretches.iter().filter_map(|stretch| stretch.upto).max();
         let now = stretches.iter().filter_map(|stretch| stretch.now).min();
@@ -94,7 +94,7 @@ impl Windows<'_> {
     }
 }
 
-impl Keeper {
+impl Inner {
     /// Lists the runs that meet the query.
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
         let listing = Listing::of_runs(query, page.order);
@@ -183,7 +183,7 @@ impl Keeper {
             (Some(from), Some(before)) => Some(from.min(before)),
             (from, before) => from.or(before),
         };
-        Windows { keeper: self, trees, from, until: query.created_from, is_over }
+        Windows { inner: self, trees, from, until: query.created_from, is_over }
     }
 
     /// Reads one half of the index from runs created then, at least as far as to the next time of creation.

@@ -6,7 +6,7 @@ use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RecordId, Ru
 use crate::bucket::Item;
 use crate::crowd::{self, Task};
 use crate::error::Fault;
-use crate::keeper::{Keeper, READS};
+use crate::inner::{Inner, READS};
 use crate::layout::Place;
 use crate::object::{GONE, Head};
 use crate::view::{Log, spoilt};
@@ -25,7 +25,7 @@ pub(crate) struct Chunk {
     pub(crate) records: Vec<Record>,
 }
 
-impl Keeper {
+impl Inner {
     /// Loads what is needed to know the run as of `at`.
     pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Fault> {
         for _ in 0..READS {

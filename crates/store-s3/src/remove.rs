@@ -7,7 +7,7 @@ use crate::bucket::{Item, Put, ServerTime};
 use crate::codes::Sort;
 use crate::crowd::{self, Task};
 use crate::error::Fault;
-use crate::keeper::{ATTEMPTS, KEPT, Keeper, READS};
+use crate::inner::{ATTEMPTS, Inner, KEPT, READS};
 use crate::layout::{Place, Tree};
 use crate::object::{Cut, GONE};
 use crate::read::Chunk;
@@ -25,7 +25,7 @@ const AHEAD: u64 = 256;
 /// How many marks make a row: as many records as an append may have while its writer is in a hurry, or it jumps over.
 const ROW: u64 = 64;
 
-impl Keeper {
+impl Inner {
     /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, Fault> {
         for attempt in 0..READS {
@@ -383,5 +383,5 @@ impl Keeper {
 }
 
 fn count(log: &Log) -> Removed {
-    Removed { records: log.last() - log.first() + 1, bytes: Keeper::kept_bytes(log) }
+    Removed { records: log.last() - log.first() + 1, bytes: Inner::kept_bytes(log) }
 }

@@ -10,7 +10,7 @@ use crate::bucket::Put;
 use crate::codes::Sort;
 use crate::crowd::{self, Task};
 use crate::error::Fault;
-use crate::keeper::{ATTEMPTS, Keeper};
+use crate::inner::{ATTEMPTS, Inner};
 use crate::layout::LAYOUT;
 
 /// What the mark says.
@@ -23,7 +23,7 @@ fn unfit(what: impl Into<String>) -> Fault {
     Fault::Unfit { what: what.into() }
 }
 
-impl Keeper {
+impl Inner {
     /// Makes the place ready; changes nothing that is there.
     pub(crate) async fn set_up(&self) -> Result<(), Fault> {
         self.mark().await?;

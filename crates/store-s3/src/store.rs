@@ -8,15 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use aws_sdk_s3::Client;
 use ferrata_store::{
-    At, Capabilities, CheckpointStore, Clock, Error, ExecutorId, HeadRef, HeaderRange, Headers, Page, Paged,
-    PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
+    At, Capabilities, CheckpointStore, Clock, Error, ExecutorId, HeadRef, HeaderRange, Headers, Notices,
+    Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
 };
 
 use crate::config::{S3Options, Target, check_endpoint, read_url};
 use crate::crowd::{self, Task};
 use crate::error::Fault;
-use crate::keeper::Keeper;
-use crate::mend::Mended;
+use crate::inner::Inner;
+use crate::repair::Repaired;
 
 /// Keeps each run as objects in a bucket of S3, or of a server that speaks it and keeps conditional writes apart.
 ///
@@ -24,7 +24,7 @@ use crate::mend::Mended;
 /// processes and machines, may use a prefix at once.
 #[derive(Clone)]
 pub struct S3Store {
-    keeper: Arc<Keeper>,
+    inner: Arc<Inner>,
 }
 
 impl S3Store {
@@ -74,12 +74,12 @@ impl S3Store {
 
     fn new(target: Target, options: S3Options, client: Option<Client>) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self { keeper: Arc::new(Keeper::new(target, options, client, clock)) }
+        Self { inner: Arc::new(Inner::new(target, options, client, clock)) }
     }
 
     /// Returns how many requests this store has made, repeats by the SDK not included: what a provider charges for.
     pub fn requests(&self) -> u64 {
-        self.keeper.bucket.requests()
+        self.inner.bucket.requests()
     }
 
     /// Makes the index anew from the logs, and clears away what purged runs have left.
@@ -89,14 +89,14 @@ impl S3Store {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; what is mended stays so.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; what is repaired stays so.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
-    pub async fn mend(&self) -> Result<Mended> {
-        self.keeper.ready().await.map_err(of("store.mend"))?;
-        self.keeper.mend().await.map_err(of("store.mend"))
+    pub async fn repair(&self) -> Result<Repaired> {
+        self.inner.ready().await.map_err(of("store.repair"))?;
+        self.inner.repair().await.map_err(of("store.repair"))
     }
 
     async fn append_one(&self, append: RunAppend, is_doubled: bool) -> (Result<HeadRef>, Vec<String>) {
@@ -105,8 +105,8 @@ impl S3Store {
             if is_doubled {
                 return Err(Fault::Doubled);
             }
-            self.keeper.ready().await?;
-            self.keeper.append(&append, &mut stale).await
+            self.inner.ready().await?;
+            self.inner.append(&append, &mut stale).await
         };
         let done = done.await.map_err(|fault| fault.of_run("store.append", &append.run));
         (done, stale)
@@ -119,7 +119,7 @@ fn of(operation: &'static str) -> impl Fn(Fault) -> Error {
 
 impl fmt::Debug for S3Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = &self.keeper.target;
+        let target = &self.inner.target;
         f.debug_struct("S3Store")
             .field("bucket", &target.bucket)
             .field("prefix", &target.prefix)
@@ -128,13 +128,14 @@ impl fmt::Debug for S3Store {
 }
 
 #[async_trait]
+#[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for S3Store {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("s3").with_durable(true).with_shared(true)
     }
 
     async fn setup(&self) -> Result<()> {
-        self.keeper.set_up().await.map_err(of("store.setup"))
+        self.inner.set_up().await.map_err(of("store.setup"))
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
@@ -143,35 +144,35 @@ impl CheckpointStore for S3Store {
             let is_doubled = !named.insert(append.run.clone());
             Box::pin(self.append_one(append, is_doubled)) as Task<'_, _>
         });
-        let done = crowd::each(tasks.collect(), self.keeper.options.parallel.get()).await;
+        let done = crowd::each(tasks.collect(), self.inner.options.parallel.get()).await;
         let (results, stale): (Vec<_>, Vec<Vec<_>>) = done.into_iter().unzip();
         // One request for the batch: runs that come to their end together share it.
-        self.keeper.drop_entries(&stale.into_iter().flatten().collect::<Vec<_>>()).await;
+        self.inner.drop_entries(&stale.into_iter().flatten().collect::<Vec<_>>()).await;
         results
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         let load = async {
-            self.keeper.ready().await?;
-            self.keeper.load(run, at).await
+            self.inner.ready().await?;
+            self.inner.load(run, at).await
         };
         load.await.map_err(|fault| fault.of_run("store.load", run))
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let headers = async {
-            self.keeper.ready().await?;
-            self.keeper.headers(run, range).await
+            self.inner.ready().await?;
+            self.inner.headers(run, range).await
         };
         headers.await.map_err(|fault| fault.of_run("store.headers", run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         let head = async {
-            self.keeper.ready().await?;
-            let Some(log) = self.keeper.open(run).await? else { return Ok(None) };
+            self.inner.ready().await?;
+            let Some(log) = self.inner.open(run).await? else { return Ok(None) };
             let alive = match log.seen.last.owner {
-                Some(owner) => self.keeper.is_alive(&owner).await?,
+                Some(owner) => self.inner.is_alive(&owner).await?,
                 None => false,
             };
             Ok(Some(log.run_head(run, alive)))
@@ -181,29 +182,37 @@ impl CheckpointStore for S3Store {
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let runs = async {
-            self.keeper.ready().await?;
-            self.keeper.runs(query, &page).await
+            self.inner.ready().await?;
+            self.inner.runs(query, &page).await
         };
         runs.await.map_err(of("store.runs"))
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let prune = async {
-            self.keeper.ready().await?;
-            self.keeper.prune(run, &cut).await
+            self.inner.ready().await?;
+            self.inner.prune(run, &cut).await
         };
         prune.await.map_err(|fault| fault.of_run("store.prune", run))
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purge = async {
-            self.keeper.ready().await?;
-            self.keeper.purge(run, expected).await
+            self.inner.ready().await?;
+            self.inner.purge(run, expected).await
         };
         purge.await.map_err(|fault| fault.of_run("store.purge", run))
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
-        self.keeper.heartbeat(executor, ttl).await.map_err(of("store.heartbeat"))
+        self.inner.heartbeat(executor, ttl).await.map_err(of("store.heartbeat"))
+    }
+
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        None
     }
 }

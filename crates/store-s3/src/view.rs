@@ -7,7 +7,7 @@ use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use crate::bucket::{Item, Listed, ServerTime, Told};
 use crate::entry::State;
 use crate::error::Fault;
-use crate::keeper::{Keeper, READS};
+use crate::inner::{Inner, READS};
 use crate::layout::{LAYOUT, Place};
 use crate::line::Tag;
 use crate::object::{Cut, GONE, Head, Spoilt};
@@ -129,7 +129,7 @@ pub(crate) fn spoilt(key: &str, seq: Option<u64>, spoilt: Spoilt) -> Fault {
     }
 }
 
-impl Keeper {
+impl Inner {
     /// Lists what there is of a run, the newest first.
     pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Told<Listed>, Fault> {
         self.bucket.list(&self.layout.run(run), None, most).await

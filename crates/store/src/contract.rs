@@ -307,9 +307,11 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others.
     ///
+    /// A cursor belongs to its query and its order; any instance understands it.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a cursor not of this listing, [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::Invalid`] for a cursor of another query or order, or none of this store, [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///

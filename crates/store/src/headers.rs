@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::{RunKey, Seq};
 use crate::record::RecordHeader;
+use crate::refusal;
 
 /// Which headers of a run to list: a number of them, from one record on or up to one.
 ///
@@ -117,7 +118,7 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`], naming the first record that is missing.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), naming the first record that is missing.
     pub fn checked(
         run: &RunKey,
         range: HeaderRange,
@@ -143,13 +144,7 @@ impl Headers {
             };
             if !is_whole {
                 let seq = missing.unwrap_or(begin);
-                return Err(Error::new(
-                    ErrorKind::Corrupt,
-                    "the record is gone; restore the run from a backup",
-                )
-                .with_operation("store.headers")
-                .with_run(run)
-                .with_seq(seq));
+                return Err(refusal::gone(run, seq).with_operation("store.headers"));
             }
         }
         Ok(Self { first, last, items })
@@ -159,7 +154,7 @@ impl Headers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epoch, FORMAT, RecordId, RecordKind, RunId, RunStatus, Timestamp};
+    use crate::{Epoch, ErrorKind, FORMAT, RecordId, RecordKind, RunId, RunStatus, Timestamp};
 
     fn headers(seqs: impl IntoIterator<Item = u64>) -> Vec<RecordHeader> {
         let header = |seq| RecordHeader {

@@ -13,9 +13,11 @@ mod listing;
 mod memory;
 mod query;
 mod record;
+pub mod refusal;
 mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod url;
 
 pub use check::{check_prune, is_repeat};
 pub use clock::{Clock, SystemClock, Timestamp, within};

@@ -1,4 +1,4 @@
-//! The text of cursors, for stores: which listing one belongs to, and after which entry it goes on.
+//! The cursors of all stores: which listing one belongs to, and after which entry it goes on.
 
 use std::fmt::Display;
 

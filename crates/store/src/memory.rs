@@ -13,12 +13,14 @@ use tokio::sync::broadcast;
 
 use self::log::Log;
 use super::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, check_append};
-use super::query::{At, Cursor, Order, Page, Paged, RunHead, RunQuery};
+use super::query::{At, Order, Page, Paged, RunHead, RunQuery};
 use crate::clock::{Clock, SystemClock, Timestamp};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::headers::{HeaderRange, Headers};
-use crate::id::{ExecutorId, HeadRef, RunId, RunKey, TenantId};
+use crate::id::{ExecutorId, HeadRef, RunKey};
+use crate::listing::{Listing, RunPlace};
 use crate::record::{Record, RecordHeader};
+use crate::refusal;
 
 /// How many notices a slow subscriber may be behind before it is told that it missed some.
 ///
@@ -56,15 +58,12 @@ struct Shared {
 struct Content {
     runs: HashMap<RunKey, Log>,
     /// The runs in the order of listings.
-    order: BTreeSet<Place>,
+    order: BTreeSet<RunPlace>,
     /// Until when, on the monotonic clock, each executor is alive.
     alive: HashMap<ExecutorId, Duration>,
     /// How many batches there were.
     batches: u64,
 }
-
-/// Where a run stands in listings.
-type Place = (Timestamp, TenantId, RunId);
 
 impl MemoryStore {
     /// Makes an empty store that lives by the machine's clock.
@@ -153,7 +152,7 @@ impl CheckpointStore for MemoryStore {
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        self.read(run, |_, log| log.range(run, range))?.ok_or_else(|| no_run("store.headers", run))
+        self.read(run, |_, log| log.range(run, range))?.ok_or_else(|| refusal::no_run("store.headers", run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -161,13 +160,14 @@ impl CheckpointStore for MemoryStore {
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        let after = page.cursor.as_ref().map(parse_cursor).transpose()?;
+        let listing = Listing::of_runs(query, page.order);
+        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose()?;
         let now = self.shared.clock.now();
         let content = self.content();
-        let meets = |(_, tenant, run): &Place| {
-            let key = RunKey::new(tenant.clone(), run.clone());
-            let log = content.runs.get(&key)?;
-            match log.run_head(&key, |header| self.is_alive(&content, header)) {
+        let meets = |place: &RunPlace| {
+            let key = &place.run;
+            let log = content.runs.get(key)?;
+            match log.run_head(key, |header| self.is_alive(&content, header)) {
                 Ok(head) => query.matches(&head, now).then_some(head),
                 Err(error) => {
                     tracing::warn!(run = %key, %error, "left an unreadable run out of a listing");
@@ -198,14 +198,14 @@ impl CheckpointStore for MemoryStore {
         };
         let more = items.len() > wanted;
         items.truncate(wanted);
-        let next = items.last().filter(|_| more).map(cursor_after);
+        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
         Ok(Paged { items, next })
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let gone = match self.content().runs.get_mut(run) {
             Some(log) => log.prune(run, cut)?,
-            None => return Err(no_run("store.prune", run)),
+            None => return Err(refusal::no_run("store.prune", run)),
         };
         self.tell(run);
         // Freeing many records takes a while; the lock is not held for it.
@@ -218,7 +218,9 @@ impl CheckpointStore for MemoryStore {
             if let (Some(expected), Some(log)) = (expected, content.runs.get(run)) {
                 let actual = log.head(run)?.head();
                 if actual != expected {
-                    return Err(log::conflict(run, Some(actual)).with_operation("store.purge"));
+                    return Err(
+                        refusal::conflict(run, Some(expected), Some(actual)).with_operation("store.purge")
+                    );
                 }
             }
             let Some(log) = content.runs.remove(run) else { return Ok(Removed::default()) };
@@ -269,18 +271,18 @@ impl Content {
     fn append(&mut self, round: &mut Round, check: Result<()>, mut append: RunAppend) -> Result<HeadRef> {
         if let Some(log) = self.runs.get_mut(&append.run) {
             if std::mem::replace(&mut log.batch, round.batch) == round.batch {
-                return Err(doubled(&append.run));
+                return Err(refusal::doubled(&append.run));
             }
             check?;
             return log.append(append);
         }
         if round.absent.contains(&append.run) {
-            return Err(doubled(&append.run));
+            return Err(refusal::doubled(&append.run));
         }
         let facts = match (check, append.facts.take()) {
             (Ok(()), Some(facts)) => facts,
             (check, _) => {
-                let conflict = log::conflict(&append.run, None);
+                let conflict = refusal::conflict(&append.run, append.expected, None);
                 round.absent.push(append.run);
                 return check.and(Err(conflict));
             }
@@ -291,36 +293,6 @@ impl Content {
     }
 }
 
-fn place(run: &RunKey, created: Timestamp) -> Place {
-    (created, run.tenant.clone(), run.run.clone())
-}
-
-/// The cursor is the place of the last run returned; `/` stands in no key.
-fn cursor_after(head: &RunHead) -> Cursor {
-    Cursor::new(format!("run/{}/{}/{}", head.facts.created.unix_ms(), head.run.tenant, head.run.run))
-}
-
-fn parse_cursor(cursor: &Cursor) -> Result<Place> {
-    let parse = |text: &str| {
-        let mut parts = text.strip_prefix("run/")?.split('/');
-        let created = Timestamp::from_unix_ms(parts.next()?.parse().ok()?);
-        let place = (created, TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
-        parts.next().is_none().then_some(place)
-    };
-    parse(cursor.as_str()).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-            .with_operation("store.runs")
-    })
-}
-
-fn doubled(run: &RunKey) -> Error {
-    Error::new(ErrorKind::Invalid, "the run stands in the batch already; join its records into one entry")
-        .with_operation("store.append")
-        .with_run(run)
-}
-
-fn no_run(operation: &'static str, run: &RunKey) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started")
-        .with_operation(operation)
-        .with_run(run)
+fn place(run: &RunKey, created: Timestamp) -> RunPlace {
+    RunPlace { created, run: run.clone() }
 }

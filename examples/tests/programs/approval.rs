@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ferrata::store::Page;
+use ferrata::store::HeaderRange;
 use ferrata::{CheckpointStore, FsStore, RunKey};
 use ferrata_test_servers::Service;
 use ferrata_tests::Space;

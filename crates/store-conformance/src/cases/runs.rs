@@ -1,7 +1,7 @@
 //! Listing runs: order, pages, cursors, and how runs move between listings.
 
 use ferrata_store::{
-    CheckpointStore, Cursor, ErrorKind, Order, Page, Paged, RunHead, RunKey, RunQuery, RunStatus,
+    CheckpointStore, Cursor, ErrorKind, Order, Page, Paged, RunHead, RunKey, RunQuery, RunStatus, Timestamp,
 };
 
 use crate::stage::{Log, Stage, every_run, expect_refusal, facts, key_in, ok, query, tenant};
@@ -262,6 +262,40 @@ pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: Stage) {
         let what = format!("the cursor {:?}", cursor.as_str());
         let listed = store.runs(&RunQuery::default(), Page::default().with_cursor(cursor)).await;
         expect_refusal(listed, &[ErrorKind::Invalid], &what);
+    }
+}
+
+/// A cursor goes on with the query and the order that it was made for, and with no other: a listing that took it would leave
+/// out runs, or come to some twice.
+pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: Stage) {
+    let store = stage.store();
+    let there = row(&stage, 4).await;
+    let tenant = there[0].tenant.clone();
+    let queries = [
+        RunQuery::default(),
+        query(|query| query.tenant = Some(tenant)),
+        query(|query| query.statuses = RunStatus::ALL.to_vec()),
+        query(|query| query.created_from = Some(Timestamp::from_unix_ms(i64::MIN))),
+    ];
+    let orders = [Order::NewestFirst, Order::OldestFirst];
+    for (made, made_for) in queries.iter().enumerate() {
+        for made_in in orders {
+            let first = page(&*store, made_for, Page::first(1).with_order(made_in)).await;
+            let cursor = first.next.expect("some runs are more than one");
+            for (given, given_to) in queries.iter().enumerate() {
+                for order in orders {
+                    let next = Page::first(10).with_order(order).with_cursor(cursor.clone());
+                    let listed = store.runs(given_to, next).await;
+                    if (made, made_in) == (given, order) {
+                        ok(listed, "the rest of the same listing");
+                        continue;
+                    }
+                    let what =
+                        format!("a cursor of {made_for:?}, {made_in:?}, given to {given_to:?}, {order:?}");
+                    expect_refusal(listed, &[ErrorKind::Invalid], &what);
+                }
+            }
+        }
     }
 }
 

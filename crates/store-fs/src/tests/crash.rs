@@ -10,7 +10,7 @@ use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{folder, ids, reopened};
 use crate::error::Fault;
-use crate::folder::Folder;
+use crate::inner::Inner;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -30,7 +30,7 @@ impl Step {
         }
     }
 
-    fn take(&self, folder: &Folder) -> Result<(), Fault> {
+    fn take(&self, folder: &Inner) -> Result<(), Fault> {
         folder.ready_to_write()?;
         match self {
             Self::Append(entry) => folder.append(entry).map(|_| ()),
@@ -89,12 +89,12 @@ fn models(steps: &[Step]) -> Vec<Model> {
     models
 }
 
-fn take_until_death(folder: &Folder, steps: &[Step]) -> usize {
+fn take_until_death(folder: &Inner, steps: &[Step]) -> usize {
     steps.iter().take_while(|step| step.take(folder).is_ok()).count()
 }
 
 /// Checks that each run is as `models` says after `done` steps, or, where `in_doubt` says so, after one more.
-fn check(folder: &Folder, steps: &[Step], models: &[Model], done: usize, in_doubt: bool) {
+fn check(folder: &Inner, steps: &[Step], models: &[Model], done: usize, in_doubt: bool) {
     let mut visible = Vec::new();
     for name in ["a", "b"] {
         let run = Author::new(name).run;

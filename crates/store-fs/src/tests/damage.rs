@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::author::Author;
 use super::{ids, reopened};
 use crate::error::Fault;
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::line;
 
 /// A folder with the run `r` of several appends, and the run `other`.
@@ -60,11 +60,11 @@ impl Place {
         self.folder().layout.log(&self.author.run)
     }
 
-    fn folder(&self) -> Folder {
+    fn folder(&self) -> Inner {
         reopened(self.directory.path())
     }
 
-    fn put(&self, log: &[u8]) -> Folder {
+    fn put(&self, log: &[u8]) -> Inner {
         fs::write(self.path(), log).unwrap();
         self.folder()
     }
@@ -78,7 +78,7 @@ impl Place {
     }
 
     /// Checks that the other run can be read and is listed, and returns whether `r` is listed as well.
-    fn check_others(&self, folder: &Folder) -> bool {
+    fn check_others(&self, folder: &Inner) -> bool {
         assert_eq!(ids(folder, &Author::new("other").run).unwrap().as_ref(), Some(&self.other));
         let listed = folder.runs(&RunQuery::default(), &Page::default()).unwrap().items;
         let mut names: Vec<_> = listed.iter().map(|head| head.run.run.as_str()).collect();
@@ -92,7 +92,7 @@ fn kind(fault: Fault) -> ErrorKind {
     Error::from(fault).kind()
 }
 
-fn check_unreadable(place: &Place, folder: &Folder, expected: ErrorKind) {
+fn check_unreadable(place: &Place, folder: &Inner, expected: ErrorKind) {
     let run = &place.author.run;
     assert_eq!(kind(folder.load(run, At::Latest).unwrap_err()), expected);
     assert_eq!(kind(folder.headers(run, HeaderRange::newest(50)).unwrap_err()), expected);

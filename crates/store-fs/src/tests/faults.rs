@@ -14,7 +14,7 @@ use super::{folder, ids, reopened};
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, RealDisk};
 use crate::error::Fault;
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::layout::Layout;
 
 const EIO: i32 = 5;
@@ -26,7 +26,7 @@ fn kind(fault: Fault) -> ErrorKind {
 struct Place {
     directory: tempfile::TempDir,
     disk: Arc<FaultyDisk>,
-    folder: Folder,
+    folder: Inner,
     author: Author,
 }
 
@@ -107,7 +107,7 @@ fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader(
     let directory = tempfile::tempdir().unwrap();
     let options = FsOptions::default().with_lock_wait(Duration::from_millis(20));
     let layout = Layout::new(directory.path().into());
-    let folder = Folder::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options);
+    let folder = Inner::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options);
     folder.set_up().unwrap();
     let mut author = Author::new("r");
     folder.append(&author.write(&["0"])).unwrap();
@@ -205,7 +205,7 @@ fn what_a_dead_process_left_of_making_a_run_is_written_over() {
 }
 
 /// Runs `work` on as many threads, each with an instance of its own, which begin together.
-fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &Folder) -> T + Sync) -> Vec<T> {
+fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &Inner) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(threads);
     let work = |number: usize| {
         let folder = reopened(root);

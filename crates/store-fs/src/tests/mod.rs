@@ -14,21 +14,21 @@ use ferrata_store::{At, HeaderRange, RecordId, RunKey, SystemClock};
 use crate::config::FsOptions;
 use crate::disk::{Disk, RealDisk};
 use crate::error::Fault;
-use crate::folder::Folder;
+use crate::inner::Inner;
 use crate::layout::Layout;
 
-fn folder(root: &Path, disk: Arc<dyn Disk>) -> Folder {
+fn folder(root: &Path, disk: Arc<dyn Disk>) -> Inner {
     let options = FsOptions::default().with_lock_wait(std::time::Duration::from_secs(20));
-    Folder::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options)
+    Inner::new(disk, Layout::new(root.into()), Arc::new(SystemClock::new()), options)
 }
 
 /// The folder as another process sees it.
-fn reopened(root: &Path) -> Folder {
+fn reopened(root: &Path) -> Inner {
     folder(root, Arc::new(RealDisk))
 }
 
 /// The ids of all records, by way of the history and of loading each; `None` if there is no such run.
-fn ids(folder: &Folder, run: &RunKey) -> Result<Option<Vec<RecordId>>, Fault> {
+fn ids(folder: &Inner, run: &RunKey) -> Result<Option<Vec<RecordId>>, Fault> {
     let Some(records) = folder.load(run, At::Latest)? else {
         return Ok(None);
     };

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ferrata_store::{
-    CheckpointStore as _, Clock as _, ExecutorId, IdSource as _, RandomIds, RunKey, SystemClock, Timestamp,
+    CheckpointStore as _, Clock as _, ExecutorId, IdSource as _, RandomIds, RunId, RunKey, SystemClock,
+    TenantId, Timestamp,
 };
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;

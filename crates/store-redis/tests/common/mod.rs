@@ -55,7 +55,7 @@ impl Place {
     }
 
     pub fn store_with(&self, options: RedisOptions) -> RedisStore {
-        RedisStore::open_with(&self.url(), options).unwrap()
+        RedisStore::from_url(&self.url(), options).unwrap()
     }
 
     /// Connects to every server that holds keys.

@@ -31,14 +31,14 @@ async fn a_lost_index_is_made_anew_from_the_logs() {
         }
         logs.push(log);
     }
-    let whole = store.mend().await.unwrap();
+    let whole = store.repair().await.unwrap();
     assert_eq!((whole.runs, whole.indexed, whole.unreadable), (5, 0, 0), "nothing was to be done: {whole:?}");
     for gone in [0..1, 1..2, 2..3, 3..4, 4..5, 0..5] {
         let gone = &memory.keys(INDEX)[gone];
         memory.objects().retain(|key, _| !gone.contains(key));
         let fresh = Raw::on(&memory).store();
         assert!(every_run(&fresh).await.len() < 5, "the index lacks {gone:?}");
-        let mended = fresh.mend().await.unwrap();
+        let mended = fresh.repair().await.unwrap();
         assert_eq!((mended.runs, mended.indexed), (5, gone.len() as u64), "{mended:?}");
         for log in &logs {
             log.is_kept(&fresh, "after mending").await;

@@ -177,7 +177,7 @@ async fn two_marks_are_left_of_a_purged_run() {
     scene.other.purge(&young.key, None).await.unwrap();
     marks("young", 4, "the keys of a young run stay taken");
     scene.memory.advance(HOURS);
-    let mended = scene.other.mend().await.unwrap();
+    let mended = scene.other.repair().await.unwrap();
     assert_eq!((mended.runs, mended.cleared), (0, 2), "{mended:?}");
     marks("young", 2, "when they need not be taken any more");
 }

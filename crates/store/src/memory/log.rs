@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts};
+use crate::refusal;
 use crate::{At, HeaderRange, Headers, PruneCut, Removed, RunAppend, RunHead, check_prune, is_repeat};
 
 /// The log of one run.
@@ -30,7 +31,11 @@ impl Log {
     pub(super) fn append(&mut self, append: RunAppend) -> Result<HeadRef> {
         let head = self.head_ref(&append.run)?;
         if append.expected != Some(head) {
-            return if self.is_repeat(&append) { Ok(head) } else { Err(conflict(&append.run, Some(head))) };
+            return if self.is_repeat(&append) {
+                Ok(head)
+            } else {
+                Err(refusal::conflict(&append.run, append.expected, Some(head)))
+            };
         }
         self.extend(append)
     }
@@ -68,7 +73,7 @@ impl Log {
             // From the head backwards: what is looked up by id is rarely far from it.
             At::Record(id) => match self.headers().rev().find(|header| header.id == id) {
                 Some(header) => header.seq.get(),
-                None => return Err(missing(run, at)),
+                None => return Err(refusal::no_record("store.load", run, at)),
             },
         };
         let Some(last) = self.place(end) else {
@@ -76,7 +81,7 @@ impl Log {
             return Err(if is_hole {
                 corrupt(run, end, "a record before it is gone")
             } else {
-                missing(run, at)
+                refusal::no_record("store.load", run, at)
             });
         };
         let bases_before = self.bases.partition_point(|base| *base <= end);
@@ -112,7 +117,7 @@ impl Log {
             return Ok(VecDeque::new());
         }
         let Some(place) = self.place(cut.at.get()) else {
-            return Err(missing(run, At::Seq(cut.at)).with_operation("store.prune"));
+            return Err(refusal::no_record("store.prune", run, At::Seq(cut.at)));
         };
         let needed = check_prune(run, self.header(run, place)?, &cut)?.is_some();
         if let Some(base) = cut.base.filter(|_| needed) {
@@ -179,24 +184,6 @@ impl Log {
 /// Adds up what was taken out.
 pub(super) fn count(gone: &VecDeque<Record>) -> Removed {
     Removed { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
-}
-
-/// The refusal of an append that expected another head.
-pub(super) fn conflict(run: &RunKey, actual: Option<HeadRef>) -> Error {
-    let message = match actual {
-        Some(head) => format!("the run's head is {head}; load it, see who wrote, decide again"),
-        None => "there is no such run; it was purged, or never started".to_owned(),
-    };
-    Error::new(ErrorKind::Conflict, message)
-        .with_operation("store.append")
-        .with_run(run)
-        .with_actual_head(actual)
-}
-
-fn missing(run: &RunKey, at: At) -> Error {
-    Error::new(ErrorKind::NotFound, format!("the run does not hold {at}; it was pruned, or never written"))
-        .with_operation("store.load")
-        .with_run(run)
 }
 
 fn corrupt(run: &RunKey, seq: u64, what: &str) -> Error {

@@ -20,6 +20,7 @@ use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::record::Record;
+use crate::refusal;
 
 /// A store that fails on purpose, for tests of what is built on stores.
 ///
@@ -253,7 +254,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
                 Some(fault) if !fault.is_done() => {
                     results.push(Some(Err(fault.error(OPERATION).with_run(&append.run))));
                 }
-                _ if is_doubled => results.push(Some(Err(doubled(&append.run)))),
+                _ if is_doubled => results.push(Some(Err(refusal::doubled(&append.run)))),
                 fault => {
                     results.push(None);
                     passed.push((append, fault));
@@ -320,10 +321,4 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }
     }
-}
-
-fn doubled(run: &RunKey) -> Error {
-    Error::new(ErrorKind::Invalid, "the run stands in the batch already; join its records into one entry")
-        .with_operation("store.append")
-        .with_run(run)
 }

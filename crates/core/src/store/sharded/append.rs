@@ -72,7 +72,7 @@ impl ShardedStore {
         };
         let (mut at, mut next) = (0, Next::Append(false));
         if !named.insert(run.clone()) {
-            next = refusal("the run stands in the batch already; join its records into one entry");
+            next = Next::Done(Err(ferrata_store::refusal::doubled(&run)));
         } else if map_key().is_ok_and(|key| key == run) {
             next = refusal("the id is that of the map of the shards; use another");
         } else if append.is_mark() {

@@ -7,17 +7,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::ShardedStore;
-use super::mark::{MAP, is_mark};
+use super::mark::is_mark;
 use super::shard::Shard;
 use super::together::together;
 use crate::clock::{Clock, Timestamp, within};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{RunId, RunKey, TenantId};
-use crate::store::{Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
-
-/// Where a run stands in listings.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place(Timestamp, TenantId, RunId);
+use crate::store::{Listing, Order, Page, Paged, RunFilter, RunHead, RunPlace, RunQuery};
 
 /// What is left of one shard's listing.
 struct Feed<'a> {
@@ -33,9 +28,11 @@ struct Feed<'a> {
 
 impl ShardedStore {
     pub(super) async fn list(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        let after = page.cursor.as_ref().map(parse).transpose()?;
+        let listing = Listing::of_runs(query, page.order);
+        let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
+        let after = after.map_err(|error| error.with_operation("store.runs"))?;
         let mut query = query.clone();
-        if let Some(Place(created, ..)) = &after {
+        if let Some(RunPlace { created, .. }) = &after {
             match page.order {
                 Order::OldestFirst => query.created_from = query.created_from.max(Some(*created)),
                 // Not at the end of time, where there is no bound above.
@@ -80,7 +77,7 @@ impl ShardedStore {
         let mut items = Vec::new();
         while items.len() <= wanted {
             self.fill(&mut feeds).await?;
-            let first = |feed: &&mut Feed<'_>| feed.heads.front().map(place);
+            let first = |feed: &&mut Feed<'_>| feed.heads.front().map(RunPlace::of);
             let waiting = feeds.iter_mut().filter(|feed| !feed.heads.is_empty());
             let next = match page.order {
                 Order::OldestFirst => waiting.min_by_key(first),
@@ -90,8 +87,8 @@ impl ShardedStore {
                 break;
             };
             let is_returned = after.as_ref().is_some_and(|after| match page.order {
-                Order::OldestFirst => place(&head) <= *after,
-                Order::NewestFirst | Order::Any => place(&head) >= *after,
+                Order::OldestFirst => RunPlace::of(&head) <= *after,
+                Order::NewestFirst | Order::Any => RunPlace::of(&head) >= *after,
             });
             if !is_returned && self.is_of_users(feed, &head) {
                 items.push(head);
@@ -99,7 +96,7 @@ impl ShardedStore {
         }
         let more = items.len() > wanted;
         items.truncate(wanted);
-        let next = items.last().filter(|_| more).map(cursor_after);
+        let next = items.last().filter(|_| more).map(|head| RunPlace::of(head).cursor(listing));
         Ok(Paged { items, next })
     }
 
@@ -162,26 +159,4 @@ impl Feed<'_> {
         }
         Ok(())
     }
-}
-
-fn place(head: &RunHead) -> Place {
-    Place(head.facts.created, head.run.tenant.clone(), head.run.run.clone())
-}
-
-fn cursor_after(head: &RunHead) -> Cursor {
-    let RunKey { tenant, run } = &head.run;
-    Cursor::new(format!("{MAP}/{}/{tenant}/{run}", head.facts.created.unix_ms()))
-}
-
-fn parse(cursor: &Cursor) -> Result<Place> {
-    let parse = |text: &str| {
-        let mut parts = text.strip_prefix(MAP)?.strip_prefix('/')?.split('/');
-        let created = Timestamp::from_unix_ms(parts.next()?.parse().ok()?);
-        let place = Place(created, TenantId::new(parts.next()?).ok()?, RunId::new(parts.next()?).ok()?);
-        parts.next().is_none().then_some(place)
-    };
-    parse(cursor.as_str()).ok_or_else(|| {
-        Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
-            .with_operation("store.runs")
-    })
 }

@@ -234,7 +234,7 @@ impl CheckpointStore for ShardedStore {
                 Err(error) => return Err(shard.named(error)),
             }
         }
-        Err(no_run("store.headers", run))
+        Err(ferrata_store::refusal::no_run("store.headers", run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -260,7 +260,7 @@ impl CheckpointStore for ShardedStore {
                 result => return result.map_err(|error| shard.named(error)),
             }
         }
-        Err(no_run("store.prune", run))
+        Err(ferrata_store::refusal::no_run("store.prune", run))
     }
 
     /// Removes the run, and then the signposts to it.
@@ -351,10 +351,4 @@ fn beyond(operation: &'static str, run: &RunKey) -> Error {
     let message =
         "the run is in a shard of a later generation than this process knows; give it the newest generations";
     Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)
-}
-
-fn no_run(operation: &'static str, run: &RunKey) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started")
-        .with_operation(operation)
-        .with_run(run)
 }

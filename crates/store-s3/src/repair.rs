@@ -4,13 +4,13 @@ use ferrata_store::RunKey;
 
 use crate::entry::Entry;
 use crate::error::Fault;
-use crate::keeper::Keeper;
+use crate::inner::Inner;
 use crate::view::Look;
 
 /// What mending found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Mended {
+pub struct Repaired {
     /// How many runs there are.
     pub runs: u64,
     /// How many of them the index did not show as they are, and shows now.
@@ -21,15 +21,15 @@ pub struct Mended {
     pub unreadable: u64,
 }
 
-impl Keeper {
+impl Inner {
     /// Goes through all logs.
-    pub(crate) async fn mend(&self) -> Result<Mended, Fault> {
-        let mut mended = Mended::default();
+    pub(crate) async fn repair(&self) -> Result<Repaired, Fault> {
+        let mut repaired = Repaired::default();
         let logs = self.layout.logs();
         let mut after: Option<String> = None;
         loop {
             let listed = self.bucket.list(&logs, after.as_deref(), 1).await?;
-            let Some(item) = listed.value.items.into_iter().next() else { return Ok(mended) };
+            let Some(item) = listed.value.items.into_iter().next() else { return Ok(repaired) };
             let Some(run) = self.layout.run_of_log(&item.key) else {
                 tracing::warn!(key = item.key, "passed over what is no object of a log");
                 after = Some(item.key);
@@ -37,9 +37,9 @@ impl Keeper {
             };
             // Every key of the run has a digit where this has what comes after all digits.
             after = Some(format!("{}~", self.layout.run(&run)));
-            match self.mend_run(&run, &mut mended).await {
+            match self.mend_run(&run, &mut repaired).await {
                 Err(error) if error.is_of_run() => {
-                    mended.unreadable += 1;
+                    repaired.unreadable += 1;
                     tracing::warn!(%run, %error, "left a run as it is, as it cannot be read");
                 }
                 done => done?,
@@ -47,15 +47,15 @@ impl Keeper {
         }
     }
 
-    async fn mend_run(&self, run: &RunKey, mended: &mut Mended) -> Result<(), Fault> {
+    async fn mend_run(&self, run: &RunKey, repaired: &mut Repaired) -> Result<(), Fault> {
         let Some(log) = self.open(run).await? else {
             if let Look::Absent { life: 1.., .. } = self.look(run).await? {
                 self.clear(run).await?;
-                mended.cleared += 1;
+                repaired.cleared += 1;
             }
             return Ok(());
         };
-        mended.runs += 1;
+        repaired.runs += 1;
         let entry = Entry::of(log.life(), &log.seen.last);
         let prefix = self.layout.entries(entry.tree(), log.card.facts.created, run);
         let listed = self.bucket.list(&prefix, None, 1_000).await?;
@@ -66,7 +66,7 @@ impl Keeper {
         if !is_shown {
             let key = self.layout.entry(log.card.facts.created, run, &entry);
             self.bucket.put(&key, bytes::Bytes::new()).await?;
-            mended.indexed += 1;
+            repaired.indexed += 1;
         }
         Ok(())
     }

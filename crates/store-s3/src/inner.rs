@@ -32,7 +32,7 @@ pub(crate) const READS: u32 = 8;
 
 /// The bucket, its keys, and what is remembered of it.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Inner {
     pub(crate) bucket: Bucket,
     pub(crate) target: Target,
     pub(crate) layout: Layout,
@@ -44,7 +44,7 @@ pub(crate) struct Keeper {
     pub(crate) is_marked: AtomicBool,
 }
 
-impl Keeper {
+impl Inner {
     pub(crate) fn new(
         target: Target,
         options: S3Options,

@@ -28,7 +28,7 @@ const NAMED_TENANTS: usize = 4_096;
 
 /// One store's folder. Its methods block; they stand in the files named after what they do.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) layout: Layout,
     pub(crate) clock: Arc<dyn Clock>,
@@ -51,7 +51,7 @@ pub(crate) struct Writer {
     _lock: Locked,
 }
 
-impl Folder {
+impl Inner {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         layout: Layout,

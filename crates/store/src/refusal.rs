@@ -1,0 +1,57 @@
+//! What every store refuses, in one wording.
+
+use crate::error::{Error, ErrorKind};
+use crate::id::{HeadRef, RunKey, Seq};
+use crate::query::At;
+
+/// What is said of a run that an operation needs and that does not exist.
+pub const NO_RUN: &str = "there is no such run; it was purged, or never started";
+
+/// What is said of the second entry of a run in a batch.
+pub const DOUBLED: &str = "the run stands in the batch already; join its records into one entry";
+
+/// Says which head was expected and which was found; `None` stands for a run that does not exist.
+pub fn differs(expected: Option<HeadRef>, actual: Option<HeadRef>) -> String {
+    let found = match (expected, actual) {
+        (Some(expected), Some(actual)) => format!("the run's head is {actual}, not {expected}"),
+        (Some(expected), None) => format!("the run does not exist, its head was expected to be {expected}"),
+        (None, Some(actual)) => format!("the run exists already, its head is {actual}"),
+        (None, None) => "the run does not exist".to_owned(),
+    };
+    format!("{found}; load the run, see who wrote, and decide again")
+}
+
+/// An append or a purge expected another head than the run has; `None` stands for a run that does not exist.
+pub fn conflict(run: &RunKey, expected: Option<HeadRef>, actual: Option<HeadRef>) -> Error {
+    Error::new(ErrorKind::Conflict, differs(expected, actual))
+        .with_operation("store.append")
+        .with_run(run)
+        .with_actual_head(actual)
+}
+
+/// A run has a second entry in a batch.
+pub fn doubled(run: &RunKey) -> Error {
+    Error::new(ErrorKind::Invalid, DOUBLED).with_operation("store.append").with_run(run)
+}
+
+/// The operation needs a run that exists.
+pub fn no_run(operation: &'static str, run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, NO_RUN).with_operation(operation).with_run(run)
+}
+
+/// The run exists and has no record there.
+pub fn no_record(operation: &'static str, run: &RunKey, at: At) -> Error {
+    let message = format!("the run does not hold {at}; it was pruned, or never written");
+    let error = Error::new(ErrorKind::NotFound, message).with_operation(operation).with_run(run);
+    match at {
+        At::Seq(seq) => error.with_seq(seq),
+        _ => error,
+    }
+}
+
+/// A record that must be there is not.
+pub fn gone(run: &RunKey, seq: Seq) -> Error {
+    Error::new(ErrorKind::Corrupt, "the record is gone; restore the run from a backup")
+        .with_run(run)
+        .with_seq(seq)
+}

@@ -1,0 +1,107 @@
+//! Reading the URL that names a store: what stands before the options, and the options. No error here, as a URL may hold a secret:
+//! each store says in its own words what may stand there, and repeats nothing.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Cuts a URL into what names the place and its options, in their order.
+///
+/// ```
+/// use ferrata_store::url;
+///
+/// let (place, mut options) = url::split("pigeon://loft?coo=true&within_ms=250&of=a%2Fb");
+/// assert_eq!(place, "pigeon://loft");
+/// let option = options.next().unwrap();
+/// assert_eq!((option.name, option.truth()), ("coo", Some(true)));
+/// assert_eq!(options.next().unwrap().millis(), Some(std::time::Duration::from_millis(250)));
+/// assert_eq!(options.next().unwrap().text().as_deref(), Some("a/b"));
+/// assert!(options.next().is_none());
+/// ```
+pub fn split(url: &str) -> (&str, impl Iterator<Item = UrlOption<'_>>) {
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let options = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        UrlOption { pair, name, value }
+    });
+    (place, options)
+}
+
+/// One option of a URL. What reads its value answers `None` if it is no such value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UrlOption<'a> {
+    /// The option as it stands in the URL.
+    pub pair: &'a str,
+    /// Its name, as it stands there.
+    pub name: &'a str,
+    /// Its value, as it stands there; empty if it has none.
+    pub value: &'a str,
+}
+
+impl UrlOption<'_> {
+    /// Reads text, with `%41` for the bytes that may not stand in a URL.
+    pub fn text(self) -> Option<String> {
+        String::from_utf8(decode(self.value)?).ok()
+    }
+
+    /// Reads a number.
+    pub fn number<T: FromStr>(self) -> Option<T> {
+        self.value.parse().ok()
+    }
+
+    /// Reads a number of milliseconds.
+    pub fn millis(self) -> Option<Duration> {
+        self.number().map(Duration::from_millis)
+    }
+
+    /// Reads `true` or `1`, `false` or `0`.
+    pub fn truth(self) -> Option<bool> {
+        match self.value {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        }
+    }
+}
+
+/// Replaces `%41` by the byte it stands for; `None` if a percent sign has no two hex digits after it.
+pub fn decode(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            u8::try_from(digit()? * 16 + digit()?).ok()?
+        } else {
+            byte
+        });
+    }
+    Some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_in_order_and_refused_if_they_are_no_such_value() {
+        let (place, options) = split("s:a?&x&y=&z=%41%zz&n=7&n=-1");
+        assert_eq!(place, "s:a");
+        let options: Vec<_> = options.collect();
+        assert_eq!(options.iter().map(|option| option.name).collect::<String>(), "xyznn");
+        assert_eq!(
+            (options[0].text(), options[1].truth(), options[2].text()),
+            (Some(String::new()), None, None)
+        );
+        assert_eq!((options[3].number::<u8>(), options[4].number::<u8>()), (Some(7), None));
+        assert_eq!(split("s:a").1.count(), 0);
+        for (text, decoded) in [
+            ("a%2fB%20", Some(&b"a/B "[..])),
+            ("%", None),
+            ("%2", None),
+            ("%é", None),
+            ("%ff", Some(b"\xff")),
+        ] {
+            assert_eq!(decode(text).as_deref(), decoded, "{text}");
+        }
+    }
+}
