@@ -113,6 +113,8 @@ impl Here {
 fn automatic(question: &Question) -> Option<Answer> {
     let default = question.default.as_deref().and_then(|text| serde_json::from_str::<Json>(text).ok());
     let first = question.expects.as_ref()?.options().first().map(|choice| Json::from(choice.as_str()));
+    // A gate that takes any text lists its choices in the question alone.
+    let first = first.or_else(|| first_choice(question).map(Json::from));
     let values = [default, first, Some(Json::Bool(true)), Some(Json::Null)];
     values.into_iter().flatten().find_map(|value| fitting(question, &value))
 }

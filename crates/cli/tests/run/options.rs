@@ -80,6 +80,18 @@ fn questions_answer_themselves_with_the_default_or_the_first_choice() {
     assert_eq!(history(&place.path("e")), ["start", "work", "ask", "redo"]);
 }
 
+/// A gate that takes any text was left open, since its choices are not all that it takes.
+#[test]
+fn a_gate_with_a_freeform_edge_answers_itself_with_its_first_choice() {
+    let place = Place::new();
+    place.pipeline(
+        "F",
+        r#"ask [shape=hexagon] b [tool_command=true] start -> ask ask -> exit [label="[Y] Yes"] ask -> b [freeform=true] b -> exit"#,
+    );
+    place.call(&["run", "F.dot", "--run-dir", "d", "--auto-answer"]).ends(0);
+    assert_eq!(history(&place.path("d")), ["start", "ask", "exit"]);
+}
+
 #[test]
 fn a_run_stops_behind_a_node_and_goes_on_there() {
     let place = gate();

@@ -1,5 +1,4 @@
 //! What a command of a tool comes to besides its exit status, and when it is tried again.
-#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use ferrata_core::state::Context;
 use ferrata_dot::handler::{Registry, Tool};
