@@ -25,9 +25,11 @@ pub(crate) fn cases(only: Option<Family>) -> impl Strategy<Value = (Family, Sett
     let all = [&Family::ALL[..], &[Family::Payment, Family::Beside, Family::Errand]].concat();
     let family = prop::sample::select(only.map_or(all, |only| vec![only]));
     let told = prop_oneof![12 => ops().prop_map(|op| vec![op]), 1 => stories()];
-    (family, settings(), prop::bool::weighted(0.95), prop::collection::vec(told, 1..40)).prop_map(
-        |(family, setting, starts, ops)| {
-            let mut ops = ops.concat();
+    // Some are met by somebody else as soon as there is something to meet.
+    let first = prop_oneof![3 => Just(vec![]), 1 => met().prop_map(Vec::from)];
+    (family, settings(), prop::bool::weighted(0.95), first, prop::collection::vec(told, 1..40)).prop_map(
+        |(family, setting, starts, first, ops)| {
+            let mut ops = [first, ops.concat()].concat();
             if starts {
                 ops.insert(0, Op::Start { slot: 0, same: true });
             }
@@ -68,12 +70,23 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => any::<bool>().prop_map(Op::Rain),
         4 => banks().prop_map(Op::Bank),
         1 => prop::sample::select(vec![7, 9]).prop_map(Op::Most),
-        4 => (slot(), prop::sample::select(vec![Fault::Refuses, Fault::LosesReply, Fault::Meets, Fault::Meets]))
-            .prop_map(|(slot, fault)| Op::Weather { slot, fault }),
+        4 => (slot(), weather()).prop_map(|(slot, fault)| Op::Weather { slot, fault }),
         1 => (slot(), any::<bool>(), prop::sample::select(TIMES.to_vec()))
             .prop_map(|(slot, done, ms)| Op::Hang { slot, done, ms }),
         1 => slot().prop_map(|slot| Op::Fork { slot }),
     ]
+}
+
+/// Somebody else writes just as work or the time brings about a record.
+fn met() -> impl Strategy<Value = [Op; 2]> {
+    let meets = Op::Weather { slot: 0, fault: Fault::Meets };
+    let times = prop::sample::select(vec![TIMES[3], TIMES[5]]);
+    let brings = prop_oneof![banks().prop_map(Op::Bank), times.prop_map(|ms| Op::Advance { ms })];
+    brings.prop_map(move |op| [meets.clone(), op])
+}
+
+fn weather() -> impl Strategy<Value = Fault> {
+    prop::sample::select(vec![Fault::Refuses, Fault::LosesReply, Fault::Meets, Fault::Meets])
 }
 
 fn banks() -> impl Strategy<Value = Bank> {
@@ -129,9 +142,21 @@ fn stories() -> impl Strategy<Value = Vec<Op>> {
         (slot(), kinds(), prop::sample::select(vec![Bank::Breaks, Bank::Burns]), whom()).prop_map(
             move |(slot, answer, bank, whom)| {
                 let respond = Op::Respond { slot, whom, answer, fits: true, by: Some("ann") };
-                vec![resume(slot), Op::Bank(bank), respond, resume(slot), Op::Retry { slot }, resume(slot)]
+                let migrate = Op::Resume { slot, take_over: false, graph: Which::Third, allow: true };
+                let then = if bank == Bank::Burns { migrate } else { resume(slot) };
+                vec![resume(slot), Op::Bank(bank), respond, then, Op::Retry { slot }, resume(slot)]
             }
         ),
+        // Bad weather, just as something ends or comes due.
+        (slot(), weather(), banks(), weather(), any::<bool>()).prop_map({
+            let hours = Op::Advance { ms: TIMES[5] };
+            move |(slot, one, bank, other, sends)| {
+                let mut ops = vec![Op::Weather { slot, fault: one }, Op::Bank(bank)];
+                ops.extend(sends.then(|| send(slot)));
+                ops.extend([Op::Weather { slot, fault: other }, hours.clone(), resume(slot)]);
+                ops
+            }
+        }),
         // Work, a while, and what comes of it.
         (slot(), prop::sample::select(TIMES[..4].to_vec()), banks()).prop_map(move |(slot, ms, bank)| {
             vec![resume(slot), Op::Advance { ms }, minute.clone(), Op::Bank(bank), resume(slot)]

@@ -80,7 +80,7 @@ impl Activation {
         if self.chooses { got.any(|got| got) } else { got.all(|got| got) }
     }
 
-    /// Comes to its groups, one after the other. A default that its type refuses is met there, whatever is on record.
+    /// Comes to its groups, one after the other.
     fn come(&mut self, outside: &Outside<'_>) {
         while self.came < self.groups.len() {
             let before = self.groups[..self.came].iter().flatten().filter_map(Wait::got).count();
@@ -88,10 +88,7 @@ impl Activation {
                 return;
             }
             for wait in &mut self.groups[self.came] {
-                match wait.has_bad_default(outside.most) {
-                    true => wait.progress = Progress::Got(Got::Unreadable),
-                    false => wait.begin(outside),
-                }
+                wait.begin(outside);
             }
             self.came += 1;
         }
@@ -161,11 +158,6 @@ impl Wait {
         let is_small = matches!(self.need, Need::Ask { fits: Fits::Small, .. });
         is_small
             && matches!(&self.progress, Progress::Got(Got::Value(value)) if value.as_u64().is_some_and(|n| n > most))
-    }
-
-    fn has_bad_default(&self, most: u64) -> bool {
-        let Need::Ask { fits: Fits::Small, default: Some(value), .. } = &self.need else { return false };
-        value.as_u64() > Some(most)
     }
 
     fn begin(&mut self, outside: &Outside<'_>) {
