@@ -41,6 +41,8 @@ fn in_place_of(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
 ///
 /// [`ErrorKind::Invalid`]: the record is no base and none was given, or what was given is another record, no base or not
 /// sealed. Nothing may be changed.
+///
+/// <!-- held by: prune::pruning_with_another_record_is_refused -->
 pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> Result<Option<&'a Record>> {
     let refuse = |message: &str| {
         Error::new(ErrorKind::Invalid, message).with_operation("store.prune").with_run(run).with_seq(cut.at)

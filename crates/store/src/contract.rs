@@ -46,6 +46,8 @@ pub const SHARD_MAP: &str = "ferrata:shards";
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`], naming run and record. Nothing was written.
+///
+/// <!-- held by: checks::facts_belong_to_the_first_append -->
 pub fn check_append(append: &RunAppend) -> Result<()> {
     let RunAppend { run, expected, records, facts } = append;
     let refuse = |seq: Option<Seq>, message: &str| {
@@ -172,6 +174,8 @@ impl Notices {
     /// # Cancel safety
     ///
     /// Cancel safe: no notice is lost by dropping the future.
+    ///
+    /// <!-- held by: setup::changes_are_noticed, setup::notices_are_sent_as_announced -->
     pub async fn next(&mut self) -> Result<Option<RunKey>> {
         let (received, from) = {
             let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
@@ -238,6 +242,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
+    ///
+    /// <!-- held by: setup::setup_can_be_repeated, setup::setup_is_safe_from_many_instances_at_once, setup::another_layout_is_unsupported_for_every_call -->
     async fn setup(&self) -> Result<()>;
 
     /// Appends each run's records after that run's head.
@@ -261,6 +267,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
+    ///
+    /// <!-- held by: append::records_follow_each_other, retry::a_repeated_append_is_ok_and_written_once, dropped::a_dropped_append_is_done_or_not_done -->
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>>;
 
     /// Loads what is needed to know the run as of `at`: the newest base at or before it, and the records from there up to
@@ -276,6 +284,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: load::loading_the_latest_starts_at_the_newest_base, load::a_missing_run_loads_as_none -->
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>>;
 
     /// Lists the headers of a range of the run's records, in the order of their numbers, without reading bodies.
@@ -292,6 +302,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: headers::headers_come_in_order_from_both_ends, headers::headers_of_a_missing_run_are_not_found, headers::an_answer_holds_a_thousand_headers_at_most -->
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers>;
 
     /// Returns the run's head; `None` if there is no such run.
@@ -303,6 +315,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: load::the_head_follows_each_append, load::a_missing_run_has_no_head -->
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
 
     /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others.
@@ -316,6 +330,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: runs::runs_are_ordered_by_creation_then_tenant_then_id, runs::a_foreign_cursor_of_runs_is_invalid -->
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
 
     /// Makes the record at `cut.at` a base if it is none, then drops every record before it.
@@ -331,6 +347,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the prune done, not done, or done but for garbage. Call it again.
+    ///
+    /// <!-- held by: prune::pruning_at_a_base_drops_what_is_before_it, dropped::a_dropped_prune_can_be_called_again -->
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed>;
 
     /// Removes the run and every trace of it, and says what it removed; zeros if there is no such run.
@@ -351,6 +369,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the purge done, not done, or half done. Call it again.
+    ///
+    /// <!-- held by: purge::purging_leaves_no_trace, purge::a_purge_that_expects_another_head_is_a_conflict -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed>;
 
     /// Says that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero says that it has ended.
@@ -362,6 +382,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: the heartbeat may or may not have been counted.
+    ///
+    /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
 
     /// Names the part of the store that answers for the run: what concerns one part never waits for another.

@@ -119,6 +119,8 @@ impl Headers {
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), naming the first record that is missing.
+    ///
+    /// <!-- held by: headers::an_answer_with_a_gap_or_of_other_records_is_corrupt -->
     pub fn checked(
         run: &RunKey,
         range: HeaderRange,

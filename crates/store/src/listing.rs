@@ -42,6 +42,8 @@ impl Listing {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it is of another listing, or no cursor at all.
+    ///
+    /// <!-- held by: listing::a_cursor_comes_back_in_its_own_listing_only -->
     pub fn place(self, cursor: &Cursor) -> Result<&str> {
         let (listing, place) = cursor.as_str().split_once('.').ok_or_else(Self::foreign)?;
         let own = listing.parse().is_ok_and(|listing: Fingerprint| listing == self.0);
@@ -79,6 +81,8 @@ impl RunPlace {
     /// # Errors
     ///
     /// As [`Listing::place`].
+    ///
+    /// <!-- held by: listing::a_cursor_comes_back_in_its_own_listing_only -->
     pub fn read(listing: Listing, cursor: &Cursor) -> Result<Self> {
         let parse = |text: &str| {
             let (created, run) = text.split_once('.')?;

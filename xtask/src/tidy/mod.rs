@@ -46,6 +46,7 @@ const CHECKS: &[Check] = &[
     Check { name: "fragment", find: markdown::fragments },
     Check { name: "held-by", find: promises::tests },
     Check { name: "promise", find: promises::sections },
+    Check { name: "promise-of-call", find: promises::calls },
 ];
 
 /// What is wrong, where, and what to do about it.

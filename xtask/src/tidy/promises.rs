@@ -53,6 +53,45 @@ pub(super) fn sections(repo: &Repo) -> Vec<Fault> {
     faults
 }
 
+/// Where public calls promise: each that can fail says in its documentation by which test that is held, or that it promises nothing.
+const PROMISING: [&str; 4] =
+    ["crates/core/src/node/", "crates/core/src/past/", "crates/core/src/runtime/", "crates/ferrata/src/"];
+
+/// Every public call of the runtime and the stores whose documentation has a part on errors names a test there.
+pub(super) fn calls(repo: &Repo) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in repo.ending(".rs").filter(|(path, _)| is_promising(path)) {
+        let (mut errors, mut marked, mut in_trait) = (false, false, false);
+        for (index, line) in text.lines().enumerate() {
+            in_trait = line.starts_with("pub trait ") || in_trait && line != "}";
+            let code = line.trim_start();
+            if let Some(said) = code.strip_prefix("///") {
+                errors |= said.trim() == "# Errors";
+                marked |= said.contains(HELD) || said.contains(NOTHING);
+                continue;
+            }
+            if code.starts_with("#[") {
+                continue;
+            }
+            let public = code.starts_with("pub ") && !code.starts_with("pub(") || in_trait;
+            if let Some(name) = function(code).filter(|_| public && errors && !marked) {
+                let message = format!(
+                    "`{name}` names no test; add `/// {HELD} file::function -->`, or `/// {NOTHING}`"
+                );
+                faults.push(Fault::line(path, index, message));
+            }
+            (errors, marked) = (false, false);
+        }
+    }
+    faults
+}
+
+fn is_promising(path: &str) -> bool {
+    let store = path.strip_prefix("crates/store").and_then(|rest| rest.split_once("/src/"));
+    let in_store = store.is_some_and(|(name, _)| name != "-conformance");
+    !is_test(path) && (in_store || PROMISING.iter().any(|folder| path.starts_with(folder)))
+}
+
 /// Tells whether a page is one that users rely on.
 fn promises(path: &str) -> bool {
     path == "README.md" || path.starts_with("docs/")
@@ -91,6 +130,7 @@ fn known(repo: &Repo) -> BTreeSet<String> {
 /// Returns the name of the function that a line begins.
 fn function(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
+    let line = line.strip_prefix("const ").unwrap_or(line);
     let line = line.strip_prefix("async ").unwrap_or(line);
     let name = line.strip_prefix("fn ")?;
     name.split(['(', '<']).next()
@@ -163,6 +203,25 @@ mod checks {
         assert_eq!(tests(&Repo::of([TESTS, ("crates/core/src/a.rs", code)])).len(), 1);
         let open = "<!-- held by: pauses::a_pause_holds,\nmore -->\n";
         assert_eq!(tests(&Repo::of([TESTS, ("docs/a.md", open)])).len(), 1);
+    }
+
+    #[test]
+    fn a_public_call_that_can_fail_names_a_test_or_promises_nothing() {
+        let code = "/// Does it.\n///\n/// # Errors\n///\n/// Never.\n#[must_use]\npub async fn f() {}\n/// # Errors\nfn g() {}\n\
+                    /// No errors.\npub fn h() {}\npub trait T {\n    /// # Errors\n    fn t();\n}\n";
+        let names = |path: &str, code: &str| {
+            let faults = calls(&Repo::of([(path, code)]));
+            faults.iter().map(|fault| fault.message.split('`').nth(1).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        for path in ["crates/core/src/runtime/a.rs", "crates/store/src/a.rs", "crates/store-fs/src/a.rs"] {
+            assert_eq!(names(path, code), ["f", "t"]);
+            let marked = code.replace("# Errors", "<!-- held by: a::b -->\n/// # Errors");
+            assert_eq!(names(path, &marked), [""; 0]);
+            assert_eq!(names(path, &code.replace("/// Never.", "/// <!-- promises nothing -->")), ["t"]);
+        }
+        for path in ["crates/store-conformance/src/a.rs", "crates/core/src/graph/a.rs", "xtask/src/a.rs"] {
+            assert_eq!(names(path, code), [""; 0]);
+        }
     }
 
     #[test]
