@@ -66,8 +66,8 @@ async fn an_answer_to_a_run_at_rest_is_followed_by_its_claim_and_by_no_other_cal
     line.take_calls();
 
     runtime.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
-    gate.until_began(1).await;
     turns().await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it goes on at once");
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2)]));
     assert_eq!(kinds(&world.store, "r").await[before..], [RecordKind::Signal, RecordKind::Claim]);
     gate.word.notify_one();
@@ -104,8 +104,8 @@ async fn a_retry_of_a_failed_run_is_followed_by_its_claim_and_by_no_other_call()
     line.take_calls();
 
     runtime.retry(run.run()).await.unwrap();
-    gate.until_began(1).await;
     turns().await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it goes on at once");
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2)]));
     assert_eq!(kinds(&world.store, "r").await[before..], [RecordKind::Signal, RecordKind::Claim]);
 }
@@ -124,8 +124,8 @@ async fn a_process_that_answers_for_another_lists_nothing_either() {
     line.take_calls();
 
     second.respond(run.run(), "ask@1:sure", Answer::accept(true).unwrap()).await.unwrap();
-    gate.until_began(1).await;
     turns().await;
+    assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it goes on at once");
     assert_eq!(line.take_calls(), calls(&[("load", 1), ("append", 2), ("head", 1)]));
 }
 
@@ -150,7 +150,7 @@ async fn an_answer_where_there_is_no_room_has_the_run_wait_in_line() {
     assert_eq!(gate.began.load(Ordering::SeqCst), 1, "there is no room for it");
     gate.word.notify_one();
     world.pass(busy.completed()).await.unwrap();
-    gate.until_began(2).await;
+    world.pass(gate.until_began(2)).await;
     gate.word.notify_one();
     let run = runtime.start(&asks(&gate), Context::new()).id("r").await.unwrap();
     assert_eq!(world.pass(run.completed()).await.unwrap().get::<bool>("yes").unwrap(), Some(true));
