@@ -92,7 +92,7 @@ impl Crew<'_> {
         if self.store.head(&self.key()).await.unwrap().is_none() {
             return ended;
         }
-        let headers = every_header(&*self.store, &self.key()).await.unwrap();
+        let headers = every_header(self.store, &self.key()).await.unwrap();
         for header in headers.into_iter().filter(|header| header.kind == RecordKind::Node) {
             ended.insert(format!("{} {}", header.node.unwrap(), header.visit.unwrap()));
         }

@@ -10,7 +10,7 @@ use common::author::{Author, append_one, append_surely, eventually, fresh_id, ki
 use common::{Place, connect};
 use ferrata_core::store::ShardedStore;
 use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
-use ferrata_store_redis::{Persistence, RedisStore};
+use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 use ferrata_test_servers::{AppendFsync, Redis, RedisCluster, RedisOptions as Server};
 
 /// Starts a server with these arguments.
@@ -234,7 +234,8 @@ async fn who_may_not_write_is_told_so_and_not_retried() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_that_is_not_there_is_unavailable_and_a_database_that_is_not_is_invalid() {
     let server = server(&["--databases", "2"]);
-    let in_database = |n| RedisStore::open(&format!("{}/{n}", server.url())).unwrap();
+    let in_database =
+        |n| RedisStore::from_url(&format!("{}/{n}", server.url()), RedisOptions::default()).unwrap();
     in_database(1).setup().await.unwrap();
     assert_eq!(kind(in_database(7).setup().await), ErrorKind::Invalid);
     let cluster = server.url().replace("redis://", "redis-cluster://");

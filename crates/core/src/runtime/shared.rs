@@ -286,7 +286,7 @@ impl Registration {
                 self.owe(None);
                 let shared = Arc::clone(&self.shared);
                 drop(self);
-                Err(life::refused(&shared, append, tenure, error))
+                Err(life::refused(&shared, append, tenure, &error))
             }
         }
     }

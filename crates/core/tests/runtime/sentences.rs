@@ -58,11 +58,11 @@ async fn a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry() {
     mended.store(true, Ordering::SeqCst);
     may_fail.add_permits(1);
     runtime.retry(&key()).await.unwrap();
-    let run = runtime.resume(&graph, &key()).await.unwrap();
+    let run = runtime.resume(&graph, key()).await.unwrap();
     let outcome = world.pass(run.wait()).await.unwrap();
     assert!(matches!(outcome, Outcome::Paused { .. }), "the retry alone leaves it paused: {outcome:?}");
     runtime.unpause(&key()).await.unwrap();
-    let run = runtime.resume(&graph, &key()).await.unwrap();
+    let run = runtime.resume(&graph, key()).await.unwrap();
     let outcome = world.pass(run.wait()).await.unwrap();
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
 }
@@ -84,12 +84,12 @@ async fn a_retry_is_the_leave_to_go_on_behind_a_node_and_not_before_one() {
         runtime.respond(&key(), &open[0].id, Answer::reject("no")).await.unwrap();
         if !behind {
             // Who passes the rejection on is the node, once the run goes on; behind a node there is nobody to do so.
-            world.pass(runtime.resume(&graph, &key()).await.unwrap().wait()).await.unwrap();
+            world.pass(runtime.resume(&graph, key()).await.unwrap().wait()).await.unwrap();
         }
         assert_eq!(status(&runtime).await, RunStatus::Failed, "behind: {behind}");
 
         runtime.retry(&key()).await.unwrap();
-        let run = runtime.resume(&graph, &key()).await.unwrap();
+        let run = runtime.resume(&graph, key()).await.unwrap();
         match world.pass(run.wait()).await.unwrap() {
             Outcome::Completed(_) => assert!(behind, "asked before the node, it is asked again"),
             Outcome::Interrupted(_) => assert!(!behind, "the retry is the leave to go on behind the node"),
@@ -182,7 +182,7 @@ async fn a_message_readies_a_run_that_receives_and_no_run_that_only_asks_or_slee
         let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
         let rest = run.wait().await.unwrap();
         assert_eq!(status(&runtime).await, before, "{rest:?}");
-        runtime.send(&key(), &7_u32).await.unwrap();
+        runtime.send(&key(), 7_u32).await.unwrap();
         let head = runtime.head(&key()).await.unwrap().unwrap();
         assert_eq!(head.status, after, "after {rest:?}");
         assert_eq!(head.owner, None, "nobody has it");
@@ -212,7 +212,7 @@ async fn an_answer_moves_a_run_that_sleeps() {
     assert!(matches!(rest, Outcome::Sleeping { .. }), "{rest:?}");
     let open = runtime.questions(&key()).await.unwrap();
     runtime.respond(&key(), &open[0].id, Answer::accept(true).unwrap()).await.unwrap();
-    let run = runtime.resume(&graph, &key()).await.unwrap();
+    let run = runtime.resume(&graph, key()).await.unwrap();
     let outcome = run.wait().await.unwrap();
     assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
 }
@@ -283,7 +283,7 @@ async fn an_answer_that_is_given_again_is_refused_as_there_already() {
         let again = respond().await.unwrap_err();
         assert_eq!(again.kind(), ErrorKind::AlreadyExists, "{}: {again}", question.id);
 
-        let _goes_on = runtime.resume(&graph, &key()).await.unwrap();
+        let _goes_on = runtime.resume(&graph, key()).await.unwrap();
         let mut again = respond().await.unwrap_err();
         for _ in 0..1_000 {
             tokio::task::yield_now().await;
@@ -312,7 +312,7 @@ async fn a_run_in_progress_takes_everything_but_retry_and_unpause() {
     }
     assert_eq!(runtime.retry(&key()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
     assert_eq!(runtime.unpause(&key()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
-    runtime.send(&key(), &1_u32).await.unwrap();
+    runtime.send(&key(), 1_u32).await.unwrap();
     runtime.pause(&key(), "hold").await.unwrap();
     runtime.unpause(&key()).await.unwrap();
     runtime.cancel(&key(), "enough").await.unwrap();

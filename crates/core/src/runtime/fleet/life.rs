@@ -118,9 +118,9 @@ impl Drop for Line {
 
 /// Says why a start or a claim was refused. If its reply was lost, what became of it is found out beside the caller; the run must not be
 /// registered here any more.
-pub(crate) fn refused(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: Error) -> Error {
+pub(crate) fn refused(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &Error) -> Error {
     let error = not_taken(why.clone()).with_run(&append.run);
-    resolve_doubt(shared, append, tenure, &why);
+    resolve_doubt(shared, append, tenure, why);
     error
 }
 

@@ -128,7 +128,7 @@ pub(crate) async fn release(
     let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
     // Mostly another executor has claimed it: then its log is not read.
     let head = shared.store.head(run).await?;
-    if !head.is_some_and(|head| (head.status, head.epoch, head.owner) == owned) {
+    if head.is_none_or(|head| (head.status, head.epoch, head.owner) != owned) {
         return Ok(false);
     }
     let mut is_ours = false;

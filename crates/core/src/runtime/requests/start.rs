@@ -206,7 +206,7 @@ impl<S: State> Checked<S> {
                     .map(|(registration, head)| (Some(registration), head)),
                 None => match shared.committer.append(append.clone(), None).await {
                     Ok(head) => Ok((None, head)),
-                    Err(error) => Err(life::refused(shared, append, tenure, error)),
+                    Err(error) => Err(life::refused(shared, append, tenure, &error)),
                 },
             };
             match taken {

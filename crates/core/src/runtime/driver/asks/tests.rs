@@ -53,7 +53,7 @@ impl World {
             problem: None,
             failure: None,
         };
-        let answerer: Arc<dyn Answerer> = self.eager.clone();
+        let answerer: Arc<dyn Answerer> = Arc::<Eager>::clone(&self.eager);
         let run = RunKey::try_from("r").unwrap();
         self.asks.pose(&run, &answerer, open.iter().map(question).collect());
         tokio::task::yield_now().await;

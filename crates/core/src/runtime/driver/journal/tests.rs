@@ -39,18 +39,19 @@ impl World {
     fn new(frequency: CheckpointFrequency) -> Self {
         let clock = ManualClock::new(at(1_000));
         let store = Arc::new(MemoryStore::new());
-        let (times, graph) = (Arc::new(clock.clone()), graph());
-        let heartbeat =
-            Arc::new(HeartbeatMonitor::new(times.clone(), Duration::from_secs(60), Duration::ZERO));
+        let times = Arc::new(clock.clone());
+        let times = || Arc::<ManualClock>::clone(&times) as _;
+        let graph = graph();
+        let heartbeat = Arc::new(HeartbeatMonitor::new(times(), Duration::from_secs(60), Duration::ZERO));
         let budget = RetryBudget { attempts: 1, first_delay: Duration::ZERO };
-        let committer = Committer::new(store.clone(), times.clone(), heartbeat, budget);
+        let committer = Committer::new(Arc::<MemoryStore>::clone(&store), times(), heartbeat, budget);
         let executor = ExecutorId::from_uuid(Uuid::from_u128(1));
-        let log = LogWriter::new(run(), executor, 1 << 20, times.clone(), Arc::new(SeqIds::new(1)));
+        let log = LogWriter::new(run(), executor, 1 << 20, times(), Arc::new(SeqIds::new(1)));
         let outbox = Outbox::new(run(), committer, Some(facts()), None, 0);
         let state = Context::new();
         let first = First { event: started(&graph), input: state.to_channels_json().unwrap() };
         let policy = CheckpointPolicy::default().with_frequency(frequency);
-        let journal = Journal::new(policy, times, log, outbox, Some(first));
+        let journal = Journal::new(policy, times(), log, outbox, Some(first));
         Self { machine: machine(&graph), clock, store, graph, state, journal }
     }
 
