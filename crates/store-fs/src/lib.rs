@@ -4,7 +4,7 @@
 //! that need a store that outlives a process.
 //!
 //! ```
-//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_fs::FsStore;
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

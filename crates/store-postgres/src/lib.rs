@@ -4,7 +4,7 @@
 //! together with its record.
 //!
 //! ```no_run
-//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

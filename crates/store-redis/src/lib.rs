@@ -4,7 +4,7 @@
 //! What an acknowledged record survives is up to the server's settings; [`Persistence`] says what they come to.
 //!
 //! ```no_run
-//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_redis::RedisStore;
 //!
 //! # async fn example() -> ferrata_store::Result<()> {

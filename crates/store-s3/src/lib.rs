@@ -4,7 +4,7 @@
 //! append, from whatever machine it comes.
 //!
 //! ```no_run
-//! use ferrata_store::store::{CheckpointStore, Page, RunQuery};
+//! use ferrata_store::{CheckpointStore, Page, RunQuery};
 //! use ferrata_store_s3::{S3Options, S3Store};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

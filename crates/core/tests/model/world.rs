@@ -36,6 +36,9 @@ const INPUT: i64 = 5;
 /// How often a process goes on before a call counts as one without an answer.
 const PATIENCE: usize = 2_000;
 
+/// How often all processes may have their turns after an operation, which takes some ten.
+const ROUNDS: u32 = 2_000;
+
 /// How often a process goes on without anything happening before it counts as quiet. One turn runs all that is ready.
 const TURNS: usize = 4;
 
@@ -106,10 +109,15 @@ impl World {
     }
 
     /// Lets all processes go on until nothing happens any more.
+    ///
+    /// Panics where something goes on without end: no time passes here, so all that can happen is what the operation before asked for.
     pub(crate) fn pump(&mut self) {
         let mut seen = None;
         let mut quiet = 0;
+        let mut rounds = 0;
         while quiet < 2 {
+            rounds += 1;
+            assert!(rounds < ROUNDS, "the run is written to without end: {seen:?}");
             for process in &self.processes {
                 process.tasks.block_on(async {
                     for _ in 0..TURNS {
