@@ -21,7 +21,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if the run is left; [`ErrorKind::Unsupported`] in an `External` node.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is left; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     ///
     /// # Cancel safety
     ///
