@@ -5,7 +5,7 @@
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
-//! use ferrata_store_redis::RedisStore;
+//! use ferrata_store_redis::{RedisOptions, RedisStore};
 //!
 //! # async fn example() -> ferrata_store::Result<()> {
 //! let store = RedisStore::from_url("redis://localhost:6379/0?prefix=shop", RedisOptions::default())?;
