@@ -150,7 +150,7 @@ async fn prepare(
 ) -> Result<Ready, Failure> {
     let loaded = &job.loaded;
     let root = job.place.directory(&job.run);
-    let directory = RunDirectory::new(&root, Arc::clone(&loaded.pipeline))?;
+    let mut directory = RunDirectory::new(&root, Arc::clone(&loaded.pipeline))?;
     let before = match job.kind {
         Kind::Resume => job.place.store.head(&job.run).await?,
         Kind::Start { .. } | Kind::Restore(_) => None,
@@ -194,6 +194,10 @@ async fn prepare(
     if before.is_some() {
         let checkpoint = runtime.checkpoint(&job.run, ferrata::store::At::Latest).await?;
         voice(shared).recorded(checkpoint.history.into_iter().map(|past| past.node.to_string()));
+        // Before an attempt is made anew: it writes where the views of the one before it are.
+        if let Err(error) = directory.refresh(&runtime, &job.run).await {
+            tracing::debug!(%error, "the directory of the run was not written; it will be again");
+        }
     }
     let handle = take::take(context, job, &runtime, &graph, backend.is_some(), &working).await?;
     directory.keep_source(&loaded.source)?;

@@ -128,6 +128,22 @@ fn a_failed_run_names_the_files_that_tell_why_and_is_tried_again() {
     place.call(&["resume", "d"]).ends(0);
 }
 
+/// The attempt after a retry has the number of the one before, whose view is written at any time: it was taken for what the command
+/// left.
+#[test]
+fn an_outcome_of_before_a_retry_is_not_taken_for_what_the_command_left() {
+    let place = Place::new();
+    let command = "test -e go || exit 3; until test -s d/t/1.1/status.json; do sleep 0.01; done; echo done";
+    place.pipeline("R", &format!("t [tool_command=\"{command}\"] start -> t -> exit"));
+    let said = place.call(&["run", "R.dot", "--run-dir", "d"]).ends(1);
+    let id = said.json()["run"].as_str().unwrap().to_owned();
+    place.write("go", "");
+    place.call(&["retry", &id, "--store", "file:d/.ferrata"]).ends(0);
+    place.call(&["resume", "d"]).ends(0);
+    assert_eq!(place.read("d/t/1.1/output.txt"), "done\n");
+    assert!(place.read("d/t/1.1/status.json").contains("success"));
+}
+
 #[test]
 fn views_that_are_lost_are_made_again_by_a_resume() {
     let place = Place::new();

@@ -143,7 +143,7 @@ fn tasks_go_to_the_backend_with_their_prompt_and_leave_files() {
     assert!(place.read("seen").ends_with("Plan to ship"), "{}", place.read("seen"));
     assert_eq!(place.read("d/t/1.1/prompt.md"), place.read("seen"));
     assert_eq!(place.read("d/t/1.1/response.md"), "planned\n");
-    assert!(place.read("stage").trim_end().ends_with("d/t/1.1"), "{}", place.read("stage"));
+    assert!(place.read("stage").trim_end().ends_with("d/t/1.1/stage"), "{}", place.read("stage"));
     // The graph names one itself, and without any the tasks are simulated.
     place.write("C.dot", &place.read("B.dot").replace("goal=", "backend=\"echo of the graph\" goal="));
     let said = place.call(&["run", "C.dot", "--run-dir", "e"]).ends(0);

@@ -18,6 +18,9 @@ use crate::run_dir::{RunDirectory, files};
 /// The files in which a command may leave its outcome, the first that is there counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
 
+/// Where an attempt works, in its directory of a run directory.
+const STAGE: &str = "stage";
+
 /// How large such a file may be.
 const MAX_STATUS: u64 = 1 << 20;
 
@@ -71,7 +74,7 @@ impl CommandBackend {
         self
     }
 
-    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}`.
+    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`.
     #[must_use]
     pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.stages = Some(Stages::OfRun(directory.into()));
@@ -92,18 +95,15 @@ impl CommandBackend {
         let cx = &stage.cx;
         let (Stages::Shared(root) | Stages::OfRun(root)) = stages;
         let root = std::path::absolute(root)?;
-        let path = match stages {
-            Stages::Shared(_) => {
-                let run = cx.run();
-                let attempt = format!("{}.{}", cx.visit(), cx.attempt());
-                let tenant = root.join(run.tenant.as_str());
-                tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
-            }
-            Stages::OfRun(_) => {
-                RunDirectory::attempt(&root, cx.node().as_str(), cx.visit().get(), cx.attempt())
-            }
-        };
-        make_stage(&root, &path, ("prompt.md", prompt))?;
+        let asked = ("prompt.md", prompt);
+        if let Stages::OfRun(_) = stages {
+            return make_stage_of_run(&root, stage, asked).map(Some);
+        }
+        let run = cx.run();
+        let attempt = format!("{}.{}", cx.visit(), cx.attempt());
+        let tenant = root.join(run.tenant.as_str());
+        let path = tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt);
+        make_stage(&root, &path, asked)?;
         Ok(Some(path))
     }
 }
@@ -165,13 +165,27 @@ impl Backend for CommandBackend {
     }
 }
 
-/// Makes the directory of an attempt with what it is asked to do, and without an outcome that an attempt which was cut off left there.
-pub(super) fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io::Result<()> {
+/// Makes the directory in which an attempt works, with what it is asked to do, and without an outcome that an attempt which was cut
+/// off left there.
+fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io::Result<()> {
     files::write(root, &path.join(name), asked.as_bytes())?;
     for name in STATUS_FILES {
         files::remove(root, &path.join(name))?;
     }
     Ok(())
+}
+
+/// Makes it in the directory of a run, which also shows what the attempt is asked to do.
+///
+/// The attempt works apart from its views: an attempt that is made anew after a retry of the run has the number of one that the log
+/// knows, and the view of that outcome may be written at any time.
+pub(super) fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
+    let cx = &stage.cx;
+    let attempt = RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt());
+    files::write(root, &attempt.join(asked.0), asked.1.as_bytes())?;
+    let path = attempt.join(STAGE);
+    make_stage(root, &path, asked)?;
+    Ok(path)
 }
 
 /// Reads the outcome that a command left.

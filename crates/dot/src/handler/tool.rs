@@ -8,14 +8,13 @@ use async_trait::async_trait;
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 use serde_json::json;
 
-use super::command::{make_stage, status_in};
+use super::command::{make_stage_of_run, status_in};
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
-use crate::run_dir::RunDirectory;
 
 /// How much of each output of a command is kept: enough to see what went wrong, and little enough to be part of the state.
 pub(super) const KEEP: usize = 64 << 10;
@@ -66,7 +65,7 @@ impl Tool {
         self
     }
 
-    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}`. The command
+    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`. The command
     /// finds it as `FERRATA_STAGE_DIR`, and a `status.json` or `outcome.json` that it leaves there is its outcome, whatever the exit
     /// status, as of a [`CommandBackend`](super::CommandBackend).
     #[must_use]
@@ -78,11 +77,7 @@ impl Tool {
     /// Makes the directory of an attempt.
     fn stage(&self, stage: &Stage, line: &str) -> std::io::Result<Option<PathBuf>> {
         let Some(root) = &self.stages else { return Ok(None) };
-        let root = std::path::absolute(root)?;
-        let cx = &stage.cx;
-        let path = RunDirectory::attempt(&root, cx.node().as_str(), cx.visit().get(), cx.attempt());
-        make_stage(&root, &path, ("command.txt", line))?;
-        Ok(Some(path))
+        make_stage_of_run(&std::path::absolute(root)?, stage, ("command.txt", line)).map(Some)
     }
 
     /// Sets how many bytes of each output are kept; 64 KiB unless set.

@@ -44,7 +44,8 @@ const MOST_READ: u64 = 256 << 20;
 /// pipeline.dot                 the source, byte by byte
 /// events.jsonl                 what happened, a line per event
 /// artifacts/{blake3}           what is larger than 100 kB
-/// {node}/{visit}.{attempt}/    prompt.md, response.md, status.json; of tools command.txt, output.txt, errors.txt
+/// {node}/{visit}.{attempt}/    prompt.md, response.md, status.json; of tools command.txt, output.txt, errors.txt;
+///                              stage/: where a command works, and leaves its own status.json
 /// ```
 ///
 /// # Guarantees
