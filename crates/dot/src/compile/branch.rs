@@ -27,6 +27,11 @@ pub(super) fn around(branch: &str) -> Option<&str> {
     branch.rsplit_once('/').map(|(around, _)| around)
 }
 
+/// Tells whether a branch is one of a fork's, and not one around or within it.
+pub(super) fn is_of(branch: &str, fork: &str) -> bool {
+    super::leave::joins(branch).last().is_some_and(|(_, innermost)| innermost == fork)
+}
+
 /// Returns the node that a branch begins with.
 pub(super) fn first_node(branch: &str) -> &str {
     branch.rsplit_once('.').map_or(branch, |(_, first)| first)
@@ -64,6 +69,8 @@ struct Ended {
     status: Status,
     reason: String,
     set: Map<String, Json>,
+    /// Where it was left for.
+    leave: Option<String>,
 }
 
 impl Ended {
@@ -88,10 +95,20 @@ impl Results {
                 context.get_value(&channel(&branch)).and_then(Json::as_object).cloned().unwrap_or_default();
             // That a branch was left is no reason for what the join comes to.
             let reason = if sent.left { String::new() } else { sent.failure_reason };
-            ended.push(Ended { branch, status: sent.outcome, reason, set });
+            ended.push(Ended { branch, status: sent.outcome, reason, set, leave: sent.leave });
         }
         ended.sort_by_key(|ended| place(&ended.branch));
         Self { ended }
+    }
+
+    /// Tells whether no branch has come: the run came to the node by itself.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ended.is_empty()
+    }
+
+    /// Returns the branch that was left for another node, the first in the order of the fork's edges, and that node.
+    pub(super) fn left_for(&self) -> Option<(&str, &str)> {
+        self.ended.iter().find_map(|ended| Some((ended.id(), ended.leave.as_deref()?)))
     }
 
     /// Returns what the branches came to together: nothing but failures fails, otherwise the fork's `join_policy` decides.
@@ -104,7 +121,8 @@ impl Results {
         let rule = Rule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
         let status = match rule.needed {
             _ if failed == total || rule.fail_fast && failed > 0 => Status::Fail,
-            Some(needed) if succeeded < needed => Status::Fail,
+            // Of branches that were begun alone, no more can be asked for.
+            Some(needed) if succeeded < needed.min(total) => Status::Fail,
             None if failed > 0 && !tolerant => Status::PartialSuccess,
             _ => Status::Success,
         };
@@ -143,6 +161,19 @@ impl Results {
         let mut context = context.clone();
         // A value that is in the context can be put into it.
         let _ = context.set(RESULTS, self.shown());
+        context
+    }
+
+    /// Returns the context as a node with work of its own sees it: the branches are what came before it.
+    pub(super) fn before(context: &Context, joint: &StageOutcome) -> Context {
+        let mut context = context.clone();
+        let texts = [("outcome", joint.word()), ("failure_reason", &joint.failure_reason)];
+        let texts = texts.map(|(key, text)| (key, Json::from(text)));
+        let set = joint.context_updates.iter().map(|(key, value)| (&**key, value.clone())).chain(texts);
+        for (key, value) in set {
+            // A value that is in the context can be put into it.
+            let _ = context.set(key.to_owned(), value);
+        }
         context
     }
 

@@ -1,6 +1,6 @@
 //! Putting the graph together: nodes with their policies, routes with their targets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
@@ -47,7 +47,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         }
     }
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
-    let regions = Regions::find(pipeline, &names, &exits)?;
+    let regions = Regions::find(pipeline, &names, start, &exits)?;
     let endless = endless(pipeline, &names);
     let limits = Arc::new(Limits::default());
     let joins = Arc::new(Joins::default());
@@ -55,17 +55,15 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     let tells = types.iter().any(|(_, handler)| handler.is_task());
     let stall = pipeline.attributes.get("stall_timeout").and_then(Value::as_duration);
     let mut builder = max_steps(pipeline, Graph::<Context>::builder(pipeline.name()))?;
-    for (at, node) in pipeline.nodes().iter().enumerate() {
+    let all = all_ways(pipeline, &outgoing, &types, &exits, &regions)?;
+    for ((at, node), ways) in pipeline.nodes().iter().enumerate().zip(all) {
         let (name, handler) = &types[at];
         handler.check(node, pipeline)?;
         let region = regions.around(at);
-        let mut ways = ways(pipeline, at, &outgoing[at], &types, (exits.contains(&at), region.is_some()))?;
-        ways.home = region.map(|region| pipeline.nodes()[region.fan_in].id().to_owned());
         let ways = Arc::new(ways);
         let policy = retry(pipeline, node)?;
         let role = match at {
             at if at == start => Role::Start { mirror: Arc::clone(&mirror), keep_input: restarts },
-            at if exits.contains(&at) => Role::Exit,
             at => match regions.meeting_at(at) {
                 Some(region) => fan_in(pipeline, region),
                 None => Role::Work,
@@ -129,13 +127,19 @@ pub(super) fn fork_around<'a>(
     registry: &Registry,
     node: usize,
 ) -> Result<Option<&'a str>, Error> {
+    let regions = regions(pipeline, registry)?;
+    let meets = |region: &&Region| region.fan_in == node && !region.implicit;
+    let around = regions.all.iter().filter(|region| region.nodes.contains(&node) || meets(region));
+    let outermost = around.max_by_key(|region| region.nodes.len());
+    Ok(outermost.map(|region| pipeline.nodes()[region.fork].id()))
+}
+
+/// Finds the branches of all parallel nodes.
+pub(super) fn regions(pipeline: &Pipeline, registry: &Registry) -> Result<Regions, Error> {
     let (start, exits) = ends(pipeline)?;
     let types = resolve(pipeline, registry, start, &exits)?;
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
-    let regions = Regions::find(pipeline, &names, &exits)?;
-    let around = regions.all.iter().filter(|region| region.nodes.contains(&node) || region.fan_in == node);
-    let outermost = around.max_by_key(|region| region.nodes.len());
-    Ok(outermost.map(|region| pipeline.nodes()[region.fork].id()))
+    Regions::find(pipeline, &names, start, &exits)
 }
 
 /// Finds the start and the exits.
@@ -186,7 +190,7 @@ fn route(
     ways: Arc<Ways>,
     (rules, joins): (&Arc<HashMap<String, Rule>>, &Arc<Joins>),
 ) -> GraphBuilder<Context> {
-    let targets = ways.targets();
+    let targets = ways.followers();
     if targets.is_empty() {
         return builder;
     }
@@ -203,10 +207,47 @@ fn route(
         }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
             Next::Fork => Route::all(ways.edges.iter().map(|edge| edge.to.clone())),
-            Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(to),
+            Next::Begin { first } => Route::to(first),
+            Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(ways.by_way_of(&to)),
             Next::End | Next::Stuck | Next::Fail | Next::Unmet { .. } => Route::none(),
         }
     })
+}
+
+/// Says where each node can lead, and through which others if that is out of a branch or into one.
+fn all_ways(
+    pipeline: &Pipeline,
+    outgoing: &[Vec<usize>],
+    types: &Resolved,
+    exits: &[usize],
+    regions: &Regions,
+) -> Result<Vec<Ways>, Error> {
+    let id = |at: usize| pipeline.nodes()[at].id().to_owned();
+    let mut all = Vec::with_capacity(outgoing.len());
+    let mut entered: HashMap<usize, Vec<usize>> = HashMap::new();
+    for (at, outgoing) in outgoing.iter().enumerate() {
+        let region = regions.around(at);
+        let mut ways = ways(pipeline, at, outgoing, types, (exits.contains(&at), region.is_some()))?;
+        ways.home = region.map(|region| id(region.fan_in));
+        ways.named.extend(regions.left_to(at).iter().map(|&to| id(to)));
+        for target in ways.targets() {
+            let Some(to) = pipeline.position(&target) else { continue };
+            if regions.is_way_out(at, to) {
+                ways.out.insert(target);
+            } else if let Some(fork) = regions.way_in(at, to) {
+                ways.through.insert(target, id(fork));
+                entered.entry(fork).or_default().push(to);
+            }
+        }
+        all.push(ways);
+    }
+    // An inner fork is entered by way of the outer one.
+    for region in &regions.all {
+        let through = entered.values().flatten().copied();
+        let ways = through.filter_map(|to| Some((id(to), id(regions.first_towards(region.fork, to)?))));
+        all[region.fork].entries = ways.collect();
+    }
+    Ok(all)
 }
 
 /// Says where a node can lead.
@@ -228,6 +269,9 @@ fn ways(
         decides: types[at].0 == CONDITIONAL,
         forks: types[at].0 == PARALLEL,
         home: None,
+        out: HashSet::new(),
+        through: HashMap::new(),
+        entries: HashMap::new(),
         retry_target: if exit { None } else { own_target(pipeline, node) },
         named: named(pipeline, &node.attributes),
         gates: Vec::new(),
@@ -316,7 +360,7 @@ fn fan_in(pipeline: &Pipeline, region: &Region) -> Role {
     let fork = &pipeline.nodes()[region.fork];
     let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());
     let order = edges.map(|edge| edge.to.to_string()).collect();
-    Role::FanIn { fork: Arc::new(fork.clone()), order }
+    Role::FanIn { fork: Arc::new(fork.clone()), order, implicit: region.implicit }
 }
 
 fn max_parallel(fork: &Node) -> usize {

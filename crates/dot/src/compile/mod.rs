@@ -4,6 +4,7 @@ mod branch;
 mod build;
 mod cycle;
 mod leave;
+mod notes;
 mod plan;
 mod refuse;
 mod region;
@@ -97,7 +98,11 @@ impl Compiler {
             // What cannot be taken apart cannot be judged further.
             Err(error) => return error.diagnostics().to_vec(),
         };
-        found.extend(self.refusals(pipeline).iter().map(|error| refused(pipeline, error)));
+        let refusals = self.refusals(pipeline);
+        found.extend(refusals.iter().map(|error| refused(pipeline, error)));
+        if refusals.is_empty() {
+            found.extend(notes::of_branches(pipeline, &self.registry));
+        }
         found.sort_by_key(|diagnostic| (diagnostic.severity, diagnostic.span.start));
         found
     }

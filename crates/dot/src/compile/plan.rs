@@ -1,5 +1,7 @@
 //! Where a node leads after each outcome: a pure function of the node's edges, its outcome and the context after it.
 
+use std::collections::{HashMap, HashSet};
+
 use ferrata_core::state::Context;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,12 @@ pub(super) struct Ways {
     pub(super) signature_limit: Option<u64>,
     /// Where the branch meets the others that the node is in one with: it goes there instead of ending.
     pub(super) home: Option<String>,
+    /// What leads out of that branch: such a way is taken where the branches meet.
+    pub(super) out: HashSet<String>,
+    /// What leads into a branch that the node is not in, each with the fork that the way leads through.
+    pub(super) through: HashMap<String, String>,
+    /// Of a fork, what it begins for a run that is on its way to a node in one of its branches.
+    pub(super) entries: HashMap<String, String>,
     /// Where a failure jumps, the first that exists.
     pub(super) retry_target: Option<(String, Jump)>,
     /// Every node that is named to be jumped to, also where another one comes first: they are part of the graph.
@@ -63,6 +71,8 @@ pub(super) enum Jump {
     OfGraph,
     FallbackOfGraph,
     Join,
+    /// One of the branches that met here was left for it.
+    Left,
 }
 
 impl Jump {
@@ -73,6 +83,7 @@ impl Jump {
             Self::OfGraph => "graph.retry_target",
             Self::FallbackOfGraph => "graph.fallback_retry_target",
             Self::Join => "join",
+            Self::Left => "left",
         }
     }
 }
@@ -86,6 +97,8 @@ pub(super) enum Next {
     Jump { to: String, why: Jump },
     /// All edges: each begins a branch.
     Fork,
+    /// The one branch that leads to a node which the run was on its way to.
+    Begin { first: String },
     /// Nothing: no edge begins here, and the run ends, with success.
     End,
     /// None of the edges holds: the run, or the branch, fails.
@@ -120,6 +133,15 @@ pub(super) struct Sent {
     /// The branch that the node ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) branch: Option<String>,
+    /// Where the branch was left for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) leave: Option<String>,
+    /// The node that the run is on its way to, in a branch of the fork that this arrives at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) enter: Option<String>,
+    /// Where the run goes on instead of along an edge, since a branch was left for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) goes: Option<String>,
     /// Whether each node that this arrives at begins a branch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fork: bool,
@@ -152,6 +174,9 @@ impl Sent {
             suggested_next_ids: outcome.suggested_next_ids.clone(),
             failure_reason: outcome.failure_reason.clone(),
             branch,
+            leave: None,
+            enter: None,
+            goes: None,
             fork,
             restart: None,
             carries: None,
@@ -195,11 +220,15 @@ impl Ways {
         if sent.left {
             return Next::End;
         }
+        if let Some(to) = &sent.goes {
+            return Next::Jump { to: to.clone(), why: Jump::Left };
+        }
         if sent.stuck {
             return Next::Fail;
         }
         if self.forks && sent.outcome != Status::Fail {
-            return Next::Fork;
+            let first = sent.enter.as_ref().and_then(|to| self.entries.get(to));
+            return first.map_or(Next::Fork, |first| Next::Begin { first: first.clone() });
         }
         if let Some(next) = self.unmet(context).filter(|_| sent.outcome != Status::Fail) {
             return next;
@@ -270,12 +299,29 @@ impl Ways {
         })
     }
 
+    /// Returns the node of the graph that a way to a node leads through: a way out of the branch leads to where it meets the others, one
+    /// into a branch from outside to its fork.
+    pub(super) fn by_way_of<'a>(&'a self, to: &'a str) -> &'a str {
+        match &self.home {
+            Some(home) if self.out.contains(to) => home,
+            _ => self.through.get(to).map_or(to, String::as_str),
+        }
+    }
+
+    /// Returns every node that this one is followed by in the graph, each once.
+    pub(super) fn followers(&self) -> Vec<String> {
+        let mut seen = HashSet::new();
+        let all = self.targets();
+        let ways = all.iter().map(|to| self.by_way_of(to)).chain(self.entries.values().map(String::as_str));
+        ways.filter(|to| seen.insert(*to)).map(str::to_owned).collect()
+    }
+
     /// Returns every node that this one may lead to, each once.
     pub(super) fn targets(&self) -> Vec<String> {
         let edges = self.edges.iter().map(|edge| &edge.to);
         let jumps = self.retry_target.iter().map(|(to, _)| to);
         let gates = self.gates.iter().filter_map(|gate| gate.target.as_ref().map(|(to, _)| to));
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         edges
             .chain(jumps)
             .chain(gates)

@@ -1,5 +1,8 @@
 //! The branches of parallel nodes: where each begins, where all of them meet, and which nodes are part of them.
 
+mod detour;
+mod open;
+
 use std::collections::{HashMap, HashSet};
 
 use ferrata_core::{Error, ErrorKind};
@@ -20,6 +23,8 @@ pub(super) struct Region {
     pub(super) fork: usize,
     /// Where its branches meet.
     pub(super) fan_in: usize,
+    /// Whether that is a node with work of its own, and no fan-in.
+    pub(super) implicit: bool,
     /// What is between the two.
     pub(super) nodes: HashSet<usize>,
 }
@@ -44,56 +49,95 @@ impl Region {
 #[derive(Debug, Default)]
 pub(super) struct Regions {
     pub(super) all: Vec<Region>,
+    /// Where each node leads, along edges and by jumps.
+    next: Vec<Vec<usize>>,
+    /// For each region, where ways lead out of its branches other than to where they meet.
+    leaves: Vec<Vec<usize>>,
+}
+
+/// Why the plain walk along the branches of a fork found no region.
+enum Refused {
+    /// The fork itself is wrong.
+    Fork(Error),
+    /// The branches do not stay apart from the rest until a fan-in: they may meet elsewhere.
+    Shape,
 }
 
 impl Regions {
-    /// Finds the regions of a pipeline, given the type of each node and the places of the exits.
+    /// Finds the regions of a pipeline, given the type of each node and the places of start and exits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] naming the parallel node whose branches do not begin, stay apart from the rest and meet as they
-    /// must.
-    pub(super) fn find(pipeline: &Pipeline, types: &[&str], exits: &[usize]) -> Result<Self, Error> {
-        let next = steps(pipeline);
-        let mut regions = Self::default();
+    /// [`ErrorKind::Invalid`] naming the parallel node whose branches do not begin or meet as they must.
+    pub(super) fn find(
+        pipeline: &Pipeline,
+        types: &[&str],
+        start: usize,
+        exits: &[usize],
+    ) -> Result<Self, Error> {
+        let next = with_gates(pipeline, exits);
+        let mut found = Vec::new();
+        let mut open = Vec::new();
         for fork in (0..types.len()).filter(|&at| types[at] == PARALLEL) {
-            regions.all.push(region(pipeline, types, &next, fork, exits)?);
+            match region(pipeline, types, &next, fork, exits) {
+                Ok(region) => found.push(region),
+                Err(Refused::Shape) => open.push(fork),
+                Err(Refused::Fork(error)) => return Err(error),
+            }
         }
+        let taken: HashSet<usize> = found.iter().map(|region: &Region| region.fan_in).collect();
+        let graph = open::Open { pipeline, types, next: &next, start, exits, taken: &taken };
+        for fork in &open {
+            found.push(graph.region(*fork)?);
+        }
+        let mut regions = Self { all: found, next, leaves: Vec::new() };
+        regions.check(pipeline, types)?;
+        if !open.is_empty() {
+            regions.check_apart(pipeline)?;
+        }
+        regions.leaves = regions.ways_out();
+        Ok(regions)
+    }
+
+    /// Refuses fan-ins without branches, ways to a fan-in from outside of its branches, and inner forks in several branches.
+    fn check(&self, pipeline: &Pipeline, types: &[&str]) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
         for lone in (0..types.len()).filter(|&at| types[at] == FAN_IN) {
-            if !regions.all.iter().any(|region| region.fan_in == lone) {
+            if !self.all.iter().any(|region| region.fan_in == lone) {
                 return Err(wrong(id(lone), "no branches of a parallel node meet here; lead them to it"));
             }
         }
-        for (from, ways) in next.iter().enumerate() {
-            for region in &regions.all {
+        for (from, ways) in self.next.iter().enumerate() {
+            for region in self.all.iter().filter(|region| !region.implicit) {
                 let inside = from == region.fork || region.nodes.contains(&from);
-                let enters = |to: &&usize| region.nodes.contains(*to) || **to == region.fan_in;
-                if let Some(to) = ways.iter().find(enters).filter(|_| !inside) {
+                if !inside && ways.contains(&region.fan_in) {
                     let message = format!(
-                        "`{}` leads into the branches of `{}` from outside; lead it to `{}` itself",
+                        "`{}` leads to where the branches of `{}` meet from outside; lead it to `{}` itself",
                         id(from),
                         id(region.fork),
                         id(region.fork)
                     );
-                    return Err(wrong(id(*to), &message));
+                    return Err(wrong(id(region.fan_in), &message));
                 }
             }
         }
-        for outer in &regions.all {
-            for inner in regions.all.iter().filter(|inner| outer.nodes.contains(&inner.fork)) {
-                // Branches that come to one inner fork could not be told apart where its branches meet.
-                let begin = next[outer.fork].iter().filter(|&&first| outer.reaches(&next, first, inner.fork));
-                if begin.count() > 1 {
-                    let message = format!(
-                        "it is in several branches of `{}`; give each one of its own",
-                        id(outer.fork)
-                    );
-                    return Err(wrong(id(inner.fork), &message));
+        for outer in &self.all {
+            for inner in self.all.iter().filter(|inner| outer.nodes.contains(&inner.fork)) {
+                // Branches that come to one inner fork, or to where its branches meet, could not be told apart there.
+                for at in [inner.fork, inner.fan_in] {
+                    let begin =
+                        self.next[outer.fork].iter().filter(|&&first| outer.reaches(&self.next, first, at));
+                    if begin.count() > 1 {
+                        let message = format!(
+                            "it is in several branches of `{}`; give each one of its own",
+                            id(outer.fork)
+                        );
+                        return Err(wrong(id(at), &message));
+                    }
                 }
             }
         }
-        Ok(regions)
+        Ok(())
     }
 
     /// Returns the innermost region that a node is part of.
@@ -106,6 +150,19 @@ impl Regions {
     pub(super) fn meeting_at(&self, node: usize) -> Option<&Region> {
         self.all.iter().find(|region| region.fan_in == node)
     }
+}
+
+/// Returns where each node leads, also where an exit sends the run back to if a goal is not met.
+fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
+    let mut next = steps(pipeline);
+    let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate()).map(|node| &node.attributes);
+    let targets: Vec<usize> = gates
+        .chain([&pipeline.attributes])
+        .flat_map(|attributes| ["retry_target", "fallback_retry_target"].map(|key| attributes.text(key)))
+        .filter_map(|target| pipeline.position(&target))
+        .collect();
+    exits.iter().for_each(|&exit| next[exit].extend(&targets));
+    next
 }
 
 /// Returns where each node leads, along edges and by jumps.
@@ -123,17 +180,12 @@ pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     next
 }
 
-fn region(
-    pipeline: &Pipeline,
-    types: &[&str],
-    next: &[Vec<usize>],
-    fork: usize,
-    exits: &[usize],
-) -> Result<Region, Error> {
+/// Returns the nodes that the branches of a fork begin with.
+fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id();
     let fail = |message: &str| Err(wrong(id(fork), message));
     let edges = pipeline.edges().iter().filter(|edge| *edge.from == *id(fork));
-    let mut targets = HashSet::new();
+    let mut firsts = Vec::new();
     for edge in edges {
         if !edge.condition().is_empty() {
             return fail(&format!(
@@ -141,45 +193,60 @@ fn region(
                 edge.to
             ));
         }
-        if !targets.insert(&edge.to) {
+        let Some(to) = pipeline.position(&edge.to) else { continue };
+        if firsts.contains(&to) {
             return fail(&format!(
                 "two branches begin at `{}`; let each begin at a node of its own",
                 edge.to
             ));
         }
+        if to == fork {
+            return fail("a branch begins at the fork itself; lead the edge to a node of the branch");
+        }
+        firsts.push(to);
     }
-    let mut depths: HashMap<usize, usize> = HashMap::new();
-    let mut meets: Option<usize> = None;
-    let mut open: Vec<(usize, usize)> =
-        targets.iter().filter_map(|to| Some((pipeline.position(to)?, 0))).collect();
-    if open.is_empty() {
+    if firsts.is_empty() {
         return fail("there are no branches; lead an edge to each");
     }
-    if let Some((to, _)) = open.iter().find(|(to, _)| types[*to] == FAN_IN) {
+    if let Some(to) = firsts.iter().find(|&&to| types[to] == FAN_IN) {
         return fail(&format!("a branch leads straight to `{}`; put a node into it", id(*to)));
     }
+    Ok(firsts)
+}
+
+/// Walks along the branches of a fork to the fan-in, counting the forks and fan-ins on the way.
+fn region(
+    pipeline: &Pipeline,
+    types: &[&str],
+    next: &[Vec<usize>],
+    fork: usize,
+    exits: &[usize],
+) -> Result<Region, Refused> {
+    let id = |at: usize| pipeline.nodes()[at].id();
+    let fork_is = |message: &str| Err(Refused::Fork(wrong(id(fork), message)));
+    let mut depths: HashMap<usize, usize> = HashMap::new();
+    let mut meets: Option<usize> = None;
+    let firsts = firsts(pipeline, types, fork).map_err(Refused::Fork)?;
+    let mut open: Vec<(usize, usize)> = firsts.into_iter().map(|to| (to, 0)).collect();
     while let Some((at, depth)) = open.pop() {
         if at == fork || exits.contains(&at) {
-            let message =
-                format!("a branch leads to `{}` before the branches meet; lead it to a fan-in", id(at));
-            return fail(&message);
+            return Err(Refused::Shape);
         }
         if types[at] == FAN_IN && depth == 0 {
             if meets.is_some_and(|other| other != at) {
-                return fail("the branches meet at different nodes; lead all of them to one fan-in");
+                return fork_is("the branches meet at different nodes; lead all of them to one fan-in");
             }
             meets = Some(at);
             continue;
         }
         match depths.insert(at, depth) {
             Some(before) if before == depth => continue,
-            Some(_) => {
-                return fail(&format!("`{}` is part of it and of another parallel node's branches", id(at)));
-            }
+            // It is part of these branches and of those of another parallel node.
+            Some(_) => return Err(Refused::Shape),
             None => {}
         }
         let after = match types[at] {
-            PARALLEL if depth == MAX_DEPTH => return fail("parallel nodes nest too deep"),
+            PARALLEL if depth == MAX_DEPTH => return fork_is("parallel nodes nest too deep"),
             PARALLEL => depth + 1,
             FAN_IN => depth - 1,
             _ => depth,
@@ -187,8 +254,8 @@ fn region(
         open.extend(next[at].iter().map(|&to| (to, after)));
     }
     match meets {
-        Some(fan_in) => Ok(Region { fork, fan_in, nodes: depths.into_keys().collect() }),
-        None => fail("its branches meet nowhere; lead them to a node of type `parallel.fan_in`"),
+        Some(fan_in) => Ok(Region { fork, fan_in, implicit: false, nodes: depths.into_keys().collect() }),
+        None => Err(Refused::Shape),
     }
 }
 

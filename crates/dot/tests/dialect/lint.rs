@@ -281,7 +281,11 @@ fn what_does_not_compile_is_an_error_of_lint() {
         ),
         ("h [shape=house] start -> h -> exit", "h", "a manager has no child"),
         ("h [shape=house, stack.child_dotfile=\"no.dot\"] start -> h -> exit", "h", "cannot be read"),
-        ("p [shape=component] a b start -> p p -> a -> exit p -> b", "p", "before the branches meet"),
+        (
+            "p [shape=component] a b exit [shape=Msquare] other [shape=Msquare] start -> p p -> a -> exit p -> b -> other",
+            "p",
+            "lead to different exits",
+        ),
         ("w [shape=insulator] start -> w -> exit", "w", "a wait has no duration"),
         ("a [effect=dangerous] start -> a -> exit", "a", "no effect `dangerous`"),
     ] {
@@ -336,4 +340,26 @@ fn a_report_shows_the_place() {
         "error[reachability]: `a` cannot be reached from the start\n --> p.dot:5:3\n  |\n5 |   a [prompt=x]\n  |   ^\n\
          help: lead an edge to it, or remove it\n"
     );
+}
+
+/// Branches that no fan-in closes run, but perhaps not as their author thought.
+#[test]
+fn branches_that_meet_at_a_node_with_work_and_ways_out_of_and_into_them_are_told() {
+    use ferrata_dot::compile::Compiler;
+    let found = |statements: &str| {
+        let pipeline = pipeline(&format!("start exit node [prompt=x] {statements}"));
+        let found = Compiler::default().diagnose(&pipeline);
+        assert!(found.iter().all(|one| one.severity == Severity::Warning && one.fix.is_some()), "{found:?}");
+        let told = |one: &Diagnostic| format!("{} {}", one.rule, one.node.as_deref().unwrap_or("-"));
+        found.iter().map(told).collect::<Vec<_>>()
+    };
+    let meet = "p [shape=component] a b both start -> p p -> a -> both p -> b -> both both -> exit";
+    assert_eq!(found(meet), ["branches_meet p"]);
+    let ends = "p [shape=component] a b start -> p p -> a -> exit p -> b -> exit";
+    assert_eq!(found(ends), ["branches_meet p"]);
+    let join =
+        "p [shape=component] f [shape=tripleoctagon] a b start -> p p -> a -> f p -> b -> f f -> c c -> exit";
+    assert_eq!(found(&format!("{join} c")), Vec::<String>::new());
+    assert_eq!(found(&format!("c {join} a -> p [condition=\"outcome=fail\"]")), ["leaves_branch a"]);
+    assert_eq!(found(&format!("c {join} c -> a [condition=\"outcome=fail\"]")), ["enters_branch c"]);
 }

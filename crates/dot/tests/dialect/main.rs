@@ -15,6 +15,7 @@ mod grammar;
 mod leaving;
 mod lint;
 mod manager;
+mod open;
 mod parallel;
 mod pipelines;
 mod properties;

@@ -323,12 +323,13 @@ fn branches_that_cannot_work_are_refused() {
     let f = "f [type=\"parallel.fan_in\"]";
     for (statements, part) in [
         (
-            "p [type=parallel] a start -> p -> a -> exit".to_owned(),
-            "node p: a branch leads to `exit` before the branches meet",
+            "p [type=parallel] a b other [shape=Msquare] start -> p p -> a -> exit p -> b -> other"
+                .to_owned(),
+            "node p: its branches lead to different exits",
         ),
         (
-            "p [type=parallel] a a -> a start -> p -> a p -> exit".to_owned(),
-            "node p: a branch leads to `exit`",
+            "p [type=parallel] q [type=parallel] a b start -> p p -> a -> b p -> q -> b b -> exit".to_owned(),
+            "node q: its branches and those of `p` are not one within the other",
         ),
         (format!("p [type=parallel] {f} start -> p -> f -> exit"), "node p: a branch leads straight to `f`"),
         (
@@ -348,12 +349,8 @@ fn branches_that_cannot_work_are_refused() {
             "node p: the edge to `a` has a condition",
         ),
         (
-            format!("p [type=parallel] a {f} start -> p -> a -> f -> exit a -> p"),
-            "node p: a branch leads to `p`",
-        ),
-        (
-            format!("p [type=parallel] a o {f} start -> o o -> p o -> a p -> a -> f -> exit"),
-            "node a: `o` leads into the branches of `p` from outside",
+            format!("p [type=parallel] a b o {f} start -> o o -> p o -> f p -> a -> f p -> b -> f f -> exit"),
+            "node f: `o` leads to where the branches of `p` meet from outside",
         ),
         (format!("a {f} start -> a -> f -> exit"), "node f: no branches of a parallel node meet here"),
         (

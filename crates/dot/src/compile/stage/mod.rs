@@ -1,6 +1,7 @@
 //! A node of a pipeline as a node of a graph: from what arrived at it to where it leads.
 
 mod attempt;
+mod meet;
 mod restart;
 mod update;
 
@@ -15,6 +16,7 @@ use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde_json::{Map, Value as Json, json};
 
 use self::attempt::Came;
+use self::meet::Met;
 use super::branch::{self, Limits, Results};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
@@ -32,12 +34,12 @@ pub(super) enum Role {
         mirror: Arc<Map<String, Json>>,
         keep_input: bool,
     },
-    /// It lets the run end only if the goals are met.
-    Exit,
-    /// It takes in what came of the branches of a fork, which begin with these nodes.
+    /// It takes in what came of the branches of a fork, which begin with these nodes, and does its own work after that if it is no
+    /// fan-in.
     FanIn {
         fork: Arc<Node>,
         order: Vec<String>,
+        implicit: bool,
     },
     Work,
 }
@@ -79,6 +81,8 @@ struct Arrived {
     branch: Option<String>,
     sent: Vec<Sent>,
     by: Arrival,
+    /// The node in one of its branches that a fork is to begin.
+    enter: Option<String>,
 }
 
 #[async_trait]
@@ -92,28 +96,27 @@ impl CoreNode<Context> for StageNode {
             );
             return Err(NodeError::new(message).fatal().not_done());
         }
-        let Arrived { branch, sent: arrived, by } = self.arrived(&cx);
+        let Arrived { branch, sent: arrived, by, enter } = self.arrived(&cx);
         let context = Arc::new(branch::view(&state, branch.as_deref()));
         let told = Told::of(&self.node, &self.pipeline, &by);
-        let results = match &self.role {
-            Role::FanIn { fork, order } => Some((Results::gather(&state, arrived, order), fork)),
-            _ => None,
-        };
-        let seen = match &results {
-            Some((gathered, _)) => Arc::new(gathered.shown_in(&context)),
-            None => Arc::clone(&context),
-        };
+        let met = self.met(&state, arrived);
+        let seen = met.as_ref().map_or_else(|| Arc::clone(&context), |met| Arc::new(met.shown_in(&context)));
         let stage = Stage {
             cx: cx.clone(),
             node: Arc::clone(&self.node),
             pipeline: Arc::clone(&self.pipeline),
-            context: seen,
+            context: Arc::clone(&seen),
             kind: Arc::clone(&self.kind),
             told: told.clone(),
             pulse: Pulse::default(),
         };
+        let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
+        let passed = settled_already.is_some();
         let (Came { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref()) {
             None => (left_alone().into(), true),
+            Some(_) if settled_already.is_some() => {
+                (settled_already.unwrap_or_else(left_alone).into(), false)
+            }
             Some(joins) => tokio::select! {
                 biased;
                 () = settled(joins) => (left_alone().into(), true),
@@ -121,17 +124,20 @@ impl CoreNode<Context> for StageNode {
             },
         };
         if self.ways.decides && outcome.status == Status::Success {
-            outcome = before(&context, outcome);
+            outcome = before(&seen, outcome);
         }
-        if let Some((gathered, fork)) = &results
-            && outcome.status == Status::Success
-        {
-            outcome = gathered.outcome(fork, outcome);
+        if let Some(met) = &met {
+            outcome = met.taken_in(outcome);
         }
-        let results = results.map(|(gathered, _)| gathered);
+        let goes = met.as_ref().and_then(Met::left_for);
+        let results = met.map(|met| met.results);
         let mut after = Context::clone(&context);
-        let mut changes = self.changes(&outcome, results.as_ref(), &mut after, left, &told, &cx)?;
+        // A gate whose work was not done was not missed.
+        let passed = left || passed && goes.is_some();
+        let mut changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx)?;
         let mut sent = self.sent(&cx, &outcome, branch, left);
+        sent.goes = goes;
+        sent.enter = enter.filter(|to| self.ways.entries.contains_key(to));
         let mut next = self.ways.next(&sent, &after);
         if next == Next::Stuck {
             // What the work came to is not what the run can go on with.
@@ -142,6 +148,8 @@ impl CoreNode<Context> for StageNode {
             sent = Sent { stuck: true, ..self.sent(&cx, &outcome, sent.branch, left) };
             next = self.ways.next(&sent, &after);
         }
+        sent.fork = matches!(next, Next::Fork | Next::Begin { .. });
+        self.detour(&next, &mut sent);
         if self.goes_home(&next) && self.may_be_left(sent.branch.as_deref()) {
             changes.set(ENDED, outcome.status.as_str());
             sent.life = Some(life(&cx));
@@ -181,7 +189,7 @@ impl CoreNode<Context> for StageNode {
                 self.tell(&cx, &to, why.as_str())?;
                 Ok(finish(update, &outcome, sent))
             }
-            Next::Fork | Next::End | Next::Stuck => Ok(finish(update, &outcome, sent)),
+            Next::Fork | Next::Begin { .. } | Next::End | Next::Stuck => Ok(finish(update, &outcome, sent)),
         }
     }
 }
@@ -212,7 +220,7 @@ impl StageNode {
 
     /// Finds the branch that the node runs in by what arrived at it, and the edge that led to it.
     fn arrived(&self, cx: &NodeContext) -> Arrived {
-        let mut arrived = Arrived { branch: None, sent: Vec::new(), by: Arrival::default() };
+        let mut arrived = Arrived { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None };
         for input in cx.inputs() {
             arrived.by.from = Some(input.from.to_string());
             let Ok(sent) = input.output::<Sent>() else { continue };
@@ -232,10 +240,13 @@ impl StageNode {
                 }
                 around => around.clone(),
             };
+            arrived.enter.clone_from(&sent.enter);
             arrived.sent.push(sent);
         }
-        if let Role::FanIn { .. } = self.role {
-            arrived.branch = arrived.branch.and_then(|branch| branch::around(&branch).map(str::to_owned));
+        if let Role::FanIn { fork, .. } = &self.role
+            && let Some(branch) = arrived.branch.take_if(|branch| branch::is_of(branch, fork.id()))
+        {
+            arrived.branch = branch::around(&branch).map(str::to_owned);
         }
         arrived
     }
@@ -260,7 +271,15 @@ impl StageNode {
             Next::Edge { to, .. } | Next::Jump { to, .. } => to,
             _ => return false,
         };
-        self.ways.home.as_ref() == Some(to)
+        self.ways.home.as_deref() == Some(self.ways.by_way_of(to))
+    }
+
+    /// Says to whom the way leads through what it is to: out of a branch, or into one.
+    fn detour(&self, next: &Next, sent: &mut Sent) {
+        if let Next::Edge { to, .. } | Next::Jump { to, .. } = next {
+            sent.leave = Some(to.clone()).filter(|to| self.ways.home.is_some() && self.ways.out.contains(to));
+            sent.enter = Some(to.clone()).filter(|to| self.ways.through.contains_key(to));
+        }
     }
 
     /// Tells whether the branches beside this one may be left for what it comes to.

@@ -1,0 +1,51 @@
+//! What lint says of branches that run, but perhaps not as it looks.
+
+use super::build;
+use crate::handler::Registry;
+use crate::lint::{Diagnostic, Severity};
+use crate::pipeline::Pipeline;
+
+/// Tells where branches meet at no fan-in, and which ways lead out of them or into them.
+pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagnostic> {
+    // What has no regions was refused.
+    let Ok(regions) = build::regions(pipeline, registry) else { return Vec::new() };
+    let node = |at: usize| &pipeline.nodes()[at];
+    let new = |rule, message: String, at: usize, fix: &str| {
+        Diagnostic::new(rule, Severity::Warning, message).at_node(node(at)).fix(fix)
+    };
+    let mut found = Vec::new();
+    for region in regions.all.iter().filter(|region| region.implicit) {
+        let (fork, meets) = (node(region.fork).id(), node(region.fan_in).id());
+        let message = format!(
+            "the branches of `{fork}` meet at `{meets}`, which is no fan-in: it begins once all of them have ended"
+        );
+        let fix = "lead them to a node of type `parallel.fan_in`, and that one to it";
+        found.push(new("branches_meet", message, region.fork, fix));
+    }
+    for (from, to) in regions.ways() {
+        let (id, target) = (node(from).id(), node(to).id());
+        if regions.is_way_out(from, to) {
+            let message = format!(
+                "`{id}` leads out of its branch to `{target}`: the run goes there once all branches have met"
+            );
+            found.push(new(
+                "leaves_branch",
+                message,
+                from,
+                "lead it to where the branches meet, and decide there",
+            ));
+        } else if let Some(fork) = regions.way_in(from, to) {
+            let fork = node(fork).id();
+            let message = format!(
+                "`{id}` leads to `{target}` in a branch of `{fork}`: the run goes through `{fork}`, which begins that branch alone"
+            );
+            found.push(new(
+                "enters_branch",
+                message,
+                from,
+                "lead it to the fork, if all branches are to run",
+            ));
+        }
+    }
+    found
+}

@@ -1,0 +1,104 @@
+//! Ways out of branches and into them: they lead through where the branches meet, and through their fork.
+
+use std::collections::HashSet;
+
+use ferrata_core::Error;
+
+use super::{Region, Regions, wrong};
+use crate::pipeline::Pipeline;
+
+impl Regions {
+    /// Refuses branches that are part of others in part only.
+    pub(super) fn check_apart(&self, pipeline: &Pipeline) -> Result<(), Error> {
+        let id = |at: usize| pipeline.nodes()[at].id();
+        for (at, one) in self.all.iter().enumerate() {
+            for other in &self.all[at + 1..] {
+                if one.fan_in == other.fan_in {
+                    let message = format!(
+                        "the branches of `{}` and of `{}` meet here; give each of the two a fan-in of its own",
+                        id(one.fork),
+                        id(other.fork)
+                    );
+                    return Err(wrong(id(one.fan_in), &message));
+                }
+                let holds = |outer: &Region, inner: &Region| {
+                    [inner.fork, inner.fan_in].iter().all(|at| outer.nodes.contains(at))
+                        && inner.nodes.is_subset(&outer.nodes)
+                };
+                let touch = |outer: &Region, inner: &Region| {
+                    [inner.fork].iter().chain(&inner.nodes).any(|at| outer.nodes.contains(at))
+                };
+                let (touching, nested) =
+                    (touch(one, other) || touch(other, one), holds(one, other) || holds(other, one));
+                if touching && !nested {
+                    let message = format!(
+                        "its branches and those of `{}` are not one within the other; give each of the two a fan-in of its own",
+                        id(one.fork)
+                    );
+                    return Err(wrong(id(other.fork), &message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns for each region where ways lead out of its branches: those of inner branches lead out of both.
+    pub(super) fn ways_out(&self) -> Vec<Vec<usize>> {
+        let mut ways = vec![Vec::new(); self.all.len()];
+        let mut inner_first: Vec<usize> = (0..self.all.len()).collect();
+        inner_first.sort_by_key(|&at| self.all[at].nodes.len());
+        for at in inner_first {
+            let region = &self.all[at];
+            let inner = self.all.iter().zip(&ways).filter(|(inner, _)| region.nodes.contains(&inner.fan_in));
+            let of_inner = inner.flat_map(|(_, ways)| ways.iter());
+            let own = region.nodes.iter().flat_map(|&node| &self.next[node]);
+            let out: HashSet<usize> = own
+                .chain(of_inner)
+                .copied()
+                .filter(|to| !region.nodes.contains(to) && *to != region.fan_in)
+                .collect();
+            ways[at] = out.into_iter().collect();
+            ways[at].sort_unstable();
+        }
+        ways
+    }
+
+    /// Returns where the run may go on from a node at which branches meet, in the place of its own edges.
+    pub(in crate::compile) fn left_to(&self, node: usize) -> &[usize] {
+        let at = self.all.iter().position(|region| region.fan_in == node);
+        at.map_or(&[], |at| &self.leaves[at])
+    }
+
+    /// Returns every way from a node to another, each once.
+    pub(in crate::compile) fn ways(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.next.iter().enumerate().flat_map(|(from, ways)| {
+            let new = |at: &usize| !ways[..*at].contains(&ways[*at]);
+            (0..ways.len()).filter(new).map(move |at| (from, ways[at]))
+        })
+    }
+
+    /// Tells whether a way from a node leads out of the branch that the node is in.
+    pub(in crate::compile) fn is_way_out(&self, from: usize, to: usize) -> bool {
+        self.around(from).is_some_and(|region| !region.nodes.contains(&to) && region.fan_in != to)
+    }
+
+    /// Returns the fork through which a way leads that goes into a branch from outside.
+    pub(in crate::compile) fn way_in(&self, from: usize, to: usize) -> Option<usize> {
+        let crosses = |region: &&Region| {
+            region.nodes.contains(&to) && !region.nodes.contains(&from) && region.fork != from
+        };
+        let entered = self.all.iter().filter(crosses);
+        entered.max_by_key(|region| region.nodes.len()).map(|region| region.fork)
+    }
+
+    /// Returns what a fork begins for a run that is on its way to a node in one of its branches: that node, or the inner fork around it.
+    pub(in crate::compile) fn first_towards(&self, fork: usize, to: usize) -> Option<usize> {
+        let region = self.all.iter().find(|region| region.fork == fork)?;
+        if !region.nodes.contains(&to) {
+            return None;
+        }
+        let inner =
+            self.all.iter().filter(|inner| region.nodes.contains(&inner.fork) && inner.nodes.contains(&to));
+        Some(inner.max_by_key(|inner| inner.nodes.len()).map_or(to, |inner| inner.fork))
+    }
+}
