@@ -6,10 +6,9 @@ use sqlx::postgres::{PgArguments, PgBindIterExt as _};
 use sqlx::query::Query;
 use uuid::Uuid;
 
-use crate::codes;
 use crate::db::roomy;
 use crate::error::Fault;
-use crate::row::fingerprint_to_uuid;
+use crate::row::{code, fingerprint_to_uuid};
 use crate::statement::{Statements, Waits};
 
 /// Entries that stand in one statement.
@@ -141,8 +140,8 @@ fn heads(query: Arrays, entries: &[Entry<'_>]) -> Arrays {
         .bind(last().map(|last| number(last.seq)).bind_iter())
         .bind(last().map(|last| *last.id.as_uuid()).bind_iter())
         .bind(last().map(|last| last.format.cast_signed()).bind_iter())
-        .bind(last().map(|last| codes::of_kind(last.kind).unwrap_or_default()).bind_iter())
-        .bind(last().map(|last| codes::of_status(last.status).unwrap_or_default()).bind_iter())
+        .bind(last().map(|last| code(last.kind.letter())).bind_iter())
+        .bind(last().map(|last| code(last.status.letter())).bind_iter())
         .bind(last().map(|last| last.epoch.get().cast_signed()).bind_iter())
         .bind(last().map(|last| last.owner.map(|owner| *owner.as_uuid())).bind_iter())
         .bind(last().map(|last| last.wake_at.map(|wake| wake.unix_ms())).bind_iter())
@@ -191,12 +190,8 @@ fn records(query: Arrays, records: &[(i32, &Record)], differs: &Differs) -> Arra
         .bind(all().map(|header| header.visit.map(|visit| visit.get().cast_signed())).bind_iter())
         .bind(all().map(|header| header.body_crc.cast_signed()).bind_iter())
         .bind(only_if(differs.format).map(|header| header.format.cast_signed()).bind_iter())
-        .bind(only_if(differs.kind).map(|header| codes::of_kind(header.kind).unwrap_or_default()).bind_iter())
-        .bind(
-            only_if(differs.status)
-                .map(|header| codes::of_status(header.status).unwrap_or_default())
-                .bind_iter(),
-        )
+        .bind(only_if(differs.kind).map(|header| code(header.kind.letter())).bind_iter())
+        .bind(only_if(differs.status).map(|header| code(header.status.letter())).bind_iter())
         .bind(only_if(differs.base).map(|header| header.base).bind_iter())
         .bind(all().map(|header| header.node.as_ref().map(|node| node.as_str())).bind_iter())
         .bind(records.iter().map(|(_, record)| &*record.body).bind_iter())
@@ -217,14 +212,6 @@ pub(crate) fn check(append: &RunAppend) -> Result<(), Fault> {
         let message =
             format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
         return Err(Fault::new(ErrorKind::TooLarge, message));
-    }
-    let is_known = |header: &RecordHeader| {
-        codes::of_kind(header.kind).is_some() && codes::of_status(header.status).is_some()
-    };
-    if !append.records.iter().all(|record| is_known(&record.header)) {
-        let message =
-            "a record's kind or status is newer than this store; upgrade it together with the library";
-        return Err(Fault::new(ErrorKind::Unsupported, message));
     }
     let texts = append.facts.iter().flat_map(|facts| {
         let labels = facts.labels.iter().flat_map(|(key, value)| [key, value]);

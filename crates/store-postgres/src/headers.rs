@@ -4,7 +4,7 @@ use ferrata_store::{Anchor, Error, HeaderRange, Headers, RecordHeader, Result, R
 use sqlx::Row as _;
 
 use crate::db::{Db, Sql, query};
-use crate::row::{Columns, HEADER, header, seq};
+use crate::row::{Columns, header, header_columns, seq};
 
 const OPERATION: &str = "store.headers";
 
@@ -29,8 +29,9 @@ pub(crate) const UP_TO: &str = "c.seq <= least($3, r.seq) AND c.seq > least($3, 
 /// The numbers of a run are dense, so it is a range of the key: the server has no way to read more than it returns. A
 /// `LIMIT` would let it sort the whole run. `first_seq` leaves out what a prune that has not ended is about to remove.
 pub(crate) fn statement(range: &str) -> String {
+    let header = header_columns();
     format!(
-        "SELECT r.first_seq, r.seq, {HEADER} FROM {{runs}} r \
+        "SELECT r.first_seq, r.seq, {header} FROM {{runs}} r \
          LEFT JOIN {{records}} c ON c.run = r.key AND {range} AND c.seq >= r.first_seq \
          WHERE r.tenant = $1 AND r.run = $2 ORDER BY c.seq"
     )

@@ -40,7 +40,6 @@
 mod append;
 mod at_hand;
 mod batch;
-mod codes;
 mod config;
 mod db;
 mod error;

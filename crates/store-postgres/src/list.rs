@@ -8,11 +8,10 @@ use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
 use uuid::Uuid;
 
-use crate::codes;
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
 use crate::names::Names;
-use crate::row;
+use crate::row::{self, code};
 
 const OPERATION: &str = "store.runs";
 
@@ -128,7 +127,7 @@ fn statement(
     let codes: Vec<i8> = RunStatus::ALL
         .into_iter()
         .filter(|status| asked.statuses.contains(status))
-        .filter_map(codes::of_status)
+        .map(|status| code(status.letter()))
         .collect();
     let codes = if codes.len() == RunStatus::ALL.len() { Vec::new() } else { codes };
     let order =

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 
 use crate::batch::number;
 use crate::db::{Db, Sql, query};
-use crate::row::{Columns, HEADER, record, seq};
+use crate::row::{Columns, header_columns, record, seq};
 
 const OPERATION: &str = "store.load";
 
@@ -28,8 +28,9 @@ pub(crate) struct Loading {
 /// It returns a row also when there is no record to load, so that a run without is told from no run. The base is found in the
 /// index of bases.
 pub(crate) fn statement(at: &str) -> String {
+    let header = header_columns();
     format!(
-        "SELECT r.first_seq, r.seq, a.seq, {HEADER}, c.body \
+        "SELECT r.first_seq, r.seq, a.seq, {header}, c.body \
          FROM {{runs}} r \
          LEFT JOIN LATERAL (SELECT {at} AS seq) a ON true \
          LEFT JOIN LATERAL (SELECT b.seq FROM {{records}} b WHERE b.run = r.key AND b.seq <= a.seq AND b.base \

@@ -7,10 +7,9 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::batch::number;
-use crate::codes;
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, Fault, fault};
-use crate::row::{Columns, HEADER, header, seq};
+use crate::row::{Columns, code, header, header_columns, seq};
 use crate::tasks::to_its_end;
 
 const PRUNE: &str = "store.prune";
@@ -34,8 +33,9 @@ pub(crate) struct Removing {
 
 /// Reads the record at the cut.
 pub(crate) fn cut() -> String {
+    let header = header_columns();
     format!(
-        "SELECT r.key, r.first_seq, r.seq, {HEADER} FROM {{runs}} r \
+        "SELECT r.key, r.first_seq, r.seq, {header} FROM {{runs}} r \
          LEFT JOIN {{records}} c ON c.run = r.key AND c.seq = $3 WHERE r.tenant = $1 AND r.run = $2"
     )
 }
@@ -78,7 +78,7 @@ impl Removing {
             .bind(number(cut.at))
             .bind(header.map(|header| *header.id.as_uuid()))
             .bind(header.map(|header| header.format.cast_signed()))
-            .bind(header.and_then(|header| codes::of_kind(header.kind)))
+            .bind(header.map(|header| code(header.kind.letter())))
             .bind(header.map(|header| header.body_crc.cast_signed()))
             .bind(base.map(|base| &*base.body));
         let rows = db.write(query).await.map_err(|failed| failed.of_run(PRUNE, run))?;

@@ -1,16 +1,15 @@
 //! Rows to headers, records and heads: one list of columns for each, read in its order.
 
 use bytes::Bytes;
+use ferrata_store::codec::{Field, Shape, Value};
 use ferrata_store::{
-    Epoch, Error, ErrorKind, ExecutorId, FORMAT, Fingerprint, HeadRef, Labels, NodeName, Parent, Record,
-    RecordHeader, RecordId, Result, RunFacts, RunHead, RunId, RunKey, Seq, TenantId, Timestamp, Visit,
-    WorkflowName,
+    Error, ErrorKind, FORMAT, Fingerprint, HeadRef, Labels, NodeName, Parent, Record, RecordHeader, RecordId,
+    RecordKind, Result, RunFacts, RunHead, RunId, RunKey, RunStatus, Seq, TenantId, Timestamp, WorkflowName,
 };
 use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row as _, Type};
 use uuid::Uuid;
 
-use crate::codes;
 use crate::error::{Call, fault};
 
 /// The columns of what was said of a run, of the table `r`.
@@ -28,12 +27,34 @@ pub(crate) fn head_columns() -> String {
     )
 }
 
-/// The columns of a header, of the table `c`. The length comes from the place of the body; the body is not read for it.
-pub(crate) const HEADER: &str = "c.seq, c.id, c.prev, c.format, c.kind, c.status, c.node, c.visit, c.epoch, c.owner, \
-     c.wake_at, c.at, c.base, octet_length(c.body), c.crc";
+/// The columns of a header, of the table `c`, and the field that each holds: number first, so that an error names the record. The
+/// length comes from the place of the body; the body is not read for it.
+const COLUMNS: [(Field, &str); Field::ALL.len()] = [
+    (Field::Seq, "c.seq"),
+    (Field::Id, "c.id"),
+    (Field::Prev, "c.prev"),
+    (Field::Format, "c.format"),
+    (Field::Kind, "c.kind"),
+    (Field::Status, "c.status"),
+    (Field::Node, "c.node"),
+    (Field::Visit, "c.visit"),
+    (Field::Epoch, "c.epoch"),
+    (Field::Owner, "c.owner"),
+    (Field::WakeAt, "c.wake_at"),
+    (Field::At, "c.at"),
+    (Field::Base, "c.base"),
+    (Field::Len, "octet_length(c.body)"),
+    (Field::Crc, "c.crc"),
+];
 
-/// How many columns a header has: a record's body is the one after them.
-const HEADER_COLUMNS: usize = 15;
+/// Returns the columns of a header, of the table `c`.
+pub(crate) fn header_columns() -> String {
+    COLUMNS.map(|(_, column)| column).join(", ")
+}
+
+/// The fields of the last header that stand in a head's columns behind the number of its first record.
+const OF_HEAD: [Field; 7] =
+    [Field::Format, Field::Kind, Field::Status, Field::Epoch, Field::Owner, Field::WakeAt, Field::At];
 
 /// Reads the columns of a row from a place on, one after the other.
 pub(crate) struct Columns<'r> {
@@ -90,30 +111,15 @@ pub(crate) fn head(row: &PgRow) -> Result<RunHead> {
 }
 
 fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
-    let (seq, id) = (seq(columns.next()?)?, RecordId::from_uuid(columns.next()?));
-    let first = self::seq(columns.next()?)?;
-    let format = format(columns.next()?)?;
-    let kind =
-        codes::kind(columns.next()?).ok_or_else(|| newer("the kind of the last record is not known"))?;
-    let status = codes::status(columns.next()?).ok_or_else(|| newer("the run's status is not known"))?;
-    let last = RecordHeader {
-        format,
-        seq,
-        id,
-        prev: None,
-        kind,
-        status,
-        node: None,
-        visit: None,
-        epoch: Epoch::new(columns.next::<i32>()?.cast_unsigned()),
-        owner: columns.next::<Option<Uuid>>()?.map(ExecutorId::from_uuid),
-        wake_at: columns.next::<Option<i64>>()?.map(Timestamp::from_unix_ms),
-        at: Timestamp::from_unix_ms(columns.next()?),
-        base: false,
-        body_len: 0,
-        body_crc: 0,
-    };
-    let facts = facts(columns)?;
+    let mut last = Found::default();
+    last.read(&[Field::Seq, Field::Id], columns)?;
+    let first = seq(columns.next()?)?;
+    last.read(&OF_HEAD, columns)?;
+    // What a head does not tell is as in no record.
+    last.0[Field::Base as usize] = Some(Value::Flag(false));
+    last.0[Field::Len as usize] = Some(Value::Number(0));
+    last.0[Field::Crc as usize] = Some(Value::Number(0));
+    let (last, facts) = (last.header()?, facts(columns)?);
     Ok(RunHead::after(run, first, &last, columns.next()?, facts))
 }
 
@@ -160,43 +166,108 @@ pub(crate) fn fingerprint_to_uuid(fingerprint: Fingerprint) -> Result<Uuid> {
     })
 }
 
-/// Reads a header from the columns [`HEADER`], which begin at `at`; an error names run and record.
-pub(crate) fn header(row: &PgRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
-    let mut columns = Columns::new(row, at);
-    let seq = seq(columns.next()?).map_err(|error| error.with_run(run))?;
-    header_of(seq, &mut columns).map_err(|error| error.with_run(run).with_seq(seq))
+/// The fields of a header, as they are read.
+#[derive(Default)]
+struct Found([Option<Value>; Field::ALL.len()]);
+
+impl Found {
+    fn read<'f>(
+        &mut self,
+        fields: impl IntoIterator<Item = &'f Field>,
+        columns: &mut Columns<'_>,
+    ) -> Result<()> {
+        for field in fields {
+            self.0[*field as usize] = value(*field, columns)?;
+        }
+        Ok(())
+    }
+
+    fn header(mut self) -> Result<RecordHeader> {
+        let wrong = |field: Field| corrupt(&format!("the column of `{}` is not valid", field.name()));
+        RecordHeader::from_fields(|field| Ok(self.0[field as usize].take()), wrong)
+    }
 }
 
-fn header_of(seq: Seq, columns: &mut Columns<'_>) -> Result<RecordHeader> {
-    Ok(RecordHeader {
-        seq,
-        id: RecordId::from_uuid(columns.next()?),
-        prev: columns.next::<Option<Uuid>>()?.map(RecordId::from_uuid),
-        format: format(columns.next()?)?,
-        kind: codes::kind(columns.next()?).ok_or_else(|| newer("the record's kind is not known"))?,
-        status: codes::status(columns.next()?).ok_or_else(|| newer("the record's status is not known"))?,
-        node: columns
-            .next::<Option<&str>>()?
-            .map(NodeName::new)
-            .transpose()
-            .map_err(|error| corrupt("the node's name is none").with_source(error))?,
-        visit: columns.next::<Option<i32>>()?.map(|visit| Visit::new(visit.cast_unsigned())),
-        epoch: Epoch::new(columns.next::<i32>()?.cast_unsigned()),
-        owner: columns.next::<Option<Uuid>>()?.map(ExecutorId::from_uuid),
-        wake_at: columns.next::<Option<i64>>()?.map(Timestamp::from_unix_ms),
-        at: Timestamp::from_unix_ms(columns.next()?),
-        base: columns.next()?,
-        body_len: u32::try_from(columns.next::<i32>()?)
-            .map_err(|_| corrupt("the body's length is below zero"))?,
-        body_crc: columns.next::<i32>()?.cast_unsigned(),
+/// Reads the column of a field.
+fn value(field: Field, columns: &mut Columns<'_>) -> Result<Option<Value>> {
+    Ok(match field.shape() {
+        Shape::Number if field == Field::Seq => Some(Value::Number(seq(columns.next()?)?.get())),
+        Shape::Number if field == Field::Format => Some(Value::Number(format(columns.next()?)?.into())),
+        Shape::Number => {
+            let number = columns.next::<Option<i32>>()?;
+            if field == Field::Len && number.is_some_and(|length| length < 0) {
+                return Err(corrupt("the body's length is below zero"));
+            }
+            number.map(|number| Value::Number(number.cast_unsigned().into()))
+        }
+        Shape::Time => columns.next::<Option<i64>>()?.map(|ms| Value::Time(Timestamp::from_unix_ms(ms))),
+        Shape::Id => columns.next::<Option<Uuid>>()?.map(Value::Id),
+        Shape::Kind => {
+            let kind = RecordKind::from_letter(letter(columns)?);
+            Some(Value::Kind(kind.ok_or_else(|| newer("the record's kind is not known"))?))
+        }
+        Shape::Status => {
+            let status = RunStatus::from_letter(letter(columns)?);
+            Some(Value::Status(status.ok_or_else(|| newer("the record's status is not known"))?))
+        }
+        Shape::Name => {
+            let name = columns.next::<Option<&str>>()?.map(NodeName::new).transpose();
+            name.map_err(|error| corrupt("the node's name is none").with_source(error))?.map(Value::Name)
+        }
+        Shape::Flag => columns.next::<Option<bool>>()?.map(Value::Flag),
+        _ => return Err(newer(&format!("the store has no column for `{}`", field.name()))),
     })
 }
 
-/// Reads a record from the columns [`HEADER`] and its body, and checks it.
+fn letter(columns: &mut Columns<'_>) -> Result<char> {
+    Ok(char::from(columns.next::<i8>()?.cast_unsigned()))
+}
+
+/// Returns the letter of a kind or a status as the column takes it; all of them are ASCII.
+pub(crate) fn code(letter: char) -> i8 {
+    u8::try_from(letter).unwrap_or_default().cast_signed()
+}
+
+/// Reads a header from the [`header_columns`], which begin at `at`; an error names run and record.
+pub(crate) fn header(row: &PgRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
+    let (mut number, mut columns) = (Columns::new(row, at), Columns::new(row, at));
+    let seq = seq(number.next()?).map_err(|error| error.with_run(run))?;
+    let mut found = Found::default();
+    let read = found.read(COLUMNS.iter().map(|(field, _)| field), &mut columns);
+    read.and_then(|()| found.header()).map_err(|error| error.with_run(run).with_seq(seq))
+}
+
+/// Reads a record from the [`header_columns`] and its body, and checks it.
 pub(crate) fn record(row: &PgRow, at: usize, run: &RunKey) -> Result<Record> {
     let header = header(row, at, run)?;
-    let body = Columns::new(row, at + HEADER_COLUMNS).next::<&[u8]>().map_err(|error| error.with_run(run))?;
+    let body = Columns::new(row, at + COLUMNS.len()).next::<&[u8]>().map_err(|error| error.with_run(run))?;
     let record = Record { header, body: Bytes::copy_from_slice(body) };
     record.verify(run)?;
     Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_field_of_a_header_has_a_column() {
+        let fields: HashSet<Field> = COLUMNS.iter().map(|(field, _)| *field).collect();
+        assert_eq!(fields.len(), Field::ALL.len());
+    }
+
+    #[test]
+    fn the_views_know_every_letter_by_its_name() {
+        let script = include_str!("../migrations/0001_runs_and_records.sql");
+        for status in RunStatus::ALL {
+            let text = format!("WHEN '{}' THEN '{status}'", status.letter());
+            assert_eq!(script.matches(&text).count(), 2, "{text}");
+        }
+        for kind in RecordKind::ALL {
+            let text = format!("WHEN '{}' THEN '{kind}'", kind.letter());
+            assert!(script.contains(&text), "{text}");
+        }
+    }
 }

@@ -9,8 +9,8 @@ use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
 use crate::batch::number;
-use crate::codes;
 use crate::db::{Sql, query};
+use crate::row::code;
 
 /// Moves the head if it is the expected one, and inserts the record exactly then.
 pub(crate) const SQL: &str = "\
@@ -34,8 +34,8 @@ pub(crate) fn bind(sql: &Sql, append: &RunAppend) -> Option<Query<'static, Postg
         .bind(number(header.seq))
         .bind(*header.id.as_uuid())
         .bind(header.format.cast_signed())
-        .bind(codes::of_kind(header.kind))
-        .bind(codes::of_status(header.status))
+        .bind(code(header.kind.letter()))
+        .bind(code(header.status.letter()))
         .bind(header.epoch.get().cast_signed())
         .bind(header.owner.map(|owner| *owner.as_uuid()))
         .bind(header.wake_at.map(|wake| wake.unix_ms()))

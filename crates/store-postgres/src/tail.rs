@@ -7,15 +7,16 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 
 use crate::db::{Sql, query};
-use crate::row::{Columns, FACTS, HEADER, facts, header, seq};
+use crate::row::{Columns, FACTS, facts, header, header_columns, seq};
 
 /// The number of columns before those of the headers.
 const BEFORE: usize = 15;
 
 /// Reads the head, the facts, and as many of the newest headers as an entry has records; of several runs at once.
 pub(crate) fn statement() -> String {
+    let header = header_columns();
     format!(
-        "SELECT g.n, r.key, r.seq, r.id, {FACTS}, {HEADER} \
+        "SELECT g.n, r.key, r.seq, r.id, {FACTS}, {header} \
          FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) AS g(n, tenant, run, records) \
          LEFT JOIN {{runs}} r ON r.tenant = g.tenant AND r.run = g.run \
          LEFT JOIN {{records}} c ON c.run = r.key AND c.seq > r.seq - g.records \

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ferrata_store::codec::binary::beginning;
 use ferrata_store::{
     Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, is_repeat, refusal,
 };
@@ -12,7 +13,7 @@ use redis::Value;
 
 use crate::entry::{Head, Said};
 use crate::error::{Doubt, Fault};
-use crate::header::{beginning, header_of, write_header};
+use crate::header::{header_of, write_header};
 use crate::index::{Index, Standing};
 use crate::known::{Placed, Stood};
 use crate::layout::{Member, Moving, fixed_places};

@@ -1,11 +1,12 @@
 //! Pruning and purging: one script each, so that neither is ever half done.
 
 use bytes::Bytes;
+use ferrata_store::codec::binary::beginning;
 use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 
 use crate::entry::Said;
 use crate::error::{Doubt, Fault};
-use crate::header::{beginning, header_of, write_header};
+use crate::header::{header_of, write_header};
 use crate::index::Index;
 use crate::layout::{Member, name};
 use crate::link::Call;

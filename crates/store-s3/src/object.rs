@@ -162,7 +162,8 @@ impl Head {
             Some(found) if found > u64::from(FORMAT) => Spoilt::NewerRecord(found),
             _ => Spoilt::Damaged(error.to_string()),
         })?;
-        Ok((read.head(), until))
+        let head = read.head();
+        Ok((head.map_err(|field| damaged(&format!("a record lacks `{}`", field.name())))?, until))
     }
 
     /// Reads a whole object.

@@ -5,6 +5,7 @@
 
 mod check;
 mod clock;
+pub mod codec;
 mod contract;
 mod error;
 mod headers;

@@ -1,6 +1,7 @@
 //! What was written comes back exactly: bodies, headers, facts.
 
 use bytes::Bytes;
+use ferrata_store::testing::{any_headers, headers_by_field};
 use ferrata_store::{
     At, Epoch, Fingerprint, HeadRef, Labels, NodeName, Parent, RecordHeader, RecordId, RecordKind, RunStatus,
     Seq, Timestamp, Visit,
@@ -92,6 +93,17 @@ pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
         log.write_with(&*store, 1, shape).await;
         is_kept_at_head(&*store, &log).await;
     }
+    // Then all at once, each field with each of its values: those that a later version adds, too.
+    let by_field = headers_by_field().into_iter().map(|(_, header)| header);
+    let all: Vec<RecordHeader> = by_field.chain(any_headers(5, 20)).collect();
+    let began = log.records.len();
+    let shape = |header: &mut RecordHeader| {
+        let place = usize::try_from(header.seq.get()).expect("the suite's logs are short") - began;
+        let RecordHeader { seq, id, prev, .. } = *header;
+        *header = RecordHeader { seq, id, prev, ..all[place].clone() };
+    };
+    log.write_with(&*store, all.len(), shape).await;
+    is_kept_at_head(&*store, &log).await;
     is_kept(&*store, &log).await;
 }
 

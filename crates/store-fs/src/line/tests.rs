@@ -298,3 +298,16 @@ proptest! {
         }
     }
 }
+
+/// Each field of a header, with each of its values; those that a later version adds, too.
+#[test]
+fn every_field_of_a_header_comes_back() {
+    let by_field = ferrata_store::testing::headers_by_field().into_iter().map(|(_, header)| header);
+    for header in by_field.chain(ferrata_store::testing::any_headers(3, 200)) {
+        let record = Record::seal(header, Bytes::from_static(b"{}")).unwrap();
+        for before in [record.header.prev, None] {
+            let line = written(&record, before, Part::WHOLE);
+            assert_eq!(read(&line, before), Ok((record.clone(), Part::WHOLE)), "{line}");
+        }
+    }
+}

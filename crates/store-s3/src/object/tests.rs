@@ -94,6 +94,24 @@ fn what_is_left_out_comes_back() {
     }
 }
 
+/// Each field of a header, with each of its values, behind each that differs from it; those that a later version adds, too.
+#[test]
+fn every_field_of_a_header_comes_back() {
+    let by_field = ferrata_store::testing::headers_by_field().into_iter().map(|(_, header)| header);
+    let headers = by_field.chain(ferrata_store::testing::any_headers(9, 200));
+    let records: Vec<Record> = headers
+        .zip(7..)
+        .map(|(header, seq)| RecordHeader { seq: Seq::new(seq), ..header })
+        .map(|header| Record::seal(header, Bytes::from_static(b"x")).unwrap())
+        .collect();
+    let (_, back) = Head::decode_whole(&Head::new(&records, tag(), 0, 0, None).encode(&records)).unwrap();
+    assert_eq!(back, records);
+    for pair in records.windows(2) {
+        let (_, back) = Head::decode_whole(&Head::new(pair, tag(), 0, 0, None).encode(pair)).unwrap();
+        assert_eq!(back, pair);
+    }
+}
+
 /// What a step costs beside its body, with a node, an owner and the usual lengths: alone in its object, and among others.
 #[test]
 fn a_step_takes_little_beside_its_body() {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::words::words;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, NodeName, RecordId, RunKey, Seq, Visit};
@@ -10,150 +11,99 @@ use crate::id::{Epoch, ExecutorId, HeadRef, NodeName, RecordId, RunKey, Seq, Vis
 /// The version of the record format that this library writes, and the newest it reads.
 pub const FORMAT: u16 = 1;
 
-/// What a record says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RecordKind {
-    /// The run was started with this input.
-    Start,
-    /// Activations completed or failed.
-    Node,
-    /// One try of an activation failed and another will follow.
-    Attempt,
-    /// A step inside an activation has a result.
-    Step,
-    /// An activation that must not be repeated is about to start.
-    Intent,
-    /// The run's status changed, or questions were asked.
-    Status,
-    /// Somebody said something to the run: an answer, a message, cancel, pause, resume, retry.
-    Signal,
-    /// An executor took the run.
-    Claim,
-    /// Its owner let the run go, so that others may go on at once.
-    Release,
-    /// An operator changed the state.
-    Edit,
-    /// Nothing happened; the record holds the full state.
-    Base,
+words! {
+    /// What a record says.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum RecordKind {
+        /// The run was started with this input.
+        Start = "start", 's';
+        /// Activations completed or failed.
+        Node = "node", 'n';
+        /// One try of an activation failed and another will follow.
+        Attempt = "attempt", 'a';
+        /// A step inside an activation has a result.
+        Step = "step", 't';
+        /// An activation that must not be repeated is about to start.
+        Intent = "intent", 'i';
+        /// The run's status changed, or questions were asked.
+        Status = "status", 'u';
+        /// A signaller said something to the run: an answer, a message, cancel, pause, resume, retry.
+        Signal = "signal", 'g';
+        /// An executor took the run.
+        Claim = "claim", 'c';
+        /// Its owner let the run go, so that others may go on at once.
+        Release = "release", 'r';
+        /// An operator changed the state.
+        Edit = "edit", 'e';
+        /// Nothing happened; the record holds the full state.
+        Base = "base", 'b';
+    }
 }
 
-impl RecordKind {
-    /// Every kind, in the order of declaration.
-    pub const ALL: [Self; 11] = [
-        Self::Start,
-        Self::Node,
-        Self::Attempt,
-        Self::Step,
-        Self::Intent,
-        Self::Status,
-        Self::Signal,
-        Self::Claim,
-        Self::Release,
-        Self::Edit,
-        Self::Base,
-    ];
-}
-
-/// How a run stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RunStatus {
-    /// Work is under way, or could be.
-    #[default]
-    InProgress,
-    /// Every branch has ended; the state is final.
-    Completed,
-    /// The run stopped on a failure; it can be retried from its frontier.
-    Failed,
-    /// Only answers or an operator can move it.
-    Interrupted,
-    /// Only a message can move it.
-    AwaitingInput,
-    /// It was cancelled; the state is final.
-    Cancelled,
+words! {
+    /// How a run stands.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[non_exhaustive]
+    pub enum RunStatus {
+        /// Work is under way, or could be.
+        #[default]
+        InProgress = "in_progress", 'p';
+        /// Every branch has ended; the state is final.
+        Completed = "completed", 'c';
+        /// The run stopped on a failure; it can be retried from its frontier.
+        Failed = "failed", 'f';
+        /// Only answers or an operator can move it.
+        Interrupted = "interrupted", 'i';
+        /// Only a message can move it.
+        AwaitingInput = "awaiting_input", 'w';
+        /// It was cancelled; the state is final.
+        Cancelled = "cancelled", 'x';
+    }
 }
 
 impl RunStatus {
-    /// Every status, in the order of declaration.
-    pub const ALL: [Self; 6] = [
-        Self::InProgress,
-        Self::Completed,
-        Self::Failed,
-        Self::Interrupted,
-        Self::AwaitingInput,
-        Self::Cancelled,
-    ];
-
     /// Tells whether nothing is left to do: the run is completed, failed or cancelled.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
-    }
-
-    /// Returns the name as it is stored and shown.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::InProgress => "in_progress",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-            Self::AwaitingInput => "awaiting_input",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-impl std::fmt::Display for RunStatus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
 /// What a store may read and index of a record.
 ///
-/// Serialised with short names in a fixed order; `docs/format.md` lists them byte by byte.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Its fields are listed once more in [`codec`](crate::codec), which every layout of every store walks: a field that is new gets a
+/// line there. In JSON it has short names in a fixed order; `docs/format.md` lists them.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// The format version of header and body.
-    #[serde(rename = "v")]
     pub format: u16,
     /// The position in the run's log, dense from 0.
     pub seq: Seq,
     /// The record's id, made by its writer.
     pub id: RecordId,
     /// The id of the record before it; absent on the first of a run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev: Option<RecordId>,
     /// What the record says.
     pub kind: RecordKind,
     /// The run's status after it.
     pub status: RunStatus,
     /// The node it is about, if it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
     /// The visit of that node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visit: Option<Visit>,
     /// How often the run has been claimed, this record included.
     pub epoch: Epoch,
-    /// Who owns the run after it; absent if nobody does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Who owns the run after it; absent if it has no owner.
     pub owner: Option<ExecutorId>,
-    /// When the run is to be woken although nobody says anything; absent if never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the run is to be woken although no signal comes; absent if never.
     pub wake_at: Option<Timestamp>,
     /// When the writer made it: information, never order.
     pub at: Timestamp,
     /// Whether the body also holds the full state.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub base: bool,
     /// The length of the body in bytes.
-    #[serde(rename = "len")]
     pub body_len: u32,
     /// The CRC-32C (Castagnoli) of the body.
-    #[serde(rename = "crc")]
     pub body_crc: u32,
 }
 

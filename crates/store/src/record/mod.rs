@@ -2,6 +2,7 @@
 
 mod facts;
 mod header;
+mod words;
 
 pub use facts::{Labels, Parent, RunFacts};
 pub use header::{FORMAT, Record, RecordHeader, RecordKind, RunStatus};

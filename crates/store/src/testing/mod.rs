@@ -1,11 +1,14 @@
-//! For tests: a store that fails on purpose, a clock that stands still until it is told, and ids that are the same in every run.
+//! For tests: a store that fails on purpose, a clock that stands still until it is told, ids that are the same in every run, and
+//! headers of all sorts.
 
 mod clock;
 mod fault;
 mod headers;
 mod ids;
+mod variety;
 
 pub use clock::ManualClock;
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use headers::every_header;
 pub use ids::SeqIds;
+pub use variety::{any_headers, headers_by_field};

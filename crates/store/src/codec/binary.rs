@@ -1,0 +1,230 @@
+//! Headers in bytes: some fifty of them, and back. Whatever is read gives a header or a typed refusal.
+//!
+//! In this order: the id in 16 bytes; as varints the number, the format, and how many records before this one the newest base is;
+//! the place of the kind, and of the status, among all of theirs; which of the fields that not every header has follow, a bit for
+//! each; epoch, time and length of the body as varints, times with the sign in the lowest bit; the checksum of the body in 4
+//! bytes; and then what the bits announce, ids in 16 bytes and names after their length. Number, format and base stand where they
+//! do so that a script in a server can read them.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use uuid::Uuid;
+
+use super::{Field, Shape, Value};
+use crate::clock::Timestamp;
+use crate::id::{HeadRef, NodeName, Seq};
+use crate::record::{FORMAT, RecordHeader, RecordKind, RunStatus};
+
+/// The fields that every header has, in their order, but the place of the base and the bits between them.
+const BEGINNING: [Field; 3] = [Field::Id, Field::Seq, Field::Format];
+const KINDS: [Field; 2] = [Field::Kind, Field::Status];
+const MIDDLE: [Field; 4] = [Field::Epoch, Field::At, Field::Len, Field::Crc];
+
+/// The fields that have a bit, the lowest first: those that the layout began with, and then any that was added, in the order of
+/// [`Field::ALL`].
+const OPTIONAL: [Field; Field::ALL.len() - 10] = {
+    use Field::{At, Base, Crc, Epoch, Format, Id, Kind, Len, Node, Owner, Prev, Seq, Status, Visit, WakeAt};
+    let mut optional = [WakeAt; Field::ALL.len() - 10];
+    [optional[0], optional[1], optional[2], optional[3], optional[4]] = [Prev, Owner, Node, Visit, WakeAt];
+    let (mut count, mut at) = (5, 0);
+    while at < Field::ALL.len() {
+        let field = Field::ALL[at];
+        let is_always_there =
+            matches!(field, Id | Seq | Format | Base | Kind | Status | Epoch | At | Len | Crc);
+        if !is_always_there && !matches!(field, Prev | Owner | Node | Visit | WakeAt) {
+            optional[count] = field;
+            count += 1;
+        }
+        at += 1;
+    }
+    // Beyond eight, the bits take a second byte and the layout a new version.
+    assert!(count <= 8, "give the bits of the binary layout a second byte");
+    optional
+};
+
+/// The fields with their bits.
+fn optional() -> impl Iterator<Item = (Field, u8)> + Clone {
+    OPTIONAL.into_iter().zip((0..8).map(|bit| 1 << bit))
+}
+
+/// Why bytes are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// They are too short, too long, or hold what no header holds.
+    Damaged,
+    /// A newer version wrote them.
+    Newer {
+        /// The number of the record.
+        seq: u64,
+        /// Its format.
+        format: u64,
+    },
+}
+
+/// Returns what the header of this record begins with, and no other header.
+pub fn beginning(head: &HeadRef) -> Bytes {
+    let mut out = BytesMut::with_capacity(26);
+    put(&mut out, Value::Id(*head.id.as_uuid()));
+    put(&mut out, Value::Number(head.seq.get()));
+    out.freeze()
+}
+
+/// Writes a header; `base` is the number of the newest base up to it. `None` if there is none, as every log begins with one.
+pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
+    let back = match header.base {
+        true => 0,
+        false => header.seq.get().checked_sub(base.get()).filter(|back| *back > 0)?,
+    };
+    let mut out = BytesMut::with_capacity(96);
+    let put_all = |out: &mut BytesMut, fields: &[Field]| {
+        for field in fields {
+            match header.field(*field)? {
+                Value::Number(crc) if *field == Field::Crc => out.put_u32(u32::try_from(crc).ok()?),
+                value => put(out, value),
+            }
+        }
+        Some(())
+    };
+    put_all(&mut out, &BEGINNING)?;
+    put(&mut out, Value::Number(back));
+    put_all(&mut out, &KINDS)?;
+    let there = optional().filter_map(|(field, bit)| match header.field(field) {
+        Some(Value::Flag(false)) | None => None,
+        Some(value) => Some((value, bit)),
+    });
+    out.put_u8(there.clone().fold(0, |bits, (_, bit)| bits | bit));
+    put_all(&mut out, &MIDDLE)?;
+    // A flag is its bit, and nothing more.
+    there.filter(|(value, _)| *value != Value::Flag(true)).for_each(|(value, _)| put(&mut out, value));
+    Some(out.freeze())
+}
+
+/// Reads a header, and the number of the newest base up to it.
+///
+/// # Errors
+///
+/// [`Unreadable`], whatever the bytes are.
+///
+/// <!-- held by: binary::what_is_no_header_is_a_fault_and_a_newer_one_is_not_damage -->
+pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), Unreadable> {
+    let mut rest = Rest(bytes);
+    let mut found = [const { None }; Field::ALL.len()];
+    rest.all(&BEGINNING, &mut found).ok_or(Unreadable::Damaged)?;
+    let [seq, format] = [Field::Seq, Field::Format].map(|field| match found[field as usize] {
+        Some(Value::Number(number)) => number,
+        _ => 0,
+    });
+    if format > u64::from(FORMAT) {
+        return Err(Unreadable::Newer { seq, format });
+    }
+    let base = rest.after_beginning(seq, &mut found).ok_or(Unreadable::Damaged)?;
+    let read = |field: Field| Ok(found[field as usize].take());
+    Ok((RecordHeader::from_fields(read, |_| Unreadable::Damaged)?, base))
+}
+
+/// Seven bits of a number in each byte, the lowest first; the highest bit says that more follow.
+fn put(out: &mut BytesMut, value: Value) {
+    let mut varint = |mut number: u64| {
+        while number > 0x7f {
+            out.put_u8(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        out.put_u8(number.to_le_bytes()[0]);
+    };
+    match value {
+        Value::Number(number) => varint(number),
+        // Makes small numbers of both signs small numbers.
+        Value::Time(at) => varint((at.unix_ms() << 1 ^ at.unix_ms() >> 63).cast_unsigned()),
+        Value::Id(id) => out.put_slice(id.as_bytes()),
+        Value::Kind(kind) => out.put_u8(kind as u8),
+        Value::Status(status) => out.put_u8(status as u8),
+        Value::Name(name) => {
+            varint(name.as_str().len() as u64);
+            out.put_slice(name.as_str().as_bytes());
+        }
+        Value::Flag(is) => out.put_u8(u8::from(is)),
+    }
+}
+
+/// What is left to read; `None` says that it is too short, or no such thing.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.bytes(1).map(|bytes| bytes[0])
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let (mut number, mut shift) = (0_u64, 0);
+        loop {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            // The tenth byte has one bit left to give.
+            if shift > 63 || shift == 63 && bits > 1 {
+                return None;
+            }
+            number |= bits << shift;
+            shift += 7;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+    }
+
+    fn value(&mut self, field: Field) -> Option<Value> {
+        Some(match field.shape() {
+            Shape::Number if field == Field::Crc => {
+                Value::Number(u32::from_be_bytes(self.bytes(4)?.try_into().ok()?).into())
+            }
+            Shape::Number => Value::Number(self.number()?),
+            Shape::Time => {
+                let number = self.number()?;
+                let half = (number >> 1).cast_signed();
+                Value::Time(Timestamp::from_unix_ms(if number & 1 == 0 { half } else { !half }))
+            }
+            Shape::Id => Value::Id(Uuid::from_slice(self.bytes(16)?).ok()?),
+            Shape::Kind => Value::Kind(*RecordKind::ALL.get(usize::from(self.byte()?))?),
+            Shape::Status => Value::Status(*RunStatus::ALL.get(usize::from(self.byte()?))?),
+            Shape::Name => {
+                let length = usize::try_from(self.number()?).ok()?;
+                Value::Name(NodeName::new(std::str::from_utf8(self.bytes(length)?).ok()?).ok()?)
+            }
+            // Its bit said so.
+            Shape::Flag => Value::Flag(true),
+        })
+    }
+
+    fn all(&mut self, fields: &[Field], found: &mut [Option<Value>]) -> Option<()> {
+        fields.iter().try_for_each(|field| {
+            found[*field as usize] = Some(self.value(*field)?);
+            Some(())
+        })
+    }
+
+    /// Reads what follows id, number and format, to the end; returns the number of the base.
+    fn after_beginning(mut self, seq: u64, found: &mut [Option<Value>]) -> Option<Seq> {
+        let back = self.number()?;
+        found[Field::Base as usize] = Some(Value::Flag(back == 0));
+        self.all(&KINDS, found)?;
+        let mut there = self.byte()?;
+        self.all(&MIDDLE, found)?;
+        for (field, bit) in optional() {
+            if there & bit != 0 {
+                self.all(&[field], found)?;
+            } else if field.shape() == Shape::Flag {
+                found[field as usize] = Some(Value::Flag(false));
+            }
+            there &= !bit;
+        }
+        let base = Seq::new(seq.checked_sub(back)?);
+        (self.0.is_empty() && there == 0).then_some(base)
+    }
+}
+
+#[cfg(test)]
+mod tests;

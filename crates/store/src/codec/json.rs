@@ -1,0 +1,228 @@
+//! Headers as JSON objects: spelled out, or without what the reader knows anyway.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use super::{Field, Shape, Value};
+use crate::clock::Timestamp;
+use crate::record::RecordHeader;
+
+/// How many fields there are.
+const COUNT: usize = Field::ALL.len();
+
+/// How one layout spells headers as JSON objects.
+pub trait JsonLayout {
+    /// Whether ids are written in 22 characters of base64 ([`ShortId`]) instead of the 36 of a UUID.
+    const SHORT_IDS: bool;
+
+    /// Returns the key of a field; `None` for one that is not written, because the reader knows it from elsewhere.
+    fn key(field: Field) -> Option<&'static str> {
+        Some(field.name())
+    }
+}
+
+/// What a JSON object says of a header: all fields but those that are as the reader assumes.
+///
+/// What may be assumed is up to the layout, as long as writer and reader assume the same. A field that is absent where a value is
+/// assumed is written as `null`. Unknown keys are passed over, so an older version reads what a newer one wrote for it.
+///
+/// ```
+/// use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
+/// use ferrata_store::{RecordHeader, RecordKind};
+///
+/// /// Spells out everything but the kind of most records.
+/// struct Mine;
+///
+/// impl JsonLayout for Mine {
+///     const SHORT_IDS: bool = true;
+/// }
+///
+/// fn assumed(field: Field) -> Option<Value> {
+///     (field == Field::Kind).then_some(Value::Kind(RecordKind::Node))
+/// }
+///
+/// fn read(said: JsonHeader<Mine>) -> Result<RecordHeader, Field> {
+///     said.header(assumed)
+/// }
+/// ```
+pub struct JsonHeader<L> {
+    /// For each field that is said, what.
+    said: [Option<Option<Value>>; COUNT],
+    layout: PhantomData<L>,
+}
+
+impl<L: JsonLayout> JsonHeader<L> {
+    /// Says of a header what differs from what the reader assumes; it assumes that a field is absent where `assumed` is `None`.
+    pub fn of(header: &RecordHeader, assumed: impl Fn(Field) -> Option<Value>) -> Self {
+        let mut said = [const { None }; COUNT];
+        for (field, said) in Field::ALL.into_iter().zip(&mut said) {
+            let now = header.field(field);
+            *said = (L::key(field).is_some() && now != assumed(field)).then_some(now);
+        }
+        Self { said, layout: PhantomData }
+    }
+
+    /// Returns what is said of a field, if anything is.
+    pub fn get(&self, field: Field) -> Option<&Value> {
+        self.said[field as usize].as_ref()?.as_ref()
+    }
+
+    /// Says something else of a field, or nothing.
+    pub fn say(&mut self, field: Field, value: Option<Value>) {
+        self.said[field as usize] = value.map(Some);
+    }
+
+    /// Makes the header, with what is assumed where nothing is said.
+    ///
+    /// # Errors
+    ///
+    /// The field that is missing, or holds what it cannot hold.
+    ///
+    /// <!-- held by: codec::json_without_what_is_assumed_comes_back -->
+    pub fn header(self, assumed: impl Fn(Field) -> Option<Value>) -> Result<RecordHeader, Field> {
+        let mut said = self.said;
+        let read = |field: Field| Ok(said[field as usize].take().unwrap_or_else(|| assumed(field)));
+        RecordHeader::from_fields(read, |field| field)
+    }
+}
+
+impl<L> fmt::Debug for JsonHeader<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = Field::ALL.into_iter().zip(&self.said);
+        f.debug_map().entries(said.filter_map(|(field, said)| Some((field.name(), said.as_ref()?)))).finish()
+    }
+}
+
+impl<L: JsonLayout> Serialize for JsonHeader<L> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (field, said) in Field::ALL.into_iter().zip(&self.said) {
+            let (Some(key), Some(said)) = (L::key(field), said) else { continue };
+            match said {
+                None => map.serialize_entry(key, &())?,
+                Some(Value::Number(number)) => map.serialize_entry(key, number)?,
+                Some(Value::Time(at)) => map.serialize_entry(key, at)?,
+                Some(Value::Id(id)) if L::SHORT_IDS => map.serialize_entry(key, &ShortId(*id.as_bytes()))?,
+                Some(Value::Id(id)) => map.serialize_entry(key, id)?,
+                Some(Value::Kind(kind)) => map.serialize_entry(key, kind)?,
+                Some(Value::Status(status)) => map.serialize_entry(key, status)?,
+                Some(Value::Name(name)) => map.serialize_entry(key, name)?,
+                Some(Value::Flag(is)) => map.serialize_entry(key, is)?,
+            }
+        }
+        map.end()
+    }
+}
+
+impl<'de, L: JsonLayout> Deserialize<'de> for JsonHeader<L> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object(PhantomData))
+    }
+}
+
+struct Object<L>(PhantomData<L>);
+
+impl<'de, L: JsonLayout> Visitor<'de> for Object<L> {
+    type Value = JsonHeader<L>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the header of a record")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut said = [const { None }; COUNT];
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            let Some(field) = Field::ALL.into_iter().find(|field| L::key(*field) == Some(&*key.0)) else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if said[field as usize].is_some() {
+                return Err(A::Error::custom(format_args!("duplicate field `{}`", key.0)));
+            }
+            said[field as usize] = Some(map.next_value_seed(Held { field, short_ids: L::SHORT_IDS })?);
+        }
+        Ok(JsonHeader { said, layout: PhantomData })
+    }
+}
+
+/// Text that is borrowed where it can be.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Reads what a field holds.
+struct Held {
+    field: Field,
+    short_ids: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Held {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let from = deserializer;
+        Ok(match self.field.shape() {
+            Shape::Number => Option::<u64>::deserialize(from)?.map(Value::Number),
+            Shape::Time => Option::<Timestamp>::deserialize(from)?.map(Value::Time),
+            Shape::Id if self.short_ids => {
+                Option::<ShortId<16>>::deserialize(from)?.map(|id| Value::Id(Uuid::from_bytes(id.0)))
+            }
+            Shape::Id => Option::<Uuid>::deserialize(from)?.map(Value::Id),
+            Shape::Kind => Option::deserialize(from)?.map(Value::Kind),
+            Shape::Status => Option::deserialize(from)?.map(Value::Status),
+            Shape::Name => Option::deserialize(from)?.map(Value::Name),
+            Shape::Flag => Option::deserialize(from)?.map(Value::Flag),
+        })
+    }
+}
+
+/// Some bytes of an id, or of what is made of one, in base64: the 16 of a UUID have 22 characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortId<const N: usize>(pub [u8; N]);
+
+impl<const N: usize> Serialize for ShortId<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for ShortId<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text.as_bytes()).map_err(D::Error::custom)?;
+        bytes.try_into().map(Self).map_err(|_| D::Error::custom(format_args!("{N} bytes are expected")))
+    }
+}
+
+/// Everything under its own name, but what is absent.
+enum SpelledOut {}
+
+impl JsonLayout for SpelledOut {
+    const SHORT_IDS: bool = false;
+}
+
+/// A header says nothing only where it has nothing, and whether it is a base only if it is.
+fn nothing(field: Field) -> Option<Value> {
+    (field.shape() == Shape::Flag).then_some(Value::Flag(false))
+}
+
+impl Serialize for RecordHeader {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        JsonHeader::<SpelledOut>::of(self, nothing).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for RecordHeader {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let said = JsonHeader::<SpelledOut>::deserialize(deserializer)?;
+        said.header(nothing)
+            .map_err(|field| D::Error::custom(format_args!("missing or wrong field `{}`", field.name())))
+    }
+}
