@@ -72,7 +72,7 @@ mod connect;
 pub mod prelude;
 
 pub use connect::connect;
-pub use ferrata_core::ask::{self, Answer, Ask, AskError};
+pub use ferrata_core::ask::{self, Answer, AnswerShape, Ask, AskError};
 pub use ferrata_core::graph::{
     self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, RetryPolicy, Route,
 };
@@ -86,7 +86,7 @@ pub use ferrata_core::{
     Clock, Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds,
     RecordId, Result, RunId, RunKey, Seq, SystemClock, TenantId, Timestamp, Visit, WorkflowName,
 };
-pub use ferrata_macros::State;
+pub use ferrata_macros::{AnswerShape, State};
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "postgres")]

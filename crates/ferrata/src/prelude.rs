@@ -1,6 +1,6 @@
 //! What most programs name: `use ferrata::prelude::*;`.
 
 pub use crate::{
-    Answer, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph, Join, Node,
-    NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle, Runtime, State, Update,
+    Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph, Join,
+    Node, NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle, Runtime, State, Update,
 };

@@ -1,7 +1,8 @@
-//! `#[derive(State)]`: makes a struct the state of a run.
+//! `#[derive(State)]` makes a struct the state of a run, `#[derive(AnswerShape)]` a type an answer to a question.
 //!
-//! This crate only writes code; what the code calls is in `ferrata_core::state`.
+//! This crate only writes code; what the code calls is in `ferrata_core::state` and `ferrata_core::ask`.
 
+mod answer;
 mod builder;
 mod channel;
 mod expand;
@@ -49,4 +50,21 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
         .map(|model| expand::expand(&model))
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
+}
+
+/// Has a type say what JSON it takes as an answer, as serde reads it.
+///
+/// For structs and enums of every representation: with variants as keys, with a tag, with tag and content, untagged. The type must be
+/// `Deserialize`, and the types inside it `AnswerShape`. These attributes of serde are honoured: `rename`, `rename_all`, `rename_all_fields`,
+/// `default`, `skip`, `tag`, `content`, `untagged`, `transparent`, `from`, `try_from`, `deny_unknown_fields`.
+///
+/// `#[answer(as = Type)]` on a field, or on the whole type, names another type that takes the same JSON: for a field whose type is of
+/// another crate, or that a function reads (`with`, `deserialize_with`). `serde_json::Value` takes anything.
+///
+/// What would make the shape wrong is refused, with a remedy: `alias`, `flatten`, `other`, and reading by functions of one's own without
+/// `#[answer(as = Type)]`. `#[answer(crate = "path")]` is the path under which `ferrata` or `ferrata_core` is known.
+#[proc_macro_derive(AnswerShape, attributes(answer))]
+pub fn derive_answer_shape(input: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    answer::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -1,29 +1,32 @@
-//! The names serde gives to fields under `rename_all`.
+//! The names serde gives to fields and variants under `rename_all`.
 
 use syn::LitStr;
 
 use crate::suggest::nearest;
 
-/// How serde spells the fields of a struct.
+/// How serde spells the fields of a struct, or the variants of an enum.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// As it is written; also what serde does to fields for `lowercase` and `snake_case`.
+    /// As it is written.
     #[default]
     Same,
+    Lower,
     Upper,
     Pascal,
     Camel,
+    Snake,
+    ScreamingSnake,
     Kebab,
     ScreamingKebab,
 }
 
 const RULES: [(&str, Rule); 8] = [
-    ("lowercase", Rule::Same),
+    ("lowercase", Rule::Lower),
     ("UPPERCASE", Rule::Upper),
     ("PascalCase", Rule::Pascal),
     ("camelCase", Rule::Camel),
-    ("snake_case", Rule::Same),
-    ("SCREAMING_SNAKE_CASE", Rule::Upper),
+    ("snake_case", Rule::Snake),
+    ("SCREAMING_SNAKE_CASE", Rule::ScreamingSnake),
     ("kebab-case", Rule::Kebab),
     ("SCREAMING-KEBAB-CASE", Rule::ScreamingKebab),
 ];
@@ -40,21 +43,49 @@ impl Rule {
         Err(syn::Error::new(text.span(), format!("serde knows no spelling `{given}`{hint}")))
     }
 
+    /// Spells the name of a field, which is written in snake case: serde changes no letter of it for `lowercase`.
     pub(crate) fn apply(self, field: &str) -> String {
         match self {
-            Self::Same => field.to_owned(),
-            Self::Upper => field.to_ascii_uppercase(),
+            Self::Same | Self::Lower | Self::Snake => field.to_owned(),
+            Self::Upper | Self::ScreamingSnake => field.to_ascii_uppercase(),
             Self::Pascal => pascal(field),
-            Self::Camel => {
-                let name = pascal(field);
-                let mut chars = name.chars();
-                let first = chars.next().map(|c| c.to_ascii_lowercase());
-                first.into_iter().chain(chars).collect()
-            }
+            Self::Camel => small(&pascal(field)),
             Self::Kebab => field.replace('_', "-"),
             Self::ScreamingKebab => field.to_ascii_uppercase().replace('_', "-"),
         }
     }
+
+    /// Spells the name of a variant, which is written in Pascal case.
+    pub(crate) fn apply_to_variant(self, variant: &str) -> String {
+        match self {
+            Self::Same | Self::Pascal => variant.to_owned(),
+            Self::Lower => variant.to_ascii_lowercase(),
+            Self::Upper => variant.to_ascii_uppercase(),
+            Self::Camel => small(variant),
+            Self::Snake => snake(variant),
+            Self::ScreamingSnake => snake(variant).to_ascii_uppercase(),
+            Self::Kebab => snake(variant).replace('_', "-"),
+            Self::ScreamingKebab => snake(variant).to_ascii_uppercase().replace('_', "-"),
+        }
+    }
+}
+
+/// Makes the first letter a small one.
+fn small(name: &str) -> String {
+    let mut chars = name.chars();
+    let first = chars.next().map(|c| c.to_ascii_lowercase());
+    first.into_iter().chain(chars).collect()
+}
+
+fn snake(variant: &str) -> String {
+    let mut name = String::new();
+    for c in variant.chars() {
+        if c.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_lowercase());
+    }
+    name
 }
 
 fn pascal(field: &str) -> String {

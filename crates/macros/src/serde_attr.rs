@@ -82,7 +82,7 @@ pub(crate) fn field(attrs: &[Attribute]) -> syn::Result<Field> {
     Ok(field)
 }
 
-fn each(
+pub(crate) fn each(
     attrs: &[Attribute],
     mut read: impl FnMut(ParseNestedMeta<'_>) -> syn::Result<()>,
 ) -> syn::Result<()> {
@@ -114,7 +114,7 @@ fn one_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
 }
 
 /// Passes over an attribute that decides neither.
-fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+pub(crate) fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<syn::Expr>()?;
     } else if meta.input.peek(syn::token::Paren) {

@@ -14,6 +14,6 @@ pub use error::{AskError, Declined};
 pub use question::{Question, QuestionKind};
 pub use request::Ask;
 pub use resolution::Resolution;
-pub use shape::Shape;
+pub use shape::{AnswerShape, Shape, Shapes};
 
 pub(crate) use request::{OnDeadline, Request};

@@ -9,15 +9,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Shape;
+use super::{AnswerShape, Shape};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 
 /// A question: what is asked, of which type the answer is, and what happens without an answer in time.
 ///
-/// What an answer must look like is found from its type `A`, so that any process can refuse a wrong one without having the
-/// type; [`Ask::choices`] and [`Ask::expects`] say it otherwise.
+/// What an answer must look like is said by its type `A`, which is [`AnswerShape`], and stored with the question, so that any process can
+/// refuse a wrong one without having the type. [`Ask::choices`] and [`Ask::expects`] say it otherwise, and [`Ask::shaped`] for a type that does not
+/// say it.
 ///
 /// # Examples
 ///
@@ -42,10 +43,27 @@ pub struct Ask<A> {
 
 impl<A: DeserializeOwned> Ask<A> {
     /// Asks this, which is shown to those who may answer: text, or anything that JSON can hold.
-    pub fn new(question: impl Serialize) -> Self {
+    pub fn new(question: impl Serialize) -> Self
+    where
+        A: AnswerShape,
+    {
+        Self::shaped(question, Shape::of::<A>())
+    }
+
+    /// Asks like [`new`](Self::new) for an answer of a type that does not say its shape, such as one of another crate.
+    ///
+    /// An answer of this shape that the type does not read is asked for again, with what was wrong.
+    ///
+    /// ```
+    /// use ferrata_core::ask::{Ask, Shape};
+    ///
+    /// let bytes = Ask::<std::ffi::CString>::shaped("Which bytes?", Shape::list(Shape::of::<u8>()));
+    /// assert_eq!(bytes.shape().to_string(), "a list, each an integer from 0 to 255");
+    /// ```
+    pub fn shaped(question: impl Serialize, shape: Shape) -> Self {
         Self {
             question: strict::to_raw_value(&question),
-            expects: Shape::of::<A>(),
+            expects: shape,
             deadline: None,
             default: Ok(None),
             answer: PhantomData,

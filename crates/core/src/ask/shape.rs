@@ -1,29 +1,31 @@
 //! What JSON a question takes as its answer, as data: so an answer of the wrong kind is refused when it comes, in any
 //! process, without the code that asked.
 
+mod build;
 mod check;
-mod explore;
-mod probe;
+mod compare;
+mod of;
 mod stored;
 #[cfg(test)]
 mod tests;
 mod text;
+mod types;
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
+pub use of::{AnswerShape, Shapes};
 
 /// What JSON an answer may be.
 ///
+/// A type says it with [`AnswerShape`], mostly by `#[derive(AnswerShape)]`, and [`Shape::of`] returns it. The functions below make the
+/// shape of a type that says it by hand.
+///
 /// # Guarantees
 ///
-/// - **Never too strict.** JSON that `serde_json::from_str::<T>` takes, `Shape::of::<T>()` takes. It may take more: a rule
-///   that a type checks in code of its own (an e-mail address, a number above seven) is not seen, and what a deserializer
-///   written by hand takes is seen only as the kind of JSON it asks for.
-///   The judgement is only as fine as the code of `T` is known: that of serde for the standard library and that of
-///   `#[derive(Deserialize)]`, told by name. Should these names change, shapes take more, never less.
+/// - **As strict as the type, where the type is all that decides.** What [`check`](Self::check) takes, a derived type reads, and what such a
+///   type writes, `check` takes. It takes more in three cases: of a rule that a type checks in code of its own (a number above seven), of
+///   the keys of a map, and of what lies deep in a type that holds itself.
 /// - **Readable for ever.** It is stored as JSON, see below, and a form of a later version reads as [`Shape::any`].
-/// - Extra fields of an object are allowed.
 ///
 /// # Stored form
 ///
@@ -44,7 +46,10 @@ use serde::de::DeserializeOwned;
 /// | `{"tuple": [shape, …]}` | a list with these elements |
 /// | `{"tuple": [shape, …], "least": 1}` | the same, of which the later may be left out |
 /// | `{"map": shape}` | an object whose values are that |
-/// | `{"object": {"amount": "u64", "note?": "text"}}` | an object with these fields, or a list of them |
+/// | `{"object": {"amount": "u64", "note?": "text"}}` | an object with these fields, and any other |
+/// | `{"object": {"amount": "u64"}, "closed": true}` | an object with these fields and no other |
+/// | `{"tagged": {"kind": {"card": shape, "cash": null}}}` | an object whose `kind` is one of these texts, and whose other fields are of the shape there |
+/// | `{"any_of": [shape, …]}` | what one of these takes |
 ///
 /// A field that may be left out ends in `?`. The name of one that may not gets a `!` if it ends in `?` or `!` by itself.
 ///
@@ -52,15 +57,8 @@ use serde::de::DeserializeOwned;
 ///
 /// ```
 /// use ferrata_core::ask::Shape;
-/// use serde::Deserialize;
 ///
-/// #[derive(Deserialize)]
-/// struct Decision {
-///     amount: u32,
-///     note: Option<String>,
-/// }
-///
-/// let shape = Shape::of::<Decision>();
+/// let shape = Shape::object([("amount", Shape::of::<u32>()), ("note?", Shape::of::<Option<String>>())]);
 /// assert!(shape.check(r#"{"amount": 7}"#).is_ok());
 /// assert_eq!(
 ///     shape.check(r#"{"amount": "seven"}"#),
@@ -74,54 +72,6 @@ use serde::de::DeserializeOwned;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape(Form);
-
-impl Shape {
-    /// Finds the shape of `T` by playing dummy values to its `Deserialize` and watching what it asks for.
-    ///
-    /// Nothing fails here: what cannot be found is taken as anything. So is what lies more than eight containers deep,
-    /// earlier in very wide types. `T::deserialize` is called some times for each field, so it should have no effects.
-    #[must_use]
-    pub fn of<T: DeserializeOwned>() -> Self {
-        Self::within::<T>(explore::PLACES)
-    }
-
-    fn within<T: DeserializeOwned>(places: usize) -> Self {
-        let run = |dummy: &_, log: &_| {
-            // Whether a value comes out does not matter; what was asked for stands in the log.
-            drop(probe::play(dummy, log, |probe| T::deserialize(probe)));
-        };
-        Self(explore::explore(&run, places))
-    }
-
-    /// One of these texts.
-    ///
-    /// ```
-    /// use ferrata_core::ask::Shape;
-    ///
-    /// let shape = Shape::choices(["approve", "reject"]);
-    /// assert!(shape.check(r#""approve""#).is_ok());
-    /// assert!(shape.check(r#""perhaps""#).is_err());
-    /// assert_eq!(shape.to_string(), "one of: approve, reject");
-    /// ```
-    #[must_use]
-    pub fn choices(texts: impl IntoIterator<Item: Into<String>>) -> Self {
-        Self(Form::OneOf(texts.into_iter().map(Into::into).collect()))
-    }
-
-    /// Anything that is JSON.
-    #[must_use]
-    pub fn any() -> Self {
-        Self(Form::Any)
-    }
-
-    /// Returns the texts to choose from, if the answer is one of some texts; otherwise none.
-    pub fn options(&self) -> &[String] {
-        match &self.0 {
-            Form::OneOf(texts) | Form::Units(texts) => texts,
-            _ => &[],
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
@@ -146,16 +96,17 @@ enum Form {
         least: usize,
     },
     Map(Box<Form>),
-    Object(BTreeMap<String, Field>),
-}
-
-impl Form {
-    fn variants(forms: Vec<(String, Self)>) -> Self {
-        if forms.iter().all(|(_, form)| *form == Self::Null) {
-            return Self::Units(forms.into_iter().map(|(name, _)| name).collect());
-        }
-        Self::Variants(forms.into_iter().collect())
-    }
+    Object {
+        fields: BTreeMap<String, Field>,
+        /// Whether no other field is taken.
+        closed: bool,
+    },
+    /// An object whose `tag` names a variant, and which is of its form otherwise. A variant without content has `Null`.
+    Tagged {
+        tag: String,
+        variants: BTreeMap<String, Form>,
+    },
+    AnyOf(Vec<Form>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,10 +143,6 @@ impl Int {
         (Self::U64, "u64"),
         (Self::U128, "u128"),
     ];
-
-    fn is_wide(self) -> bool {
-        matches!(self, Self::I128 | Self::U128)
-    }
 
     /// Returns the least and the greatest.
     fn range(self) -> (i128, u128) {

@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::NodeContext;
 use super::wish::{Given, Wish};
-use crate::ask::{Answer, Ask, AskError};
+use crate::ask::{Answer, AnswerShape, Ask, AskError};
 use crate::error::{Error, ErrorKind};
 use crate::record::memo::Reply;
 
@@ -29,7 +29,7 @@ impl NodeContext {
     /// Dropped, the question stays open.
     ///
     /// <!-- held by: pauses::a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked -->
-    pub async fn ask<Q: Serialize, A: DeserializeOwned>(
+    pub async fn ask<Q: Serialize, A: AnswerShape>(
         &self,
         name: impl Into<String>,
         question: Q,

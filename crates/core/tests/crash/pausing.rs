@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_core::ask::Ask;
+use ferrata_core::ask::{AnswerShape, Ask, Shape, Shapes};
 use ferrata_core::graph::{Effect, RetryPolicy};
 use ferrata_core::node::{Conversation, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, Draft, Update};
@@ -80,6 +80,12 @@ impl TryFrom<u32> for Odd {
 
     fn try_from(number: u32) -> Result<Self, Self::Error> {
         if number % 2 == 1 { Ok(Self(number)) } else { Err("it is even") }
+    }
+}
+
+impl AnswerShape for Odd {
+    fn shape(shapes: &mut Shapes) -> Shape {
+        shapes.of::<u32>()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::ask::{Answer, Answerer, Ask, Asking, Automatic};
+use ferrata_core::ask::{Answer, AnswerShape, Answerer, Ask, Asking, Automatic, Shape, Shapes};
 use ferrata_core::graph::{Graph, Route};
 use ferrata_core::node::Conversation;
 use ferrata_core::runtime::{Outcome, Runtime};
@@ -85,6 +85,12 @@ impl TryFrom<u32> for Even {
 
     fn try_from(number: u32) -> Result<Self, Self::Error> {
         if number.is_multiple_of(2) { Ok(Self(number)) } else { Err("odd") }
+    }
+}
+
+impl AnswerShape for Even {
+    fn shape(shapes: &mut Shapes) -> Shape {
+        shapes.of::<u32>()
     }
 }
 

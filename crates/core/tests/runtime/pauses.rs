@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrata_core::ask::{Answer, Ask, AskError, QuestionKind};
+use ferrata_core::ask::{Answer, Ask, AskError, QuestionKind, Shape};
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
@@ -503,7 +503,8 @@ async fn a_default_that_its_type_refuses_fails_the_node_and_asks_nobody_again() 
     let graph = Graph::<Context>::builder("small")
         .node("a", async |cx, _s| {
             MOST.store(AT_FIRST.load(Ordering::SeqCst), Ordering::SeqCst);
-            let ask = Ask::<Small>::new("?").deadline(Duration::from_secs(1)).or_default(Small(9));
+            let ask =
+                Ask::shaped("?", Shape::of::<u32>()).deadline(Duration::from_secs(1)).or_default(Small(9));
             MOST.store(LATER.load(Ordering::SeqCst), Ordering::SeqCst);
             let small: Small = cx.ask_with("small", ask).await?;
             Ok(Context::update().set("small", small.0))

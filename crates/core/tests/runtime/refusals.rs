@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use ferrata_core::ask::{Answer, Ask, Shape};
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
@@ -129,4 +130,38 @@ async fn a_changed_graph_is_refused_only_where_the_run_is() {
     // The node in flight is as it was; what changed lies elsewhere.
     let run = second.resume(&two("second", "1", true), "r").await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+}
+
+/// Code of another day asks the open question of a run. One of another type would be given an answer that was checked for the first; one
+/// whose answer is only known better, as after an upgrade from a version that found shapes by itself, is the same question.
+#[tokio::test]
+async fn an_open_question_goes_on_unless_its_answer_has_another_shape() {
+    let graph = |shape: Shape| {
+        Graph::<Context>::builder("asks")
+            .node("a", move |cx: ferrata_core::node::NodeContext, _s| {
+                let ask = Ask::<serde_json::Value>::shaped("?", shape.clone());
+                async move { Ok(Context::update().set("got", cx.ask_with("q", ask).await?)) }
+            })
+            .entry("a")
+            .build()
+            .unwrap()
+    };
+    let known = Shape::object([("a", Shape::of::<u32>()), ("b?", Shape::any())]);
+    let better = Shape::object([("a", Shape::of::<u32>()), ("b", Shape::of::<bool>())]).closed();
+    let other = Shape::object([("a", Shape::of::<u64>()), ("b", Shape::of::<bool>())]);
+    for (now, goes_on) in [(known.clone(), true), (better, true), (other, false)] {
+        let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
+        let run = runtime.start(&graph(known.clone()), Context::new()).id("a").await.unwrap();
+        assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+        let answer = Answer::accept(serde_json::json!({ "a": 1, "b": true })).unwrap();
+        runtime.respond(run.run(), "a", answer).await.unwrap();
+        let outcome = runtime.resume(&graph(now.clone()), "a").await.unwrap().wait().await.unwrap();
+        if goes_on {
+            let got = outcome.completed().unwrap().get::<BTreeMap<String, serde_json::Value>>("got").unwrap();
+            assert_eq!(got.unwrap().len(), 2, "{now}");
+        } else {
+            let Outcome::Failed { failure, .. } = outcome else { panic!("{now}: {outcome:?}") };
+            assert!(failure.message.contains("asked before in another form"), "{failure}");
+        }
+    }
 }

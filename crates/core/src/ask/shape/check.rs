@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Form, Int, Shape};
@@ -32,8 +33,10 @@ impl Shape {
     /// );
     /// ```
     pub fn check(&self, text: &str) -> Result<(), String> {
-        let raw: &RawValue =
-            serde_json::from_str(text).map_err(|error| bounded(format!("not JSON: {error}")))?;
+        let not_json = |error| bounded(format!("not JSON: {error}"));
+        // Also what is passed over must be readable: a number beyond all floats, for one, is no answer to anything.
+        serde_json::from_str::<Value>(text).map_err(not_json)?;
+        let raw: &RawValue = serde_json::from_str(text).map_err(not_json)?;
         self.0.check(raw).map_err(|fault| bounded(fault.to_string()))
     }
 }
@@ -77,7 +80,7 @@ impl Form {
             Self::Int(_) => self.expect(false, text),
             Self::Number => self.expect(is_number, text),
             Self::Text => self.expect(first == b'"', text),
-            Self::Char if first == b'"' && serde_json::from_str::<char>(text).is_err() => {
+            Self::Char if first == b'"' && read::<char>(text).is_none() => {
                 Err(self.fault("a text of another length"))
             }
             Self::Char => self.expect(first == b'"', text),
@@ -88,69 +91,126 @@ impl Form {
                 Some(_) => Err(self.fault("another text")),
                 None => self.expect(false, text),
             },
-            Self::Units(names) => {
-                self.variant(text, |name| names.iter().any(|one| one == name).then_some(&Self::Null))
-            }
-            Self::Variants(variants) => self.variant(text, |name| variants.get(name)),
             Self::Nullable(_) if first == b'n' => Ok(()),
             Self::Nullable(inner) => inner.check(raw),
-            Self::List(form) => self.items(text, |_| form),
+            Self::List(form) => self.items(text, |_| form).map(drop),
             Self::Tuple { forms, least } => {
-                let count =
-                    self.items(text, |index| forms.get(index).unwrap_or(&Self::Any)).map(|()| read(text))?;
-                let count = count.map_or(0, |items: Vec<&RawValue>| items.len());
+                let count = self.items(text, |index| forms.get(index).unwrap_or(&Self::Any))?;
                 if (*least..=forms.len()).contains(&count) {
                     return Ok(());
                 }
                 Err(self.fault(&format!("{count} elements")))
             }
+            Self::AnyOf(forms) => self.any_of(forms, text, |form| form.check(raw)),
+            Self::Units(_) | Self::Variants(_) if first == b'"' => match read::<String>(text) {
+                Some(name) => match self.content(&name) {
+                    Some(Self::Null) => Ok(()),
+                    Some(form) => Err(self.fault(&format!("its name without {}", form.expected()))),
+                    None => Err(self.fault("another text")),
+                },
+                None => Err(self.fault("another text")),
+            },
+            Self::Units(_) | Self::Variants(_) | Self::Map(_) | Self::Object { .. } | Self::Tagged { .. } => {
+                match read(text) {
+                    Some(Entries(entries)) => self.entries(&entries),
+                    None => self.expect(false, text),
+                }
+            }
+        }
+    }
+
+    /// Checks an object, of which a tag may have been taken already.
+    fn entries(&self, entries: &[Entry<'_>]) -> Result<(), Fault> {
+        match self {
+            // What is beside the tag of a variant without content does not matter.
+            Self::Null | Self::Any => Ok(()),
+            Self::Nullable(form) => form.entries(entries),
+            Self::AnyOf(forms) => self.any_of(forms, "{", |form| form.entries(entries)),
+            // An enum is its variant's name, or an object with that name alone as its key.
+            Self::Units(_) | Self::Variants(_) => {
+                let [(name, value)] = entries else { return Err(self.fault("an object with not one key")) };
+                let Some(form) = self.content(name) else {
+                    return Err(self.fault("an object with another key"));
+                };
+                form.check(value).map_err(|fault| fault.at(name))
+            }
             Self::Map(form) => {
-                let Some(Entries(entries)) = read(text) else { return self.expect(false, text) };
                 entries.iter().try_for_each(|(key, value)| form.check(value).map_err(|fault| fault.at(key)))
             }
-            // serde_json reads a struct from a list as well, field by field.
-            Self::Object(_) if first == b'[' => Ok(()),
-            Self::Object(fields) => {
-                let Some(Entries(entries)) = read(text) else { return self.expect(false, text) };
-                for (key, value) in &entries {
-                    if let Some(field) = fields.get(key) {
-                        field.form.check(value).map_err(|fault| fault.at(key))?;
+            Self::Object { fields, closed } => {
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    let told = |what: &str| Fault { path: Vec::new(), what: what.to_owned() }.at(key);
+                    match fields.get(key) {
+                        Some(_) if is_twice(entries, index) => {
+                            return Err(told("there twice, expected once"));
+                        }
+                        Some(field) => field.form.check(value).map_err(|fault| fault.at(key))?,
+                        None if *closed => return Err(told("expected no such field")),
+                        None => {}
                     }
                 }
                 let missing = |name: &String| !entries.iter().any(|(key, _)| key == name);
                 match fields.iter().find(|(name, field)| field.required && missing(name)) {
-                    Some((name, field)) => Err(Fault {
-                        path: Vec::new(),
-                        what: format!("missing, expected {}", field.form.expected()),
-                    }
-                    .at(name)),
+                    Some((name, field)) => Err(field.form.missing().at(name)),
                     None => Ok(()),
                 }
             }
+            Self::Tagged { tag, variants } => {
+                let names = || Self::OneOf(variants.keys().cloned().collect());
+                let Some(at) = entries.iter().position(|(key, _)| key == tag) else {
+                    return Err(names().missing().at(tag));
+                };
+                names().check(entries[at].1).map_err(|fault| fault.at(tag))?;
+                if is_twice(entries, at) {
+                    return Err(
+                        Fault { path: Vec::new(), what: "there twice, expected once".to_owned() }.at(tag)
+                    );
+                }
+                let form = read::<String>(entries[at].1.get()).and_then(|name| variants.get(&name));
+                let others: Vec<_> = entries.iter().filter(|(key, _)| key != tag).cloned().collect();
+                form.map_or(Ok(()), |form| form.entries(&others))
+            }
+            _ => self.expect(false, "{"),
         }
     }
 
-    fn items<'a>(&self, text: &str, form: impl Fn(usize) -> &'a Self) -> Result<(), Fault> {
-        let Some(items) = read::<Vec<&RawValue>>(text) else { return self.expect(false, text) };
-        let check = |(index, item)| form(index).check(item).map_err(|fault| fault.at(&index.to_string()));
-        items.into_iter().enumerate().try_for_each(check)
+    /// The form of what a variant holds.
+    fn content(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Units(names) => names.iter().any(|one| one == name).then_some(&Self::Null),
+            Self::Variants(variants) => variants.get(name),
+            _ => None,
+        }
     }
 
-    /// An enum is its variant's name, or an object with that name alone as its key.
-    fn variant<'a>(&self, text: &str, of: impl Fn(&str) -> Option<&'a Self>) -> Result<(), Fault> {
-        if let Some(name) = read::<String>(text) {
-            return match of(&name) {
-                Some(Self::Null | Self::Any) => Ok(()),
-                Some(form) => Err(self.fault(&format!("its name without {}", form.expected()))),
-                None => Err(self.fault("another text")),
-            };
+    fn any_of(
+        &self,
+        forms: &[Self],
+        text: &str,
+        check: impl Fn(&Self) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut nearest: Option<Fault> = None;
+        for form in forms {
+            let Err(fault) = check(form) else { return Ok(()) };
+            // The one that held for the longest is the one that was meant.
+            if nearest.as_ref().is_none_or(|nearest| fault.path.len() > nearest.path.len()) {
+                nearest = Some(fault);
+            }
         }
-        let Some(Entries(entries)) = read(text) else { return self.expect(false, text) };
-        let [(name, value)] = entries.as_slice() else {
-            return Err(self.fault("an object with not one key"));
+        match nearest {
+            Some(fault) if !fault.path.is_empty() => Err(fault),
+            _ => self.expect(false, text),
+        }
+    }
+
+    /// Checks each item, and returns how many there are.
+    fn items<'a>(&self, text: &str, form: impl Fn(usize) -> &'a Self) -> Result<usize, Fault> {
+        let Some(items) = read::<Vec<&RawValue>>(text) else {
+            return self.expect(false, text).map(|()| 0);
         };
-        let Some(form) = of(name) else { return Err(self.fault("an object with another key")) };
-        form.check(value).map_err(|fault| fault.at(name))
+        let check = |(index, item)| form(index).check(item).map_err(|fault| fault.at(&index.to_string()));
+        items.iter().copied().enumerate().try_for_each(check)?;
+        Ok(items.len())
     }
 
     fn expect(&self, holds: bool, text: &str) -> Result<(), Fault> {
@@ -170,6 +230,14 @@ impl Form {
     fn fault(&self, found: &str) -> Fault {
         Fault { path: Vec::new(), what: format!("expected {}, found {found}", self.expected()) }
     }
+
+    fn missing(&self) -> Fault {
+        Fault { path: Vec::new(), what: format!("missing, expected {}", self.expected()) }
+    }
+}
+
+fn is_twice(entries: &[Entry<'_>], at: usize) -> bool {
+    entries[..at].iter().chain(&entries[at + 1..]).any(|(key, _)| *key == entries[at].0)
 }
 
 impl Int {
@@ -179,6 +247,8 @@ impl Int {
             "a number with a fraction or an exponent"
         } else {
             let holds = match text.parse::<i128>() {
+                // JSON's `-0` is a float to all but the widest.
+                Ok(0) if text.starts_with('-') => self == Self::I128,
                 Ok(value) => value >= least && u128::try_from(value).map_or(true, |value| value <= greatest),
                 Err(_) => text.parse::<u128>().is_ok_and(|value| value <= greatest),
             };
@@ -191,14 +261,16 @@ impl Int {
     }
 }
 
+type Entry<'a> = (String, &'a RawValue);
+
 /// The entries of an object, the values not yet read; a key twice is twice in it.
-struct Entries<'a>(Vec<(String, &'a RawValue)>);
+struct Entries<'a>(Vec<Entry<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Vec<(String, &'de RawValue)>;
+            type Value = Vec<Entry<'de>>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -206,34 +278,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(Key(key)) = map.next_key()? {
-                    entries.push((key, map.next_value()?));
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
                 }
                 Ok(entries)
             }
         }
         deserializer.deserialize_map(Reader).map(Self)
-    }
-}
-
-/// A key, read as bytes: a type may take one that is no valid text.
-struct Key(String);
-
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl Visitor<'_> for Reader {
-            type Value = String;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-
-            fn visit_bytes<E>(self, key: &[u8]) -> Result<String, E> {
-                Ok(String::from_utf8_lossy(key).into_owned())
-            }
-        }
-        deserializer.deserialize_bytes(Reader).map(Self)
     }
 }
 

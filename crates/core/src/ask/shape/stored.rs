@@ -1,5 +1,7 @@
 //! A shape as JSON, the form in which it stands in records for ever. `Shape` documents it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
@@ -36,10 +38,7 @@ impl Form {
             Self::OneOf(texts) => json!({ "one_of": texts }),
             Self::Units(names) => json!({ "variants": names }),
             Self::Variants(variants) => {
-                let content = |form: &Self| if *form == Self::Null { Value::Null } else { form.to_value() };
-                let variants: Map<_, _> =
-                    variants.iter().map(|(name, form)| (name.clone(), content(form))).collect();
-                json!({ "variants": variants })
+                json!({ "variants": contents(variants) })
             }
             Self::Nullable(form) => json!({ "nullable": form.to_value() }),
             Self::List(form) => json!({ "list": form.to_value() }),
@@ -52,11 +51,19 @@ impl Form {
                 }
             }
             Self::Map(form) => json!({ "map": form.to_value() }),
-            Self::Object(fields) => {
-                let fields: Map<_, _> =
-                    fields.iter().map(|(name, field)| (field.key(name), field.form.to_value())).collect();
-                json!({ "object": fields })
+            Self::Object { fields, closed } => {
+                let fields: Map<_, _> = fields
+                    .iter()
+                    .map(|(name, field)| (Field::key(name, field.required), field.form.to_value()))
+                    .collect();
+                if *closed {
+                    json!({ "object": fields, "closed": true })
+                } else {
+                    json!({ "object": fields })
+                }
             }
+            Self::Tagged { tag, variants } => json!({ "tagged": { (tag): contents(variants) } }),
+            Self::AnyOf(forms) => json!({ "any_of": forms.iter().map(Self::to_value).collect::<Vec<_>>() }),
             Self::Int(int) => {
                 json!(Int::ALL.iter().find(|(one, _)| one == int).map_or("any", |(_, word)| *word))
             }
@@ -80,22 +87,26 @@ impl Form {
 
     fn from_object(object: &Map<String, Value>) -> Option<Self> {
         // A key beside it may change its meaning, so only what is known is read.
-        let mut entries = object.iter().filter(|(key, _)| *key != "least");
+        let mut entries = object.iter().filter(|(key, _)| *key != "least" && *key != "closed");
         let (Some((kind, value)), None) = (entries.next(), entries.next()) else { return None };
-        let least = object.get("least");
-        if least.is_some() && kind != "tuple" {
+        let (least, closed) = (object.get("least"), object.get("closed"));
+        if least.is_some() && kind != "tuple" || closed.is_some() && kind != "object" {
             return None;
         }
         let inner = || Box::new(Self::from_value(value));
         match (kind.as_str(), value) {
             ("one_of", Value::Array(texts)) => texts_of(texts).map(Self::OneOf),
             ("variants", Value::Array(names)) => texts_of(names).map(Self::Units),
-            ("variants", Value::Object(variants)) => {
-                let content =
-                    |value: &Value| if value.is_null() { Self::Null } else { Self::from_value(value) };
-                Some(Self::Variants(
-                    variants.iter().map(|(name, value)| (name.clone(), content(value))).collect(),
-                ))
+            ("variants", Value::Object(variants)) => Some(Self::Variants(variants_of(variants))),
+            ("tagged", Value::Object(tagged)) => {
+                let mut tagged = tagged.iter();
+                let (Some((tag, Value::Object(variants))), None) = (tagged.next(), tagged.next()) else {
+                    return None;
+                };
+                Some(Self::Tagged { tag: tag.clone(), variants: variants_of(variants) })
+            }
+            ("any_of", Value::Array(forms)) => {
+                Some(Self::AnyOf(forms.iter().map(Self::from_value).collect()))
             }
             ("nullable", _) => Some(Self::Nullable(inner())),
             ("list", _) => Some(Self::List(inner())),
@@ -110,31 +121,24 @@ impl Form {
             }
             ("map", _) => Some(Self::Map(inner())),
             ("object", Value::Object(fields)) => {
-                Some(Self::Object(fields.iter().map(|(key, value)| Field::from_entry(key, value)).collect()))
+                let closed = closed.map_or(Some(false), Value::as_bool)?;
+                let fields = fields.iter().map(|(key, value)| Field::from_key(key, Self::from_value(value)));
+                Some(Self::Object { fields: fields.collect(), closed })
             }
             _ => None,
         }
     }
 }
 
-impl Field {
-    fn key(&self, name: &str) -> String {
-        let mark = match self.required {
-            false => "?",
-            true if name.ends_with(['?', '!']) => "!",
-            true => "",
-        };
-        format!("{name}{mark}")
-    }
+/// The forms of variants; one without content has null.
+fn contents(variants: &BTreeMap<String, Form>) -> Map<String, Value> {
+    let content = |form: &Form| if *form == Form::Null { Value::Null } else { form.to_value() };
+    variants.iter().map(|(name, form)| (name.clone(), content(form))).collect()
+}
 
-    fn from_entry(key: &str, value: &Value) -> (String, Self) {
-        let (name, required) = match (key.strip_suffix('?'), key.strip_suffix('!')) {
-            (Some(name), _) => (name, false),
-            (_, Some(name)) => (name, true),
-            _ => (key, true),
-        };
-        (name.to_owned(), Self { form: Form::from_value(value), required })
-    }
+fn variants_of(variants: &Map<String, Value>) -> BTreeMap<String, Form> {
+    let content = |value: &Value| if value.is_null() { Form::Null } else { Form::from_value(value) };
+    variants.iter().map(|(name, value)| (name.clone(), content(value))).collect()
 }
 
 fn texts_of(values: &[Value]) -> Option<Vec<String>> {

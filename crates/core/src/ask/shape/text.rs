@@ -25,7 +25,7 @@ impl Form {
     fn counted(&self, depth: usize) -> String {
         let words = self.words(depth);
         match self {
-            Self::Int(_) | Self::Map(_) | Self::Object(_) => format!("an {words}"),
+            Self::Int(_) | Self::Map(_) | Self::Object { .. } | Self::Tagged { .. } => format!("an {words}"),
             Self::Number | Self::List(_) | Self::Tuple { .. } => format!("a {words}"),
             Self::Nullable(inner) => or_null(inner.counted(depth)),
             _ => words,
@@ -60,12 +60,31 @@ impl Form {
             }
             Self::Map(form) if shallow || **form == Self::Any => "object".to_owned(),
             Self::Map(form) => format!("object, each value {}", inner(form)),
-            Self::Object(fields) if shallow || fields.is_empty() => "object".to_owned(),
-            Self::Object(fields) => {
+            Self::Object { fields, .. } if shallow || fields.is_empty() => "object".to_owned(),
+            Self::Object { fields, .. } => {
                 format!(
                     "object with {}",
                     listed(fields.iter().map(|(name, field)| field.words(name, depth - 1)))
                 )
+            }
+            Self::Tagged { tag, variants } => {
+                let tag = short(tag);
+                let names = variants.iter().map(|(name, form)| match form {
+                    Self::Object { fields, .. } if !shallow && !fields.is_empty() => {
+                        let fields = fields.iter().map(|(name, field)| field.words(name, depth - 1));
+                        format!("{} with {}", short(name), listed(fields))
+                    }
+                    Self::Null | Self::Object { .. } => short(name),
+                    form => format!("{} and {}", short(name), form.counted(depth.saturating_sub(1))),
+                });
+                format!("object with {tag} {}", one_of(names))
+            }
+            Self::AnyOf(forms) if forms.is_empty() => one_of(std::iter::empty()),
+            Self::AnyOf(forms) => {
+                let more = forms.len().saturating_sub(LISTED);
+                let listed: Vec<_> = forms.iter().take(LISTED).map(|form| form.counted(depth)).collect();
+                let more = if more > 0 { format!(" or {more} more") } else { String::new() };
+                format!("{}{more}", listed.join(" or "))
             }
         }
     }

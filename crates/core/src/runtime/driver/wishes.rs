@@ -155,7 +155,7 @@ impl<S: State> Driver<S> {
         reply: Replier,
     ) -> Result<()> {
         let deadline = match memo {
-            Some(Memo::Asked(asked)) if asked.ask.expects == request.expects => asked.ask.deadline,
+            Some(Memo::Asked(asked)) if request.expects.continues(&asked.ask.expects) => asked.ask.deadline,
             Some(_) => {
                 let message = format!(
                     "the question `{name}` was asked before in another form; finish the run with the code it was started \

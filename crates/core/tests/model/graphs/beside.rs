@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrata_core::ask::Ask;
+use ferrata_core::ask::{AnswerShape, Ask, Shape, Shapes};
 use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, NodeCheckpoint};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
@@ -154,6 +154,12 @@ impl TryFrom<u32> for Small {
 
     fn try_from(number: u32) -> Result<Self, Self::Error> {
         if number <= MOST.get() { Ok(Self(number)) } else { Err("too large") }
+    }
+}
+
+impl AnswerShape for Small {
+    fn shape(shapes: &mut Shapes) -> Shape {
+        shapes.of::<u32>()
     }
 }
 

@@ -1,0 +1,16 @@
+//! A type that does not say its shape, in a field and in a question.
+
+use ferrata::{AnswerShape, Ask};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Foreign;
+
+#[derive(Deserialize, AnswerShape)]
+struct Decision {
+    by: Foreign,
+}
+
+fn main() {
+    let _ = Ask::<Foreign>::new("?");
+}
