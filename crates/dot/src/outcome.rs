@@ -123,6 +123,79 @@ pub struct StageOutcome {
     /// Why it failed.
     #[serde(default, deserialize_with = "nothing")]
     pub failure_reason: String,
+    /// What it has spent, for the budget of the pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+}
+
+/// What work has spent. In JSON each part may be left out; `cost_usd` and `total_tokens` are read as well, and without a sum
+/// `input_tokens` and `output_tokens`.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_dot::outcome::{StageOutcome, Usage};
+///
+/// let outcome = StageOutcome::from_json(br#"{"outcome": "success", "usage": {"cost": 0.25, "input_tokens": 900, "output_tokens": 100}}"#)?;
+/// assert_eq!(outcome.usage, Some(Usage::new(0.25, 1000, 0.0)));
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Reported")]
+#[non_exhaustive]
+pub struct Usage {
+    /// Money, in the currency of the pipeline's `max_cost`.
+    pub cost: f64,
+    /// Tokens of models, in and out.
+    pub tokens: u64,
+    /// Time, in seconds.
+    pub seconds: f64,
+}
+
+impl Usage {
+    /// What work has spent of money, tokens and seconds. What is no number, or below zero, counts as nothing.
+    pub fn new(cost: f64, tokens: u64, seconds: f64) -> Self {
+        let amount = |value: f64| if value.is_finite() && value > 0.0 { value } else { 0.0 };
+        Self { cost: amount(cost), tokens, seconds: amount(seconds) }
+    }
+
+    /// Returns what both have spent together.
+    #[must_use]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        let tokens = self.tokens.saturating_add(other.tokens);
+        Self::new(self.cost + other.cost, tokens, self.seconds + other.seconds)
+    }
+}
+
+/// Usage as programs report it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reported {
+    #[serde(alias = "cost_usd")]
+    cost: Option<f64>,
+    #[serde(alias = "total_tokens")]
+    tokens: Option<u64>,
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    seconds: Option<f64>,
+}
+
+impl TryFrom<Reported> for Usage {
+    type Error = String;
+
+    fn try_from(reported: Reported) -> Result<Self, String> {
+        let amount = |name: &str, value: Option<f64>| match value.unwrap_or_default() {
+            value if value.is_finite() && value >= 0.0 => Ok(value),
+            value => Err(format!("`{name}` of `usage` is {value}; give it a number of at least 0")),
+        };
+        let parts = [reported.input_tokens, reported.output_tokens].into_iter().flatten();
+        let tokens = reported.tokens.unwrap_or_else(|| parts.fold(0, u64::saturating_add));
+        Ok(Self {
+            cost: amount("cost", reported.cost)?,
+            tokens,
+            seconds: amount("seconds", reported.seconds)?,
+        })
+    }
 }
 
 /// Reads `null` as if nothing had been written.
@@ -145,6 +218,7 @@ impl StageOutcome {
             context_updates: BTreeMap::new(),
             notes: String::new(),
             failure_reason: String::new(),
+            usage: None,
         }
     }
 
@@ -181,6 +255,13 @@ impl StageOutcome {
     #[must_use]
     pub fn suggest(mut self, node: impl Into<String>) -> Self {
         self.suggested_next_ids.push(node.into());
+        self
+    }
+
+    /// Says what it has spent.
+    #[must_use]
+    pub fn with_usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(usage);
         self
     }
 

@@ -144,6 +144,17 @@ impl Value {
         }
     }
 
+    /// Returns a number of at least 0, whole or not.
+    pub(crate) fn as_amount(&self) -> Option<f64> {
+        let number = match self {
+            Self::Float(number) => Some(*number),
+            Self::Integer(_) => self.text().parse().ok(),
+            Self::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
+    }
+
     /// Reads `true` or `false`, also in quotes.
     pub fn as_bool(&self) -> Option<bool> {
         match self {

@@ -37,20 +37,26 @@ pub(super) struct Work<'a> {
     pub(super) until: Option<&'a str>,
 }
 
+/// Where attempts work: in the directory of the run, or in that of the run whose children they are of.
+enum Stages<'a> {
+    Own(&'a Path),
+    OfChildren(&'a Path),
+}
+
 impl Work<'_> {
-    /// Returns the handlers; `stages` is where attempts keep what they print.
-    fn registry(&self, stages: Option<&Path>) -> Registry {
+    /// Returns the handlers; `stages` says where attempts work.
+    fn registry(&self, stages: &Stages<'_>) -> Registry {
         let tool = Tool::default().with_directory(self.directory).with_inherited(self.inherited);
         let tool = match stages {
-            Some(root) => tool.with_run_directory(root),
-            None => tool,
+            Stages::Own(root) => tool.with_run_directory(root),
+            Stages::OfChildren(root) => tool.with_parent_directory(root),
         };
         let registry = Registry::default().with("tool", tool);
         let Some(command) = self.backend else { return registry.with("codergen", Codergen::new(Simulate)) };
         let backend = CommandBackend::new(command).with_directory(self.directory);
         let backend = match stages {
-            Some(root) => backend.with_run_directory(root),
-            None => backend,
+            Stages::Own(root) => backend.with_run_directory(root),
+            Stages::OfChildren(root) => backend.with_parent_directory(root),
         };
         registry.with("codergen", Codergen::new(backend))
     }
@@ -92,10 +98,11 @@ impl Loaded {
         work: &Work<'_>,
         directory: &RunDirectory,
     ) -> Result<(Graph<ferrata::Context>, Manager), Failure> {
-        // What children print is in their logs: the directory is that of one run.
-        let manager =
-            Manager::with(work.registry(None), Transforms::in_directory(self.folder()), self.folder());
-        let registry = work.registry(Some(directory.root())).with("stack.manager_loop", manager.clone());
+        // What children print is in their logs; their attempts work in directories apart from those of the run itself.
+        let of_children = work.registry(&Stages::OfChildren(directory.root()));
+        let manager = Manager::with(of_children, Transforms::in_directory(self.folder()), self.folder());
+        let registry =
+            work.registry(&Stages::Own(directory.root())).with("stack.manager_loop", manager.clone());
         Ok((self.with(directory.record(registry), work.until)?, manager))
     }
 

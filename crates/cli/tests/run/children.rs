@@ -44,3 +44,28 @@ fn a_child_that_fails_fails_the_run() {
     );
     place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(1);
 }
+
+/// A child's commands had nowhere to leave an outcome; and its nodes may have the names of the parent's.
+#[test]
+fn a_child_leaves_outcomes_beside_nodes_of_the_same_name() {
+    let place = Place::new();
+    place.pipeline(
+        "Parent",
+        r#"work [tool_command="echo parent > $FERRATA_STAGE_DIR/mine"] watch [shape=house, stack.child_workflow="Child.dot"]
+           start -> work -> watch -> exit"#,
+    );
+    let leaves = r#"test ! -e $FERRATA_STAGE_DIR/mine && echo {\"outcome\": \"success\", \"preferred_label\": \"far\"} > $FERRATA_STAGE_DIR/status.json"#;
+    let child = format!(
+        r#"work [tool_command="{}"] near far [tool_command="echo far >> log"] near [tool_command="echo near >> log"]
+           start -> work work -> near [label=near] work -> far [label=far] near -> exit far -> exit"#,
+        leaves.replace('\\', "\\\\").replace('"', "\\\"")
+    );
+    place.pipeline("Child", &child);
+    let told = place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(0).json();
+    assert_eq!(told["context"]["stack.child.status"], json!("completed"));
+    assert_eq!(place.read("log"), "far\n");
+    assert_eq!(place.read("d/work/1.1/stage/mine"), "parent\n");
+    assert!(place.path("d/watch/1.1/child/work/1.1/stage/status.json").exists());
+    place.call(&["purge", "d", "--yes"]).ends(0);
+    assert!(!place.path("d/watch").exists());
+}

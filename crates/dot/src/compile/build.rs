@@ -16,7 +16,7 @@ use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{
     effect, flag, invalid, max_steps, max_visits, mirrored, retries_fail, retry, revision,
 };
-use super::stage::{Limit, Role, StageNode};
+use super::stage::{Budget, Limit, Role, StageNode};
 use crate::condition::Condition;
 use crate::handler::{Handler, MANAGER, Rank, Registry};
 use crate::pipeline::{Attributes, Node, Pipeline};
@@ -52,6 +52,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     let limits = Arc::new(Limits::default());
     let joins = Arc::new(Joins::default());
     let rules = Arc::new(rules(pipeline, &regions));
+    let budget = Budget::of(pipeline);
     let tells = types.iter().any(|(_, handler)| handler.is_task());
     let stall = pipeline.attributes.get("stall_timeout").and_then(Value::as_duration);
     let mut builder = max_steps(pipeline, Graph::<Context>::builder(pipeline.name()))?;
@@ -94,6 +95,8 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
                 open: Arc::clone(&limits),
             }),
             visits: visits(pipeline, node).filter(|_| endless[at]),
+            works: !ROUTING.contains(&&**name) && **name != *FAN_IN,
+            budget: Arc::clone(&budget),
             clock: Arc::<SystemClock>::clone(&clock),
         };
         if region.is_some() {
@@ -223,6 +226,8 @@ fn all_ways(
     regions: &Regions,
 ) -> Result<Vec<Ways>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id().to_owned();
+    // Once the budget is spent, the run may go there from any node.
+    let beyond = pipeline.attributes.text("budget_target");
     let mut all = Vec::with_capacity(outgoing.len());
     let mut entered: HashMap<usize, Vec<usize>> = HashMap::new();
     for (at, outgoing) in outgoing.iter().enumerate() {
@@ -230,6 +235,7 @@ fn all_ways(
         let mut ways = ways(pipeline, at, outgoing, types, (exits.contains(&at), region.is_some()))?;
         ways.home = region.map(|region| id(region.fan_in));
         ways.named.extend(regions.left_to(at).iter().map(|&to| id(to)));
+        ways.named.extend(pipeline.node(&beyond).map(|node| node.id().to_owned()));
         for target in ways.targets() {
             let Some(to) = pipeline.position(&target) else { continue };
             if regions.is_way_out(at, to) {

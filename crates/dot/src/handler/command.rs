@@ -21,6 +21,9 @@ const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
 /// Where an attempt works, in its directory of a run directory.
 const STAGE: &str = "stage";
 
+/// Where the child of a manager works, in the directory of the manager's first attempt.
+const CHILD: &str = "child";
+
 /// How large such a file may be.
 const MAX_STATUS: u64 = 1 << 20;
 
@@ -46,11 +49,53 @@ pub struct CommandBackend {
 
 /// Where attempts get their directories.
 #[derive(Clone, Debug)]
-enum Stages {
+pub(super) enum Stages {
     /// Below this one, runs of any tenant side by side.
     Shared(PathBuf),
     /// In the directory of the run.
     OfRun(PathBuf),
+    /// In the directory of the run whose children these runs are, by the managers that started them.
+    OfChildren(PathBuf),
+}
+
+impl Stages {
+    /// Makes the directory of an attempt, without what an attempt that was cut off left there. Some small files at once: less
+    /// than handing them to another thread costs.
+    pub(super) fn make(&self, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
+        let cx = &stage.cx;
+        let (Self::Shared(root) | Self::OfRun(root) | Self::OfChildren(root)) = self;
+        let root = std::path::absolute(root)?;
+        let attempt = match self {
+            Self::OfRun(_) => return make_stage_of_run(&root, stage, asked),
+            Self::OfChildren(_) => {
+                let child = of_child(&root, cx.run().run.as_str());
+                RunDirectory::attempt(&child, cx.node().as_str(), cx.visit().get(), cx.attempt()).join(STAGE)
+            }
+            Self::Shared(_) => {
+                let run = cx.run();
+                let attempt = format!("{}.{}", cx.visit(), cx.attempt());
+                let tenant = root.join(run.tenant.as_str());
+                tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
+            }
+        };
+        make_stage(&root, &attempt, asked)?;
+        Ok(attempt)
+    }
+}
+
+/// Returns where the attempts of a child belong in the directory of its parent: with the visit of the manager that started it. The id of a
+/// child is that of its parent, the manager and the visit, joined by dots.
+fn of_child(root: &Path, run: &str) -> PathBuf {
+    let mut parts: Vec<&str> = run.split('.').collect();
+    let mut managers = Vec::new();
+    while let [_, .., node, visit] = parts[..]
+        && let Ok(visit) = visit.parse::<u32>()
+    {
+        managers.push((node, visit));
+        parts.truncate(parts.len() - 2);
+    }
+    let within = |root: PathBuf, (node, visit)| RunDirectory::attempt(&root, node, visit, 1).join(CHILD);
+    managers.into_iter().rev().fold(root.to_owned(), within)
 }
 
 impl CommandBackend {
@@ -81,30 +126,19 @@ impl CommandBackend {
         self
     }
 
+    /// Has each attempt of a [manager](super::Manager)'s child use a directory in that of the run which supervises it:
+    /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`, so that nodes of the two may have one name.
+    #[must_use]
+    pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.stages = Some(Stages::OfChildren(directory.into()));
+        self
+    }
+
     /// Sets how many bytes of each output are kept; 64 KiB unless set.
     #[must_use]
     pub fn with_output_limit(mut self, bytes: usize) -> Self {
         self.keep = bytes;
         self
-    }
-
-    /// Makes the directory of an attempt, without what an attempt that was cut off left there. Some small files at once: less
-    /// than handing them to another thread costs.
-    fn prepare(&self, stage: &Stage, prompt: &str) -> std::io::Result<Option<PathBuf>> {
-        let Some(stages) = &self.stages else { return Ok(None) };
-        let cx = &stage.cx;
-        let (Stages::Shared(root) | Stages::OfRun(root)) = stages;
-        let root = std::path::absolute(root)?;
-        let asked = ("prompt.md", prompt);
-        if let Stages::OfRun(_) = stages {
-            return make_stage_of_run(&root, stage, asked).map(Some);
-        }
-        let run = cx.run();
-        let attempt = format!("{}.{}", cx.visit(), cx.attempt());
-        let tenant = root.join(run.tenant.as_str());
-        let path = tenant.join(run.run.as_str()).join(cx.node().as_str()).join(attempt);
-        make_stage(&root, &path, asked)?;
-        Ok(Some(path))
     }
 }
 
@@ -112,7 +146,9 @@ impl CommandBackend {
 impl Backend for CommandBackend {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
         let stage = request.stage;
-        let files = self.prepare(stage, request.prompt).map_err(|error| {
+        let asked = ("prompt.md", request.prompt);
+        let files = self.stages.as_ref().map(|stages| stages.make(stage, asked)).transpose();
+        let files = files.map_err(|error| {
             HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
         })?;
         let mut environment = environment(stage);
@@ -179,7 +215,7 @@ fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io:
 ///
 /// The attempt works apart from its views: an attempt that is made anew after a retry of the run has the number of one that the log
 /// knows, and the view of that outcome may be written at any time.
-pub(super) fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
+fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
     let cx = &stage.cx;
     let attempt = RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt());
     files::write(root, &attempt.join(asked.0), asked.1.as_bytes())?;
@@ -205,4 +241,19 @@ pub(super) fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageO
         return outcome.map(Some).map_err(|error| wrong(&error.message()));
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_works_with_the_visit_of_the_manager_that_started_it() {
+        let of = |run: &str| of_child(Path::new("d"), run).display().to_string();
+        assert_eq!(of("r.watch.2"), "d/watch/2.1/child");
+        assert_eq!(of("r.watch.2.deep.1"), "d/watch/2.1/child/deep/1.1/child");
+        assert_eq!(of("r"), "d");
+        assert_eq!(of("v1.2"), "d");
+        assert!(!of("r./../../etc.1").contains("/../"), "{}", of("r./../../etc.1"));
+    }
 }

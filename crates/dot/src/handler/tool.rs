@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 use serde_json::json;
 
-use super::command::{make_stage_of_run, status_in};
+use super::command::{Stages, status_in};
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
@@ -43,7 +43,7 @@ pub(super) const TEMPORARY: i32 = 75;
 #[derive(Clone, Debug)]
 pub struct Tool {
     directory: Option<PathBuf>,
-    stages: Option<PathBuf>,
+    stages: Option<Stages>,
     keep: usize,
     inherit: Inherit,
     clock: Arc<dyn Clock>,
@@ -70,14 +70,21 @@ impl Tool {
     /// status, as of a [`CommandBackend`](super::CommandBackend).
     #[must_use]
     pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(directory.into());
+        self.stages = Some(Stages::OfRun(directory.into()));
+        self
+    }
+
+    /// Has each attempt of a [manager](super::Manager)'s child use a directory in that of the run which supervises it, as of a
+    /// [`CommandBackend`](super::CommandBackend::with_parent_directory).
+    #[must_use]
+    pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.stages = Some(Stages::OfChildren(directory.into()));
         self
     }
 
     /// Makes the directory of an attempt.
     fn stage(&self, stage: &Stage, line: &str) -> std::io::Result<Option<PathBuf>> {
-        let Some(root) = &self.stages else { return Ok(None) };
-        make_stage_of_run(&std::path::absolute(root)?, stage, ("command.txt", line)).map(Some)
+        self.stages.as_ref().map(|stages| stages.make(stage, ("command.txt", line))).transpose()
     }
 
     /// Sets how many bytes of each output are kept; 64 KiB unless set.

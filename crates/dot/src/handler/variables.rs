@@ -11,7 +11,7 @@ const MOST: usize = 96 << 10;
 const MOST_OF_ALL: usize = 512 << 10;
 
 /// What the keys begin with that the engine and its handlers set, beside those of [`ENGINE`].
-const OF_ENGINE: [&str; 6] = ["graph.", "human.", "parallel.", "response.", "stack.", "tool."];
+const OF_ENGINE: [&str; 7] = ["graph.", "human.", "parallel.", "response.", "stack.", "tool.", "usage."];
 
 /// The keys that the engine sets after each node.
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];

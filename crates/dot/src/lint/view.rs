@@ -85,7 +85,8 @@ impl<'a> View<'a> {
 
     /// Returns the places that the graph itself names to jump to.
     pub(super) fn graph_jumps(&self) -> impl Iterator<Item = usize> + '_ {
-        JUMPS.iter().filter_map(|key| self.pipeline.position(&self.pipeline.attributes.text(key)))
+        let keys = JUMPS.iter().chain(&["budget_target"]);
+        keys.filter_map(|key| self.pipeline.position(&self.pipeline.attributes.text(key)))
     }
 }
 

@@ -268,6 +268,25 @@ fn what_other_dialects_write_is_told_and_taken() {
 
 /// Lint had no word for what `run` then refused, with the advice to lint.
 #[test]
+fn a_budget_is_a_number_and_its_target_a_node() {
+    let of = |graph: &str| {
+        let pipeline = pipeline(&format!("graph [{graph}] start exit a [prompt=x] start -> a -> exit"));
+        let found = ferrata_dot::compile::Compiler::default().diagnose(&pipeline);
+        found.iter().map(|one| one.rule.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of("max_cost=2.5, max_total_tokens=1000, max_time=15m, budget_target=a"),
+        Vec::<String>::new()
+    );
+    assert_eq!(of("max_cost=\"2.5\", max_cost_cents=250"), ["attribute_alias"]);
+    assert_eq!(of("max_budget_usd=2, max_cost_usd=3"), ["attribute_alias", "attribute_alias"]);
+    assert_eq!(of("max_cost=much"), ["attribute_type"]);
+    assert_eq!(of("max_total_tokens=-1"), ["attribute_type"]);
+    assert_eq!(of("budget_target=nowhere"), ["retry_target_exists"]);
+    assert_eq!(of("max_costs=1"), ["attribute_known"]);
+}
+
+#[test]
 fn what_does_not_compile_is_an_error_of_lint() {
     use ferrata_dot::compile::Compiler;
     use ferrata_dot::handler::{Manager, Registry};

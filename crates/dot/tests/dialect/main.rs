@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod budget;
 mod commands;
 mod conditions;
 mod entry;

@@ -13,7 +13,7 @@ use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
 use ferrata_dot::Pipeline;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
-use ferrata_dot::outcome::{StageOutcome, Status};
+use ferrata_dot::outcome::{StageOutcome, Status, Usage};
 use ferrata_dot::transform::Transforms;
 
 /// Does what the node's attribute `does` says: a word for each attempt, separated by commas, for each visit, separated by
@@ -56,6 +56,7 @@ impl Handler for Scripted {
             let (key, value) = part.split_once(':').expect("key:value");
             outcome = match key {
                 "label" => outcome.prefer(value),
+                "cost" => outcome.with_usage(Usage::new(value.parse().expect("a number"), 10, 0.5)),
                 "next" => value.split('+').fold(outcome, StageOutcome::suggest),
                 key => outcome.with(key, value),
             };

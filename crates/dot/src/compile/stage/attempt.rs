@@ -33,7 +33,14 @@ impl StageNode {
     /// repeated.
     pub(super) async fn attempt(&self, stage: &Stage) -> Result<Came, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
-        match self.guarded(stage).await {
+        let came = self.guarded(stage).await;
+        if let Ok(outcome) = &came
+            && !last
+            && (outcome.status == Status::Retry || outcome.status == Status::Fail && self.again_on_fail)
+        {
+            self.keep_usage(&stage.cx, outcome.usage).await?;
+        }
+        match came {
             Ok(outcome) if outcome.status == Status::Retry && !last => {
                 let reason = match &*outcome.failure_reason {
                     "" => "the node asks to be tried again".to_owned(),

@@ -1,6 +1,7 @@
 //! A node of a pipeline as a node of a graph: from what arrived at it to where it leads.
 
 mod attempt;
+mod budget;
 mod meet;
 mod restart;
 mod update;
@@ -16,6 +17,7 @@ use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde_json::{Map, Value as Json, json};
 
 use self::attempt::Came;
+pub(super) use self::budget::Budget;
 use self::meet::Met;
 use super::branch::{self, Limits, Results};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
@@ -67,6 +69,9 @@ pub(super) struct StageNode {
     pub(super) joins: Arc<Joins>,
     /// Whether it keeps what it came to for the tasks after it.
     pub(super) told_of: bool,
+    /// Whether it does more than lead somewhere: only that is kept from beginning once the budget is spent.
+    pub(super) works: bool,
+    pub(super) budget: Arc<Budget>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -111,6 +116,11 @@ impl CoreNode<Context> for StageNode {
             pulse: Pulse::default(),
         };
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
+        let mut goes = met.as_ref().and_then(Met::left_for);
+        let settled_already = match settled_already {
+            None => self.kept_from_work(&state)?.inspect(|_| goes = self.budget_target()),
+            settled => settled,
+        };
         let passed = settled_already.is_some();
         let (Came { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref()) {
             None => (left_alone().into(), true),
@@ -129,7 +139,8 @@ impl CoreNode<Context> for StageNode {
         if let Some(met) = &met {
             outcome = met.taken_in(outcome);
         }
-        let goes = met.as_ref().and_then(Met::left_for);
+        self.with_earlier(&cx, &mut outcome).await?;
+        let spent = self.count_usage(&state, branch.as_deref(), &mut outcome);
         let results = met.map(|met| met.results);
         let mut after = Context::clone(&context);
         // A gate whose work was not done was not missed.
@@ -154,7 +165,10 @@ impl CoreNode<Context> for StageNode {
             changes.set(ENDED, outcome.status.as_str());
             sent.life = Some(life(&cx));
         }
-        let mut update = changes.into_update(sent.branch.as_deref());
+        let beyond =
+            passed && sent.leave.is_none() && sent.goes.is_some() && sent.goes == self.budget_target();
+        let update = changes.into_update(sent.branch.as_deref());
+        let mut update = budget::counted(update, spent, beyond);
         for ended in results.iter().flat_map(Results::branches) {
             update = update.remove(branch::channel(ended));
             if let Some((join, _)) = ended.rsplit_once('.') {

@@ -140,6 +140,8 @@ enum Kind {
     /// A boolean, or a text that other dialects have there.
     Goal,
     Duration,
+    /// A number of at least 0.
+    Amount,
     OneOf(&'static [&'static str]),
 }
 
@@ -153,6 +155,7 @@ impl Kind {
                 value.as_bool().is_some() || value.as_str().is_some_and(|goal| !goal.trim().is_empty())
             }
             Self::Duration => value.as_duration().is_some(),
+            Self::Amount => value.as_amount().is_some(),
             Self::OneOf(names) => names.contains(&&*value.text()),
         }
     }
@@ -188,6 +191,7 @@ impl Kind {
             Self::Integer => "a whole number".to_owned(),
             Self::Boolean | Self::Goal => "`true` or `false`".to_owned(),
             Self::Duration => "a duration as `30s` or `15m`".to_owned(),
+            Self::Amount => "a number of at least 0".to_owned(),
             Self::OneOf(names) => format!("one of `{}`", names.join("`, `")),
         }
     }
@@ -204,6 +208,10 @@ fn of_graph(key: &str) -> Option<Kind> {
         "max_node_visits" => Kind::Count(0),
         "max_steps" => Kind::Count(0),
         "stall_timeout" => Kind::Duration,
+        "max_cost" | "max_cost_usd" | "max_budget_usd" | "max_cost_cents" | "max_total_tokens" => {
+            Kind::Amount
+        }
+        "max_time" => Kind::Duration,
         "loop_restart_signature_limit" => Kind::Count(1),
         _ => return None,
     })

@@ -114,6 +114,10 @@ const GRAPH: &[&str] = &[
     "fallback_retry_target",
     "max_node_visits",
     "max_steps",
+    "max_cost",
+    "max_total_tokens",
+    "max_time",
+    "budget_target",
     "default_fidelity",
     "default_thread",
     "stall_timeout",
@@ -178,6 +182,14 @@ const NODE: &[&str] = &[
 ];
 const EDGE: &[&str] = &["label", "condition", "weight", "loop_restart", "fidelity", "thread_id", "freeform"];
 
+/// What other dialects call attributes that mean something here.
+const ALIASES: &[(&str, &str)] = &[
+    ("stack.child_workflow", "stack.child_dotfile"),
+    ("max_cost_usd", "max_cost"),
+    ("max_budget_usd", "max_cost"),
+    ("max_cost_cents", "max_cost"),
+];
+
 /// Attributes of Graphviz that look like slips for ours.
 const DRAWING: &[&str] = &[
     "labels",
@@ -199,6 +211,14 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         let mut slips = Vec::new();
         for attribute in attributes.iter().filter(|attribute| attribute.key.span != Default::default()) {
             let key = &*attribute.key.value;
+            if let Some((_, name)) =
+                ALIASES.iter().find(|(alias, name)| *alias == key && known.contains(name))
+            {
+                let message = format!("`{key}` is taken as `{name}`");
+                let diagnostic = Diagnostic::new("attribute_alias", Severity::Warning, message);
+                slips.push(diagnostic.at_span(Some(attribute.key.span)).fix(format!("write `{name}`")));
+                continue;
+            }
             if known.contains(&key)
                 || DRAWING.contains(&key)
                 || found.len() + slips.len() > super::SUGGESTIONS

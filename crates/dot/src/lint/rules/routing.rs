@@ -47,7 +47,7 @@ pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) 
         };
         Some(fix)
     };
-    for key in JUMPS {
+    for key in JUMPS.into_iter().chain(["budget_target"]) {
         let rule = "retry_target_exists";
         let message = |target: &str| format!("`{key}` names `{}`, which is not declared", shown(target));
         let target = view.pipeline().attributes.text(key);

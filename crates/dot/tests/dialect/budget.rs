@@ -1,0 +1,135 @@
+//! Budgets: what nodes report to have spent, and what is left undone once that is over a limit.
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{Ran, compile, path_of, registry, run, run_with, source};
+use ferrata_core::RunKey;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+
+fn cost(ran: &Ran) -> f64 {
+    ran.context().get("usage.cost").unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn what_nodes_report_is_summed_up_and_told() {
+    let ran = run(
+        "a [does=\"success/cost:0.25\"] b [does=\"fail/cost:0.5\"] c d [does=\"success/cost:1\"] start -> a -> b b -> c [condition=\"outcome=fail\"] \
+         c -> d [condition=\"usage.cost>=0.75 && usage.tokens=20\"] d -> exit",
+    )
+    .await;
+    assert_eq!(
+        (cost(&ran), ran.text("usage.tokens"), ran.text("usage.seconds")),
+        (1.75, "30".into(), "1.5".into())
+    );
+}
+
+#[tokio::test]
+async fn no_node_begins_once_the_budget_is_spent() {
+    let text = |limit: &str| {
+        format!(
+            "graph [{limit}] a [does=\"success/cost:0.5\"] b [does=\"success/cost:0.5\"] c start -> a -> b -> c -> exit"
+        )
+    };
+    for limit in ["max_cost=1", "max_cost_cents=100", "max_total_tokens=20", "max_time=1s"] {
+        let ran = run(&text(limit)).await;
+        let failure = ran.failure();
+        assert!(
+            failure.contains("the budget is spent") && failure.contains("`c` was not begun"),
+            "{failure}"
+        );
+        assert_eq!(ran.path(), "start a b c", "{limit}");
+    }
+    assert_eq!(run(&text("max_cost=1.5")).await.path(), "start a b c exit");
+    // What only leads somewhere costs nothing.
+    let last = "graph [max_cost=1] a [does=\"success/cost:1\"] d [type=conditional] start -> a -> d -> exit";
+    assert_eq!(run(last).await.path(), "start a d exit");
+}
+
+#[tokio::test]
+async fn a_run_that_has_spent_its_budget_goes_where_the_pipeline_says() {
+    let text = "graph [max_cost=1, budget_target=sum] a [does=\"success/cost:1\"] b sum [does=\"success/cost:1\"] more start -> a -> b -> exit \
+                sum -> more -> exit";
+    let ran = run(text).await;
+    assert_eq!(ran.path(), "start a b sum more exit");
+    assert_eq!(cost(&ran), 2.0);
+    // Out of branches, too: once all have met.
+    let ran = run(
+        "graph [max_cost=1, budget_target=sum] p [type=parallel] a [does=\"success/cost:1\"] a2 b f [type=\"parallel.fan_in\"] c sum \
+         start -> p p -> a -> a2 -> f p -> b -> f f -> c -> exit sum -> exit",
+    )
+    .await;
+    assert!(ran.path().ends_with("f sum exit"), "{}", ran.path());
+}
+
+#[tokio::test]
+async fn branches_spend_from_one_budget() {
+    let text = |limit: &str| {
+        format!(
+            "graph [max_cost={limit}] p [type=parallel] a [does=\"success/cost:1\"] b [does=\"success/cost:1\"] f [type=\"parallel.fan_in\"] \
+             c [does=\"success/cost:1\"] start -> p p -> a -> f p -> b -> f f -> c -> exit"
+        )
+    };
+    assert_eq!(cost(&run(&text("3")).await), 3.0);
+    let failure = run(&text("2")).await.failure();
+    assert!(failure.contains("cost 2 of 2, the `max_cost` of the pipeline; `c` was not begun"), "{failure}");
+}
+
+#[tokio::test]
+async fn what_a_repeated_attempt_spent_counts() {
+    let text = "graph [max_cost=9] a [max_retries=2, does=\"retry/cost:1,retry/cost:1,success/cost:1\"] start -> a -> exit";
+    let text = text.replace("max_retries", "retry_policy=standard, max_retries");
+    assert_eq!(cost(&run(&text).await), 3.0);
+}
+
+#[tokio::test]
+async fn a_fresh_start_does_not_give_the_money_back() {
+    let text = "graph [max_cost=3] a [does=\"success/cost:1\"] b [does=fail] start -> a -> b \
+                b -> a [condition=\"outcome=fail\", loop_restart=true] b -> exit [condition=\"outcome=success\"]";
+    let ran = run(text).await;
+    assert!(ran.failure().contains("the budget is spent"), "{}", ran.failure());
+    assert_eq!(ran.path.iter().filter(|node| *node == "a").count(), 3);
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
+    let text = source(
+        "graph [max_cost=100] a [does=\"success/cost:1\"] p [type=parallel] b [does=\"success/cost:2\"] c [does=\"fail/cost:4\"] \
+         f [type=\"parallel.fan_in\"] d [does=\"success/cost:8\"] start -> a -> p p -> b -> f p -> c -> f f -> d -> exit",
+    );
+    let graph = compile(&text, registry());
+    assert_eq!(cost(&run_with(&text, registry(), Context::new()).await), 15.0);
+    let mut crashes = 0;
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        for at in 0.. {
+            let memory = MemoryStore::new();
+            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
+            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
+            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
+            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
+                let _ = run.wait().await;
+            }
+            if !store.is_crashed() {
+                break;
+            }
+            drop(first);
+            crashes += 1;
+            let second = Runtime::builder(memory.clone()).build().await.unwrap();
+            let key = RunKey::try_from("r").unwrap();
+            let run = match second.head(&key).await.unwrap() {
+                Some(head) if head.status == RunStatus::InProgress => {
+                    second.resume(&graph, "r").take_over().await.unwrap()
+                }
+                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
+            };
+            let outcome = run.wait().await.unwrap();
+            let ran = Ran { path: path_of(&memory, &key).await, outcome };
+            assert_eq!(cost(&ran), 15.0, "{fault:?} at write {at}");
+        }
+    }
+    assert!(crashes >= 8, "{crashes}");
+}
