@@ -1,4 +1,4 @@
-//! Work that must not be done twice and may have been done: how somebody says what became of it, as commands to type.
+//! Work that must not be done twice and may have been done: how an operator says what became of it, as commands to type.
 
 use crate::output::quoted;
 

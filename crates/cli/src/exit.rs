@@ -24,11 +24,11 @@ pub(crate) enum Exit {
     Cancelled,
     /// It took longer than `--timeout` allows.
     TimedOut,
-    /// Somebody or something else is in the way: another process, the run's status, a changed graph, a used id.
+    /// Something is in the way: another process, the run's status, a changed graph, a used id.
     Conflict,
     /// The store or the command itself failed.
     Internal,
-    /// Somebody pressed Ctrl-C.
+    /// The person at the terminal pressed Ctrl-C.
     Interrupted,
 }
 

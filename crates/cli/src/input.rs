@@ -72,12 +72,12 @@ pub(crate) fn runs(words: &[String]) -> Result<Vec<String>, Failure> {
 }
 
 impl Context {
-    /// Tells whether somebody can be asked.
+    /// Tells whether there is a person to ask.
     pub(crate) fn is_attended(&self) -> bool {
         !self.global.no_input && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
-    /// Asks a person something on the terminal; none if nobody is there or nothing is said.
+    /// Asks a person something on the terminal; none if no terminal is there or nothing is said.
     pub(crate) fn ask(&self, question: &str) -> Result<Option<String>, Failure> {
         if !self.is_attended() {
             return Ok(None);

@@ -82,7 +82,7 @@ async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
 /// Says what clap has to say: the help on stdout, a mistake on stderr.
 fn refused(error: &clap::Error) -> ExitCode {
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-    // Nobody reads: there is nobody to tell.
+    // stdout has no reader: there is no one to tell.
     let _ = error.print();
     exit.into()
 }

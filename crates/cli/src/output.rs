@@ -152,7 +152,7 @@ impl Output {
             return to_stderr(&clean_json(&format!("{error}\n")));
         }
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
-        // That somebody is asked is no fault of anything.
+        // A question is no fault of anything.
         let mut text = match failure.exit() {
             Exit::Waiting => paint("waiting", bold(AnsiColor::Yellow), self.color_notes),
             _ => paint("error", bold(AnsiColor::Red), self.color_notes),
@@ -199,7 +199,7 @@ pub(crate) fn quoted(word: &str) -> String {
 }
 
 fn to_stderr(text: &str) {
-    // When nobody reads stderr there is nobody left to tell.
+    // When stderr has no reader, there is no one left to tell.
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn word(past: &Past) -> &str {
     }
 }
 
-/// Returns why it came to that; empty if nobody said.
+/// Returns why it came to that; empty if none was given.
 pub(crate) fn reason(past: &Past) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);

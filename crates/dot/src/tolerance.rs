@@ -2,7 +2,7 @@
 
 use crate::source::Span;
 
-/// How many are kept of one source: nobody reads more, and a file may consist of nothing else.
+/// How many are kept of one source: a reader takes in no more, and a file may consist of nothing else.
 pub(crate) const MOST: usize = 1000;
 
 /// Something that was read although the dialect has it not.

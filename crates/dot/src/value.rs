@@ -165,7 +165,7 @@ impl Value {
     }
 
     /// Reads a duration, also one in quotes: the specification's own examples write `timeout="900s"`. A whole number of at least 1
-    /// is a count of seconds, as other dialects have it; 0 is none, because nobody knows whether it means at once or never.
+    /// is a count of seconds, as other dialects have it; 0 is none, because it is not known whether it means at once or never.
     pub fn as_duration(&self) -> Option<Duration> {
         match self {
             Self::Duration(length) => Some(length.as_std()),

@@ -10,7 +10,7 @@ use crate::time;
 /// How a run stands, as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Status {
-    /// It goes on, or nobody has taken it up yet.
+    /// It goes on, or no process has taken it up yet.
     InProgress,
     /// It ended well.
     Completed,
@@ -62,7 +62,7 @@ pub(crate) struct LsArgs {
     /// Only runs started within this time, as in 2h or 30d.
     #[arg(long, value_name = "DURATION", value_parser = time::parse)]
     pub(crate) since: Option<Duration>,
-    /// Only runs that are in progress and that nobody drives.
+    /// Only runs that are in progress and that no process drives.
     #[arg(long)]
     pub(crate) orphaned: bool,
     /// Only forks of this run.

@@ -1,4 +1,4 @@
-//! `answer`: what somebody says to a question of a run.
+//! `answer`: what a person says to a question of a run.
 
 use ferrata::ask::{Question, QuestionKind, Shape};
 use ferrata::record::Resolution;

@@ -80,7 +80,7 @@ fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Table {
             head.facts.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let mut details = labels.join(" ");
         if head.status == ferrata::RunStatus::InProgress && !head.owner_alive && head.wake_at.is_none() {
-            details = format!("nobody drives it {details}");
+            details = format!("no process drives it {details}");
         }
         if let Some(wake) = head.wake_at.filter(|_| !head.status.is_finished()) {
             details = format!("wakes {} {details}", at(wake));

@@ -55,7 +55,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     let mut gone = Vec::new();
     for (run, expected) in runs {
         let nodes = nodes(&store, &run).await;
-        // What somebody said to the run while the question stood here is not lost with it.
+        // What was said to the run while the question stood here is not lost with it.
         let purged = store.purge(&run, expected).await?;
         remove_views(context, args, &*store, &run, &nodes).await?;
         gone.push(Gone { run, records: purged.records, bytes: purged.bytes });
@@ -116,7 +116,7 @@ async fn remove_views(
     if empty {
         std::fs::remove_dir_all(&inside)
             .map_err(|error| Failure::internal(&format!("{} cannot be removed", inside.display()), &error))?;
-        // It stays if somebody keeps something else in it.
+        // It stays if something else is kept in it.
         let _ = std::fs::remove_dir(&directory);
     }
     Ok(())

@@ -112,7 +112,7 @@ fn owner(head: &RunHead, now: &Checkpoint) -> String {
         (Some(owner), true) => format!("executor {owner}, alive"),
         (Some(owner), false) => format!("executor {owner}, not heard of any more"),
         (None, _) if now.status == RunStatus::InProgress && now.wake_at.is_none() => {
-            "nobody drives it".into()
+            "no process drives it".into()
         }
         _ => String::new(),
     }
@@ -219,7 +219,7 @@ pub(crate) fn asked(question: &Question) -> String {
 /// The label under which a pipeline keeps where its file is: such a run is resumed by this command.
 pub(super) const PIPELINE: &str = "ferrata.file";
 
-/// Says what somebody would do about the run now.
+/// Says what an operator would do about the run now.
 fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
     let name = shown(&head.run);
     if head.seq != now.index {
@@ -229,7 +229,7 @@ fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
         RunStatus::Failed => Some(format!("ferrata retry {name}")),
         RunStatus::Interrupted if now.paused.is_some() => Some(format!("ferrata unpause {name}")),
         RunStatus::Interrupted => {
-            // What to say about work in doubt stands beside it: none of it is what anybody would do without looking.
+            // What to say about work in doubt stands beside it: none of it is to be done without looking.
             let question = now.questions.iter().find(|question| question.kind != QuestionKind::Doubt)?;
             Some(format!("ferrata answer {name} {} VALUE", question.id))
         }

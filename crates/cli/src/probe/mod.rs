@@ -22,7 +22,7 @@ use noted::{Executors, Noted};
 /// The tenant of runs that are made to try a store with.
 const TENANT: &str = "ferrata-check";
 
-/// Makes appends of one record each, of a run that nobody else has.
+/// Makes appends of one record each, of a run of the probe's own.
 pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunAppend>), Failure> {
     let ids = RandomIds::new();
     let now = context.now();
@@ -38,7 +38,7 @@ pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunA
             id: RecordId::from_uuid(ids.next(now)),
             prev: head.map(|head: ferrata::HeadRef| head.id),
             kind: if seq == 0 { RecordKind::Start } else { RecordKind::Base },
-            // Ended, so that nobody who serves runs takes it for one that is left alone.
+            // Ended, so that no process that serves runs takes it for one that is left alone.
             status: RunStatus::Cancelled,
             node: None,
             visit: None,
@@ -67,7 +67,7 @@ pub(crate) struct Conformance {
     pub(crate) held: usize,
     /// Those that did not.
     pub(crate) failed: Vec<Failed>,
-    /// The groups that nobody can try from outside of the store.
+    /// The groups that cannot be tried from outside of the store.
     pub(crate) left_out: Vec<String>,
     /// How long it took, in milliseconds.
     pub(crate) took_ms: u64,

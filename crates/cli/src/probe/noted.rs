@@ -1,4 +1,4 @@
-//! A store that notes who sent a heartbeat, so that a place can be left as if nobody ever had.
+//! A store that notes who sent a heartbeat, so that a place can be left as if no process ever had.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -30,7 +30,7 @@ pub(super) struct Here {
 }
 
 impl Here {
-    /// Makes what answers, or nothing if nobody does.
+    /// Makes what answers, or nothing if no answers are given.
     pub(super) fn new(file: Answers, automatic: bool, may_ask: bool, voice: &SharedVoice) -> Option<Self> {
         let attended = may_ask && stdin().is_terminal() && stderr().is_terminal();
         let terminal = attended.then(|| Terminal::new(Arc::clone(voice)));
@@ -79,7 +79,7 @@ impl fmt::Debug for Here {
 }
 
 impl Here {
-    /// Answers a question of a node, or leaves it to somebody else.
+    /// Answers a question of a node, or leaves it to another answerer.
     pub(super) async fn decide(&self, question: &Question) -> Option<Answer> {
         // Whether to go on where `--until` stopped is for whoever resumes the run, and what became of work in doubt for whoever
         // looked.
@@ -145,16 +145,16 @@ impl Terminal {
         Self { voice, lines: tokio::sync::Mutex::new(None) }
     }
 
-    /// Asks until an answer fits; `None` when there is nobody any more.
+    /// Asks until an answer fits; `None` when the terminal is gone.
     async fn ask(&self, question: &Question) -> Option<Answer> {
         let mut lines = self.lines.lock().await;
         let lines = lines.get_or_insert_with(read_lines);
-        // The bar stays away as long as somebody types.
+        // The bar stays away as long as the person types.
         let _aside = Aside::begin(&self.voice);
         let mut wrong = String::new();
         loop {
             let text = format!("{wrong}{}", shown(question));
-            // When nobody reads stderr there is nobody to ask.
+            // When stderr has no reader, there is no one to ask.
             let _ = stderr().lock().write_all(text.as_bytes());
             let line = lines.recv().await?;
             let line = line.trim();
@@ -173,7 +173,7 @@ impl Terminal {
     }
 }
 
-/// Keeps the bar away until it is dropped, also when somebody else answers first.
+/// Keeps the bar away until it is dropped, also when another answer comes first.
 struct Aside<'a>(&'a SharedVoice);
 
 impl<'a> Aside<'a> {

@@ -282,7 +282,7 @@ impl Going<'_> {
         for question in questions {
             let Some(answer) = here.decide(question).await else { continue };
             match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author()).await {
-                // Somebody else may have been faster.
+                // Another answer may have been faster.
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongStatus) => {
                     return Err(error.into());
                 }

@@ -25,11 +25,11 @@ pub(super) enum Stopped {
     Rests(Outcome<State>),
     /// It had completed before.
     Already,
-    /// Somebody asked for it, and the run was let go of.
+    /// A signal asked for it, and the run was let go of.
     Asked,
     /// The time is over, and the run was let go of.
     Late,
-    /// Somebody asked twice: nothing was waited for.
+    /// Signals asked twice: nothing was waited for.
     Left,
 }
 
@@ -85,10 +85,12 @@ pub(super) async fn tell(
         }
         Outcome::Failed { failure, .. } => {
             // What the runtime says to whoever builds a graph in Rust.
-            let why = failure.to_string().replace(
+            let why = failure.to_string();
+            let why = why.replace(
                 "raise `.max_visits(..)`",
                 "raise `max_visits` of the node or `max_node_visits` of the graph",
             );
+            let why = why.replace("raise `.max_replans(..)`", "raise `max_replans` of the graph");
             let message = format!("run {run} failed: {}", clean(&why));
             let retry = format!("{} && {}", job.place.command("retry", &job.run, ""), resume());
             Err(Failure::new(Exit::RunFailed, message, retry).with_details(files(
@@ -166,7 +168,7 @@ pub(super) async fn tell(
     }
 }
 
-/// Somebody stopped the command.
+/// A signal stopped the command.
 pub(super) fn left(job: &Job) -> Failure {
     let message = format!("run {} was stopped; what is recorded is kept", job.run.run);
     Failure::new(Exit::Interrupted, message, job.resume())

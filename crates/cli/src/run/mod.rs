@@ -124,7 +124,7 @@ async fn gone_on(
     Ok(Some((run, Kind::Restore(Box::new(restored)))))
 }
 
-/// Looks for a run of the pipeline that was left unfinished, and asks whether to go on with it; without anybody to ask, it is only told.
+/// Looks for a run of the pipeline that was left unfinished, and asks whether to go on with it; without a terminal, it is only told.
 async fn goes_on(
     context: &Context,
     place: &Place,

@@ -149,7 +149,7 @@ impl Place {
         }
     }
 
-    /// Finds the newest run of a pipeline that stopped before its end and that nobody drives.
+    /// Finds the newest run of a pipeline that stopped before its end and that no process drives.
     pub(super) async fn left(&self, context: &Context, pipeline: &str) -> Result<Option<RunHead>, Failure> {
         let mut query = RunQuery::default();
         query.tenant = context.global.tenant.clone();

@@ -30,7 +30,7 @@ pub(super) struct Voice {
     ended: BTreeSet<String>,
     working: BTreeMap<String, Duration>,
     began: Duration,
-    /// What happened while somebody was asked: it would be written into what they type.
+    /// What happened while a question was asked: it would be written into what they type.
     held: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl Voice {
     /// Says something whatever the progress looks like.
     pub(super) fn say(&self, line: &str) {
         match &self.face {
-            // Beside a question that somebody is about to answer.
+            // Beside a question that the person is about to answer.
             Face::Away => write(&format!("\n{line}\n")),
             // A bar that is not drawn, as without a terminal, would swallow it.
             Face::Bar(bar) if !bar.is_hidden() => bar.println(line),
@@ -80,7 +80,7 @@ impl Voice {
         }
     }
 
-    /// Takes the bar away while somebody is asked; what is said meanwhile are lines.
+    /// Takes the bar away while a question is asked; what is said meanwhile are lines.
     pub(super) fn pause(&mut self) {
         if let Face::Bar(bar) = &self.face {
             bar.finish_and_clear();
@@ -98,7 +98,7 @@ impl Voice {
         }
     }
 
-    /// Says what happened while somebody was asked.
+    /// Says what happened while a question was asked.
     fn tell_held(&mut self) {
         for line in std::mem::take(&mut self.held) {
             self.say(&line);
@@ -248,6 +248,6 @@ fn bar(nodes: usize) -> ProgressBar {
 }
 
 fn write(text: &str) {
-    // When nobody reads stderr there is nobody left to tell.
+    // When stderr has no reader, there is no one left to tell.
     let _ = stderr().lock().write_all(text.as_bytes());
 }

@@ -8,6 +8,7 @@ use ferrata_core::state::Context;
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
+use super::each;
 use super::leave::Rule;
 use super::plan::Sent;
 use crate::handler::{BEST, RESULTS};
@@ -16,9 +17,14 @@ use crate::pipeline::Node;
 
 /// Returns the name of a branch: the fork, its visit and the node that the branch begins with, after those around it.
 pub(super) fn name(around: Option<&str>, fork: &str, visit: &str, first: &str) -> String {
+    format!("{}.{first}", join(around, fork, visit))
+}
+
+/// Returns the name of what the branches of a fork have in common: the fork and its visit, after the branch around.
+pub(super) fn join(around: Option<&str>, fork: &str, visit: &str) -> String {
     match around {
-        Some(around) => format!("{around}/{fork}.{visit}.{first}"),
-        None => format!("{fork}.{visit}.{first}"),
+        Some(around) => format!("{around}/{fork}.{visit}"),
+        None => format!("{fork}.{visit}"),
     }
 }
 
@@ -87,7 +93,10 @@ impl Ended {
 impl Results {
     /// Gathers what arrived at a fan-in. `order` names the nodes that the branches begin with.
     pub(super) fn gather(context: &Context, arrived: Vec<Sent>, order: &[String]) -> Self {
-        let place = |branch: &str| order.iter().position(|first| first == first_node(branch));
+        let place = |branch: &str| {
+            let (first, index) = each::parts(first_node(branch));
+            (order.iter().position(|node| node == first), index)
+        };
         let mut ended: Vec<Ended> = Vec::new();
         for sent in arrived {
             let Some(branch) = sent.branch else { continue };
@@ -119,8 +128,9 @@ impl Results {
         let succeeded = self.ended.iter().filter(|ended| ended.status.is_success()).count();
         let tolerant = fork.attributes.text("error_policy") == "ignore";
         let rule = Rule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
-        let status = match rule.needed {
-            _ if failed == total || rule.fail_fast && failed > 0 => Status::Fail,
+        let status = match rule.needed(total) {
+            // Of a list without an item, nothing was to be done.
+            _ if failed == total && total > 0 || rule.fail_fast && failed > 0 => Status::Fail,
             // Of branches that were begun alone, no more can be asked for.
             Some(needed) if succeeded < needed.min(total) => Status::Fail,
             None if failed > 0 && !tolerant => Status::PartialSuccess,

@@ -14,7 +14,7 @@ use super::plan::{Carries, Gate, Jump, Next, Sent, Ways};
 use super::refuse::check_region;
 use super::region::{FAN_IN, PARALLEL, Region, Regions};
 use super::settings::{
-    effect, flag, invalid, max_steps, max_visits, mirrored, retries_fail, retry, revision,
+    effect, flag, invalid, max_replans, max_steps, max_visits, mirrored, retries_fail, retry, revision,
 };
 use super::stage::{Budget, Limit, Role, StageNode};
 use crate::condition::Condition;
@@ -117,6 +117,9 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         if let Some(most) = max_visits(pipeline, node)? {
             builder = builder.max_visits(most);
         }
+        if let Some(most) = max_replans(pipeline)? {
+            builder = builder.max_replans(most);
+        }
         builder = route(builder, node.id(), ways, (&rules, &joins));
     }
     builder.entry(pipeline.nodes()[start].id()).build().map_err(|error| {
@@ -199,7 +202,7 @@ fn route(
     }
     let (rules, joins) = (Arc::clone(rules), Arc::clone(joins));
     builder.route(from, targets, move |context, cx| {
-        // Without an output somebody else has said that the work is done.
+        // Without an output, an operator has said that the work is done.
         let sent = cx.output::<Sent>().ok().flatten().unwrap_or_else(Sent::success);
         if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
             && let Some((join, fork)) = leave::joins(branch).last()
@@ -209,8 +212,20 @@ fn route(
             joins.settle(life, join);
         }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
-            Next::Fork => Route::all(ways.edges.iter().map(|edge| edge.to.clone())),
-            Next::Begin { first } => Route::to(first),
+            Next::Fork => {
+                let context = view(context, sent.branch.as_deref());
+                let begin = |route: Route, (at, edge): (usize, &Candidate)| match ways.branches(at, &context)
+                {
+                    Some(items) => route.and(Route::each(&*edge.to, items)),
+                    None => route.and(Route::to(&*edge.to)),
+                };
+                ways.edges.iter().enumerate().fold(Route::none(), begin)
+            }
+            // Out of a branch or into one, the way leads through another node first.
+            Next::Edge { to, replan: true, .. } if ways.by_way_of(&to) == to => {
+                Route::revisit(to, sent.why(cx.node().as_str()))
+            }
+            Next::Begin { first: to } | Next::Skip { to } => Route::to(to),
             Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(ways.by_way_of(&to)),
             Next::End | Next::Stuck | Next::Fail | Next::Unmet { .. } => Route::none(),
         }
@@ -252,6 +267,7 @@ fn all_ways(
         let through = entered.values().flatten().copied();
         let ways = through.filter_map(|to| Some((id(to), id(regions.first_towards(region.fork, to)?))));
         all[region.fork].entries = ways.collect();
+        all[region.fork].meets = Some(id(region.fan_in));
     }
     Ok(all)
 }
@@ -268,12 +284,15 @@ fn ways(
     let mut ways = Ways {
         edges: Vec::with_capacity(outgoing.len()),
         restarts: Vec::with_capacity(outgoing.len()),
+        replans: Vec::with_capacity(outgoing.len()),
         carries: Vec::with_capacity(outgoing.len()),
         to_conditional: Vec::with_capacity(outgoing.len()),
         random: node.attributes.text("selection") == "random",
         signature_limit: signature_limit(pipeline),
         decides: types[at].0 == CONDITIONAL,
         forks: types[at].0 == PARALLEL,
+        each: Vec::with_capacity(outgoing.len()),
+        meets: None,
         home: None,
         out: HashSet::new(),
         through: HashMap::new(),
@@ -290,9 +309,11 @@ fn ways(
             condition: Condition::parse(&edge.condition())?,
             weight: edge.weight(),
         });
+        ways.replans.push(flag(edge.attributes.get("replan")));
         ways.restarts.push(flag(edge.attributes.get("loop_restart")));
         let text = |key: &str| edge.attributes.text(key).into_owned();
         let carries = Carries { fidelity: text("fidelity"), thread_id: text("thread_id") };
+        ways.each.push(Some(text("for_each")).filter(|key| !key.is_empty()));
         ways.carries.push(Some(carries).filter(|carries| *carries != Carries::default()));
         ways.to_conditional.push(to.is_some_and(|to| types[to].0 == CONDITIONAL));
     }
@@ -347,7 +368,7 @@ fn leaves(pipeline: &Pipeline, rules: &HashMap<String, Rule>, region: &Region, n
     region.nodes.contains(&node) && rules.contains_key(pipeline.nodes()[region.fork].id())
 }
 
-/// Says that a child would be left without anybody who ends it.
+/// Says that a child would be left without a manager that ends it.
 fn left_manager(node: &Node) -> Error {
     let message = format!(
         "node {}: a manager does not run in a branch that may be left; use `join_policy=wait_all` without `fail_fast`",

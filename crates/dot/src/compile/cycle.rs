@@ -1,10 +1,10 @@
-//! Loops that nothing slows down: what goes round in them is ended by a number of visits, also if nobody has set one.
+//! Loops that nothing slows down: what goes round in them is ended by a number of visits, also if the pipeline sets none.
 
 use super::region::steps;
 use crate::pipeline::{Node, Pipeline};
 
 /// How often a node of such a loop is visited unless the pipeline says: far more than work is repeated on purpose, and few enough that a
-/// task which costs money and is never content does not ruin anybody.
+/// task which costs money and is never content does not ruin its owner.
 const VISITS: u32 = 100;
 
 /// The types that wait for a person or for time: a loop through one of them may go on for as long as it is wanted.

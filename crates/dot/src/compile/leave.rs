@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 use tokio::sync::watch;
 
 use super::branch::channel;
+use super::each;
 use crate::outcome::Status;
 use crate::pipeline::Node;
 use crate::value::Value;
@@ -29,36 +30,55 @@ const REMEMBERED: usize = 1024;
 /// When the branches of a parallel node need not be waited for.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    /// How many have to succeed; every one unless set.
-    pub(super) needed: Option<usize>,
+    policy: Policy,
     /// Whether the first failure decides.
     pub(super) fail_fast: bool,
     /// The nodes that its branches begin with.
     firsts: Vec<String>,
 }
 
+/// How many branches have to succeed.
+#[derive(Clone, Copy, Debug)]
+enum Policy {
+    All,
+    One,
+    Most,
+    Count(usize),
+}
+
 impl Rule {
     pub(super) fn of(fork: &Node, firsts: Vec<String>) -> Self {
-        let needed = match &*fork.attributes.text("join_policy") {
-            "first_success" => Some(1),
-            "quorum" => Some(firsts.len() / 2 + 1),
+        let policy = match &*fork.attributes.text("join_policy") {
+            "first_success" => Policy::One,
+            "quorum" => Policy::Most,
             "k_of_n" => {
                 let k = fork.attributes.get("k").and_then(Value::as_integer).unwrap_or(1);
-                Some(usize::try_from(k).unwrap_or(usize::MAX))
+                Policy::Count(usize::try_from(k).unwrap_or(usize::MAX))
             }
-            _ => None,
+            _ => Policy::All,
         };
-        Self { needed, fail_fast: fork.attributes.text("error_policy") == "fail_fast", firsts }
+        Self { policy, fail_fast: fork.attributes.text("error_policy") == "fail_fast", firsts }
+    }
+
+    /// Returns how many of so many branches have to succeed; `None` if each counts.
+    pub(super) fn needed(&self, total: usize) -> Option<usize> {
+        match self.policy {
+            Policy::All => None,
+            Policy::One => Some(1),
+            Policy::Most => Some(total / 2 + 1),
+            Policy::Count(count) => Some(count),
+        }
     }
 
     /// Tells whether branches may be left at all.
     pub(super) fn leaves(&self) -> bool {
-        self.needed.is_some() || self.fail_fast
+        !matches!(self.policy, Policy::All) || self.fail_fast
     }
 
     /// Tells whether what branches have come to decides on all of them. `join` is the fork and its visit, after the branch around.
     pub(super) fn is_settled(&self, context: &Context, join: &str) -> bool {
-        let ended = self.firsts.iter().filter_map(|first| {
+        let firsts = each::all(&self.firsts, context, join);
+        let ended = firsts.iter().filter_map(|first| {
             let set = context.get_value(&channel(&format!("{join}.{first}")))?;
             set.get(ENDED).and_then(Json::as_str)
         });
@@ -70,8 +90,9 @@ impl Rule {
                 _ => others += 1,
             }
         }
-        let enough = self.needed.is_some_and(|needed| succeeded >= needed);
-        let out_of_reach = self.needed.is_some_and(|needed| self.firsts.len() - failed - others < needed);
+        let needed = self.needed(firsts.len());
+        let enough = needed.is_some_and(|needed| succeeded >= needed);
+        let out_of_reach = needed.is_some_and(|needed| firsts.len() - failed - others < needed);
         self.leaves() && (enough || out_of_reach || self.fail_fast && failed > 0)
     }
 }

@@ -3,6 +3,7 @@
 mod branch;
 mod build;
 mod cycle;
+mod each;
 mod leave;
 mod notes;
 mod plan;
@@ -68,7 +69,7 @@ impl Compiler {
         self
     }
 
-    /// Has runs stop whenever a node has ended, until somebody accepts the question `node@visit:after`. It is no part of what the graph
+    /// Has runs stop whenever a node has ended, until the question `node@visit:after` is accepted. It is no part of what the graph
     /// is: a run goes on with one that has no stops.
     #[must_use]
     pub fn stop_after(mut self, node: impl Into<String>) -> Self {

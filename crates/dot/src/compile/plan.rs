@@ -27,6 +27,8 @@ pub(super) struct Ways {
     pub(super) edges: Vec<Candidate>,
     /// For each edge, whether it starts the run afresh.
     pub(super) restarts: Vec<bool>,
+    /// For each edge, whether the run goes back on purpose, to plan anew.
+    pub(super) replans: Vec<bool>,
     /// For each edge, what it says of the fidelity of the task that it leads to.
     pub(super) carries: Vec<Option<Carries>>,
     /// For each edge, whether it leads to a conditional node.
@@ -36,6 +38,10 @@ pub(super) struct Ways {
     pub(super) decides: bool,
     /// Whether all of its edges are taken at once.
     pub(super) forks: bool,
+    /// For each edge, the key of the list with an item for each of its branches.
+    pub(super) each: Vec<Option<String>>,
+    /// Where the branches of a fork meet: if there is no item, the run goes there.
+    pub(super) meets: Option<String>,
     /// Whether chance decides among edges that are equally good but for their weight.
     pub(super) random: bool,
     /// How often the same failure may be met by a fresh start.
@@ -92,11 +98,13 @@ impl Jump {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// An edge.
-    Edge { to: String, reason: Reason, restart: bool, carries: Option<Carries> },
+    Edge { to: String, reason: Reason, restart: bool, replan: bool, carries: Option<Carries> },
     /// A node that no edge leads to.
     Jump { to: String, why: Jump },
     /// All edges: each begins a branch.
     Fork,
+    /// None of the edges has an item: the run goes to where the branches would have met.
+    Skip { to: String },
     /// The one branch that leads to a node which the run was on its way to.
     Begin { first: String },
     /// Nothing: no edge begins here, and the run ends, with success.
@@ -187,9 +195,18 @@ impl Sent {
         }
     }
 
-    /// What a node sends that somebody else has said to be done.
+    /// What a node sends that an operator has said to be done.
     pub(super) fn success() -> Self {
         Self::of(&StageOutcome::success(), None, false)
+    }
+
+    /// Says why the run goes back on purpose.
+    pub(super) fn why(&self, node: &str) -> String {
+        let outcome = if self.own_outcome.is_empty() { self.outcome.as_str() } else { &self.own_outcome };
+        match &*self.failure_reason {
+            "" => format!("`{node}` came to `{outcome}`"),
+            reason => format!("`{node}`: {reason}"),
+        }
     }
 
     fn as_outcome(&self) -> StageOutcome {
@@ -215,7 +232,13 @@ impl Ways {
     fn after(&self, sent: &Sent, context: &Context) -> Next {
         if let Some(to) = &sent.restart {
             let carries = sent.carries.clone();
-            return Next::Edge { to: to.clone(), reason: Reason::Condition, restart: true, carries };
+            return Next::Edge {
+                to: to.clone(),
+                reason: Reason::Condition,
+                restart: true,
+                replan: false,
+                carries,
+            };
         }
         if sent.left {
             return Next::End;
@@ -228,7 +251,13 @@ impl Ways {
         }
         if self.forks && sent.outcome != Status::Fail {
             let first = sent.enter.as_ref().and_then(|to| self.entries.get(to));
-            return first.map_or(Next::Fork, |first| Next::Begin { first: first.clone() });
+            return match (first, &self.meets) {
+                (Some(first), _) => Next::Begin { first: first.clone() },
+                (None, Some(meets)) if self.items(context).is_ok_and(|(_, branches)| branches == 0) => {
+                    Next::Skip { to: meets.clone() }
+                }
+                _ => Next::Fork,
+            };
         }
         if let Some(next) = self.unmet(context).filter(|_| sent.outcome != Status::Fail) {
             return next;
@@ -283,7 +312,8 @@ impl Ways {
     fn edge(&self, choice: Choice) -> Next {
         let to = self.edges[choice.edge].to.clone();
         let carries = self.carries[choice.edge].clone();
-        Next::Edge { to, reason: choice.reason, restart: self.restarts[choice.edge], carries }
+        let (restart, replan) = (self.restarts[choice.edge], self.replans[choice.edge]);
+        Next::Edge { to, reason: choice.reason, restart, replan, carries }
     }
 
     /// Finds the first gate that was visited and whose goal is not met.
@@ -312,7 +342,9 @@ impl Ways {
     pub(super) fn followers(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let all = self.targets();
-        let ways = all.iter().map(|to| self.by_way_of(to)).chain(self.entries.values().map(String::as_str));
+        let ways = all.iter().map(|to| self.by_way_of(to));
+        let meets = self.meets.iter().filter(|_| self.each.iter().any(Option::is_some));
+        let ways = ways.chain(self.entries.values().chain(meets).map(String::as_str));
         ways.filter(|to| seen.insert(*to)).map(str::to_owned).collect()
     }
 

@@ -50,6 +50,14 @@ pub(super) fn unsupported(pipeline: &Pipeline, kind: impl Fn(&Node) -> String) -
             }
         }
     }
+    for edge in pipeline.edges().iter().filter(|edge| !edge.attributes.text("for_each").is_empty()) {
+        if pipeline.node(&edge.from).is_none_or(|node| kind(node) != "parallel") {
+            return Err(invalid(format!(
+                "edge {} -> {}: `for_each` begins a branch for each item; let it begin at a node of type `parallel`",
+                edge.from, edge.to
+            )));
+        }
+    }
     let mut freeform = std::collections::HashSet::new();
     for edge in pipeline.edges().iter().filter(|edge| flag(edge.attributes.get("freeform"))) {
         let what = format!("edge {} -> {}", edge.from, edge.to);

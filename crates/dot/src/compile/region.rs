@@ -127,7 +127,15 @@ impl Regions {
                 for at in [inner.fork, inner.fan_in] {
                     let begin =
                         self.next[outer.fork].iter().filter(|&&first| outer.reaches(&self.next, first, at));
-                    if begin.count() > 1 {
+                    // An edge with a branch for each item begins several.
+                    let several = |first: &usize| {
+                        pipeline.edges().iter().any(|edge| {
+                            *edge.from == *id(outer.fork)
+                                && *edge.to == *id(*first)
+                                && !edge.attributes.text("for_each").is_empty()
+                        })
+                    };
+                    if begin.map(|first| if several(first) { 2 } else { 1 }).sum::<usize>() > 1 {
                         let message = format!(
                             "it is in several branches of `{}`; give each one of its own",
                             id(outer.fork)

@@ -73,6 +73,16 @@ pub(super) fn max_steps(
     }
 }
 
+/// Returns how often a run may go back to a node on purpose, if the pipeline says.
+pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
+    let Some(most) = pipeline.attributes.get("max_replans").and_then(Value::as_integer) else {
+        return Ok(None);
+    };
+    u32::try_from(most).map(Some).map_err(|_| {
+        invalid(format!("the graph: `max_replans` is {most} and out of range; use a smaller number"))
+    })
+}
+
 /// Returns what repeating the node means: what it says itself by `effect`, else what its handler says.
 pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     Ok(match &*node.attributes.text("effect") {

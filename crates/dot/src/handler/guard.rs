@@ -39,7 +39,7 @@ fn live() -> MutexGuard<'static, Live> {
 impl Live {
     fn tell(&mut self, what: char, id: Pid) {
         if let Some(input) = self.shell.as_mut().and_then(|shell| shell.stdin.as_mut()) {
-            // A shell that somebody killed cannot help any more; commands are killed by this process all the same.
+            // A shell that was killed cannot help any more; commands are killed by this process all the same.
             let _ = input.write_all(format!("{what} {id}\n").as_bytes());
         }
     }

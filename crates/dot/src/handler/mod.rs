@@ -126,7 +126,7 @@ impl HandlerError {
         self.not_done
     }
 
-    /// The work ended and nobody said how: a success if the node has `auto_status`, otherwise a failure.
+    /// The work ended without a status: a success if the node has `auto_status`, otherwise a failure.
     pub fn no_status(message: impl Into<String>) -> Self {
         Self::new(Kind::NoStatus, message)
     }
@@ -136,7 +136,7 @@ impl HandlerError {
         self.kind == Kind::Transient
     }
 
-    /// Tells whether it is about a status that nobody gave.
+    /// Tells whether it is about a missing status.
     pub fn is_no_status(&self) -> bool {
         self.kind == Kind::NoStatus
     }
@@ -177,7 +177,7 @@ pub trait Handler: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Tells whether it gives tasks to somebody who is told of the run so far. Only then does the context keep what every node
+    /// Tells whether it gives tasks to a backend, which is told of the run so far. Only then does the context keep what every node
     /// last came to.
     fn is_task(&self) -> bool {
         false
@@ -212,7 +212,7 @@ pub struct Registry {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
     /// The types whose handlers are not the built-in ones.
     own: BTreeSet<String>,
-    /// The nodes behind which a run stops until somebody lets it go on.
+    /// The nodes behind which a run stops until an answer lets it go on.
     stops: BTreeSet<String>,
 }
 
@@ -231,7 +231,7 @@ impl Registry {
         self.own.contains(name)
     }
 
-    /// Has runs stop behind a node until somebody accepts the question `node@visit:after`.
+    /// Has runs stop behind a node until the question `node@visit:after` is accepted.
     #[must_use]
     pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
         self.stops.insert(node.into());
@@ -270,7 +270,7 @@ impl Registry {
     /// A `prompt` is a task like any other, for the handler of `codergen`, unless a handler was registered for it.
     ///
     /// [`ErrorKind::Unsupported`] if the dialect knows the type and no handler was registered for it: taking another one in
-    /// its place, as for a type that nobody knows, would pretend.
+    /// its place, as for a type that the dialect does not know, would pretend.
     pub fn resolve(&self, node: &Node) -> Result<(String, Arc<dyn Handler>), Error> {
         let name = self.type_of(node);
         let task = || self.handlers.get(DEFAULT_TYPE).filter(|_| name == PROMPT);

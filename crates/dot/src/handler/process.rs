@@ -56,7 +56,7 @@ impl Finished {
     }
 }
 
-/// Why nobody can say how it ended.
+/// Why it cannot be told how it ended.
 #[derive(Debug)]
 pub(super) enum Lost {
     /// It was never started.

@@ -121,7 +121,7 @@ impl Handler for WaitHuman {
                 ask = ask.or_default(default.into_owned());
             }
         }
-        // Each attempt is a question of its own: that nobody answered the one before is settled.
+        // Each attempt is a question of its own: that the one before was not answered is settled.
         let name = match stage.cx.attempt() {
             1 => "choice".to_owned(),
             attempt => format!("choice.{attempt}"),
@@ -143,7 +143,7 @@ impl Handler for WaitHuman {
             }
             Err(AskError::Expired { .. }) => {
                 let mut outcome = StageOutcome::new(Status::Retry);
-                outcome.failure_reason = "nobody answered in time".to_owned();
+                outcome.failure_reason = "no answer came in time".to_owned();
                 Ok(outcome)
             }
             Err(AskError::Rejected { comment, .. }) => {

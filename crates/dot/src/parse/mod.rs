@@ -9,7 +9,7 @@ pub use error::{ParseError, ParseErrorKind};
 use crate::syntax::Document;
 use crate::tolerance::Tolerance;
 
-/// The largest source that is read: far more than anybody draws, and small enough that positions and copies are harmless.
+/// The largest source that is read: far more than an author draws, and small enough that positions and copies are harmless.
 pub(crate) const MAX_SOURCE: usize = 64 << 20;
 
 /// How deep subgraphs may nest. Each nests the parser once more, and gives its nodes one more class.

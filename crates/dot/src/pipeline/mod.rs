@@ -138,7 +138,7 @@ impl Pipeline {
     }
 
     fn terminals(&self, handler: &str, names: &[&str]) -> Vec<usize> {
-        // An explicit type that nobody knows does not hide a shape.
+        // An explicit type without a handler does not hide a shape.
         let known = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
         let is = |node: &Node| {
             let shape = node.shape();

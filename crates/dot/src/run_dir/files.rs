@@ -1,7 +1,7 @@
 //! Files that appear whole or not at all, and are left alone when they already say what they are to say.
 //!
 //! Commands work in the directory, too, and may put there what they like. So no link below the root is followed, nothing is opened
-//! that could wait for somebody, and nothing is read without a bound.
+//! that could wait for another process, and nothing is read without a bound.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
@@ -26,7 +26,7 @@ pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> 
     }
     let place = Place::made(root, path)?;
     for _ in 0..TRIES {
-        // So that nobody can put a file or a link there before.
+        // So that no command can put a file or a link there before.
         let beside = format!(".{:016x}.new", RandomState::new().hash_one(path));
         let mut file = match place.create(&beside) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
@@ -139,7 +139,7 @@ fn bounded(file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Refuses pipes, devices and directories, which end when somebody else wants, or never.
+/// Refuses pipes, devices and directories, which end when another process wants, or never.
 fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     if file.metadata()?.is_file() {
         return Ok(file);

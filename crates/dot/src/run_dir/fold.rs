@@ -146,7 +146,7 @@ impl Fold {
                 let why = body.failure.as_ref().map_or("", |why| &why.message);
                 let told = json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
                                   "retry_at": body.retry_at.map(at)});
-                // Without a time, it must not be repeated, and nobody knows whether it was done.
+                // Without a time, it must not be repeated, and it is not known whether it was done.
                 let (kind, status) = match body.retry_at {
                     Some(_) => ("node.retrying", Status::Retry),
                     None => ("node.in_doubt", Status::Fail),
@@ -204,7 +204,7 @@ impl Fold {
                 outcome.failure_reason.clone_from(&sent.failure_reason);
                 outcome
             }
-            // Somebody else said that the work is done.
+            // An operator said that the work is done.
             (None, None) => StageOutcome::success(),
         };
         outcome.notes = done.notes.clone().unwrap_or_default();

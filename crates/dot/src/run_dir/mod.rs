@@ -136,7 +136,7 @@ impl RunDirectory {
     }
 
     /// Removes the views of a run: the files of the directory, what attempts of these nodes left, and the directory if nothing else is
-    /// in it. Nothing outside is touched, and nothing that is not a view: somebody may keep other files beside them.
+    /// in it. Nothing outside is touched, and nothing that is not a view: a user may keep other files beside them.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl RunDirectory {
                     keep("prompt.md", &prompt)?;
                 }
                 Ok(Ok(prompt)) => keep("prompt.md", &prompt)?,
-                // Somebody put something else there.
+                // Something else was put there.
                 _ => {}
             }
             if let (Some(response), true) = (&attempt.response, attempt.outcome.status != Status::Retry) {

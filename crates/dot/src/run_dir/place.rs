@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// Prompts, answers and outputs are for whoever runs the pipeline, and for nobody else on the machine.
+/// Prompts, answers and outputs are for whoever runs the pipeline, and for no other user of the machine.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_DIRECTORY: Mode = Mode::from_raw_mode(0o700);
 
@@ -68,7 +68,7 @@ impl Place {
         Ok(Self { directory, name })
     }
 
-    /// Opens what is there, without waiting for anybody and without following a link.
+    /// Opens what is there, without waiting and without following a link.
     pub(super) fn open(&self, to_append: bool) -> io::Result<File> {
         let access = if to_append { OFlags::WRONLY | OFlags::APPEND } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// Opens a file, wherever it is, without waiting for anybody.
+/// Opens a file, wherever it is, without waiting.
 pub(super) fn open_any(path: &Path) -> io::Result<File> {
     Ok(open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into())
 }

@@ -17,7 +17,7 @@ pub(super) const MAX_PROMPTS: usize = 1 << 28;
 /// Replaces variables in the `prompt` of every node: `$goal` by the graph's goal, and others by what was given.
 ///
 /// A variable ends where no letter, digit or `_` follows: `$goals` is not `$goal`. What is put in is not looked through
-/// again. A variable that nobody knows is left as it is, and lint warns of it.
+/// again. A variable without a value is left as it is, and lint warns of it.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
     values: BTreeMap<String, String>,

@@ -133,3 +133,22 @@ async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
     }
     assert!(crashes >= 8, "{crashes}");
 }
+
+/// A way back on purpose is counted, and its reasons are what the failure tells in the end.
+#[tokio::test]
+async fn replans_are_counted_and_told() {
+    let text = |graph: &str| {
+        format!(
+            "graph [{graph}] plan work [does=\"fail fail fail success\"] start -> plan -> work work -> plan [condition=\"outcome=fail\", replan=true] \
+             work -> exit [condition=\"outcome=success\"]"
+        )
+    };
+    let failure = run(&text("goal=g")).await.failure();
+    assert!(
+        failure.contains("the revisit of `plan` would be number 3 of that node, allowed are 2"),
+        "{failure}"
+    );
+    let ran = run(&text("max_replans=3")).await;
+    assert_eq!(ran.path.iter().filter(|node| *node == "plan").count(), 4, "{}", ran.path());
+    assert!(run(&text("max_replans=0")).await.failure().contains("plan"));
+}

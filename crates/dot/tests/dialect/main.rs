@@ -9,6 +9,7 @@ mod support;
 mod budget;
 mod commands;
 mod conditions;
+mod each;
 mod entry;
 mod external;
 mod fidelity;

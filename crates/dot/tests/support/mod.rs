@@ -57,6 +57,10 @@ impl Handler for Scripted {
             outcome = match key {
                 "label" => outcome.prefer(value),
                 "cost" => outcome.with_usage(Usage::new(value.parse().expect("a number"), 10, 0.5)),
+                // A list of what is between the signs.
+                "list" => {
+                    outcome.with("list", value.split('+').filter(|one| !one.is_empty()).collect::<Vec<_>>())
+                }
                 "next" => value.split('+').fold(outcome, StageOutcome::suggest),
                 key => outcome.with(key, value),
             };

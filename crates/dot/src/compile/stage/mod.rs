@@ -20,6 +20,7 @@ use self::attempt::Came;
 pub(super) use self::budget::Budget;
 use self::meet::Met;
 use super::branch::{self, Limits, Results};
+use super::each::{self, Item};
 use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
 use super::plan::{Next, Sent, Ways};
 use crate::fidelity::{Arrival, Told};
@@ -62,7 +63,7 @@ pub(super) struct StageNode {
     pub(super) stall: Option<Duration>,
     pub(super) role: Role,
     pub(super) limit: Option<Limit>,
-    /// How often it is visited at most, if it is in a loop and nobody says.
+    /// How often it is visited at most, if it is in a loop and the pipeline does not say.
     pub(super) visits: Option<u32>,
     /// When branches are left, by their fork.
     pub(super) rules: Arc<HashMap<String, Rule>>,
@@ -88,6 +89,8 @@ struct Arrived {
     by: Arrival,
     /// The node in one of its branches that a fork is to begin.
     enter: Option<String>,
+    /// The item that the branch was begun for, where it begins.
+    item: Option<Item>,
 }
 
 #[async_trait]
@@ -101,8 +104,14 @@ impl CoreNode<Context> for StageNode {
             );
             return Err(NodeError::new(message).fatal().not_done());
         }
-        let Arrived { branch, sent: arrived, by, enter } = self.arrived(&cx);
-        let context = Arc::new(branch::view(&state, branch.as_deref()));
+        let Arrived { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
+        let mut context = branch::view(&state, branch.as_deref());
+        if let Some(item) = &item {
+            // A value that was in the context can be put into it.
+            let _ = context.set(each::ITEM, &item.item);
+            let _ = context.set(each::INDEX, item.index);
+        }
+        let context = Arc::new(context);
         let told = Told::of(&self.node, &self.pipeline, &by);
         let met = self.met(&state, arrived);
         let seen = met.as_ref().map_or_else(|| Arc::clone(&context), |met| Arc::new(met.shown_in(&context)));
@@ -146,6 +155,15 @@ impl CoreNode<Context> for StageNode {
         // A gate whose work was not done was not missed.
         let passed = left || passed && goes.is_some();
         let mut changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx)?;
+        if self.ways.forks
+            && outcome.status.is_success()
+            && goes.is_none()
+            && let Err(why) = self.ways.items(&after)
+        {
+            outcome = StageOutcome::fail(why);
+            after = Context::clone(&context);
+            changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx)?;
+        }
         let mut sent = self.sent(&cx, &outcome, branch, left);
         sent.goes = goes;
         sent.enter = enter.filter(|to| self.ways.entries.contains_key(to));
@@ -165,13 +183,26 @@ impl CoreNode<Context> for StageNode {
             changes.set(ENDED, outcome.status.as_str());
             sent.life = Some(life(&cx));
         }
+        if let Some(item) = item {
+            changes.set(each::ITEM, item.item);
+            changes.set(each::INDEX, item.index);
+        }
         let beyond =
             passed && sent.leave.is_none() && sent.goes.is_some() && sent.goes == self.budget_target();
         let update = changes.into_update(sent.branch.as_deref());
         let mut update = budget::counted(update, spent, beyond);
+        if next == Next::Fork
+            && let Ok((counts, _)) = self.ways.items(&after)
+            && !counts.is_empty()
+        {
+            let visit = cx.visit().to_string();
+            let join = branch::join(sent.branch.as_deref(), self.node.id(), &visit);
+            update = update.set(each::key(&join), counts);
+        }
         for ended in results.iter().flat_map(Results::branches) {
             update = update.remove(branch::channel(ended));
             if let Some((join, _)) = ended.rsplit_once('.') {
+                update = each::forget(update, join);
                 self.joins.close(&life(&cx), join);
             }
         }
@@ -190,7 +221,7 @@ impl CoreNode<Context> for StageNode {
                 );
                 Err(NodeError::new(message).fatal())
             }
-            Next::Edge { to, reason, restart, carries } => {
+            Next::Edge { to, reason, restart, carries, .. } => {
                 self.tell(&cx, &to, &reason.to_string())?;
                 sent.carries = carries;
                 if restart {
@@ -203,7 +234,9 @@ impl CoreNode<Context> for StageNode {
                 self.tell(&cx, &to, why.as_str())?;
                 Ok(finish(update, &outcome, sent))
             }
-            Next::Fork | Next::Begin { .. } | Next::End | Next::Stuck => Ok(finish(update, &outcome, sent)),
+            Next::Fork | Next::Begin { .. } | Next::Skip { .. } | Next::End | Next::Stuck => {
+                Ok(finish(update, &outcome, sent))
+            }
         }
     }
 }
@@ -234,7 +267,8 @@ impl StageNode {
 
     /// Finds the branch that the node runs in by what arrived at it, and the edge that led to it.
     fn arrived(&self, cx: &NodeContext) -> Arrived {
-        let mut arrived = Arrived { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None };
+        let mut arrived =
+            Arrived { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None, item: None };
         for input in cx.inputs() {
             arrived.by.from = Some(input.from.to_string());
             let Ok(sent) = input.output::<Sent>() else { continue };
@@ -250,7 +284,12 @@ impl StageNode {
             arrived.branch = match &sent.branch {
                 around if sent.fork => {
                     let visit = input.visit.to_string();
-                    Some(branch::name(around.as_deref(), input.from.as_str(), &visit, self.node.id()))
+                    arrived.item = cx.item().ok();
+                    let first = match &arrived.item {
+                        Some(item) => each::first(self.node.id(), item.index),
+                        None => self.node.id().to_owned(),
+                    };
+                    Some(branch::name(around.as_deref(), input.from.as_str(), &visit, &first))
                 }
                 around => around.clone(),
             };

@@ -174,7 +174,8 @@ impl Kind {
                 Some(("duration_unit", message, format!("write `{count}s`")))
             }
             (Self::Goal, value) if value.as_bool().is_none() => {
-                let message = format!("`{key}` is a text, which nobody judges: it is taken as `true`");
+                let message =
+                    format!("`{key}` is a text, which the engine does not judge: it is taken as `true`");
                 Some((
                     "goal_gate_text",
                     message,
@@ -207,6 +208,7 @@ fn of_graph(key: &str) -> Option<Kind> {
         "default_max_retry" => Kind::Count(0),
         "max_node_visits" => Kind::Count(0),
         "max_steps" => Kind::Count(0),
+        "max_replans" => Kind::Count(0),
         "stall_timeout" => Kind::Duration,
         "max_cost" | "max_cost_usd" | "max_budget_usd" | "max_cost_cents" | "max_total_tokens" => {
             Kind::Amount
@@ -245,6 +247,7 @@ fn of_edge(key: &str) -> Option<Kind> {
         "weight" => Kind::Integer,
         "loop_restart" => Kind::Boolean,
         "freeform" => Kind::Boolean,
+        "replan" => Kind::Boolean,
         _ => return None,
     })
 }

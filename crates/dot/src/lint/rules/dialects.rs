@@ -114,6 +114,7 @@ const GRAPH: &[&str] = &[
     "fallback_retry_target",
     "max_node_visits",
     "max_steps",
+    "max_replans",
     "max_cost",
     "max_total_tokens",
     "max_time",
@@ -180,7 +181,17 @@ const NODE: &[&str] = &[
     "manager.stop_condition",
     "manager.actions",
 ];
-const EDGE: &[&str] = &["label", "condition", "weight", "loop_restart", "fidelity", "thread_id", "freeform"];
+const EDGE: &[&str] = &[
+    "label",
+    "condition",
+    "weight",
+    "loop_restart",
+    "fidelity",
+    "thread_id",
+    "freeform",
+    "for_each",
+    "replan",
+];
 
 /// What other dialects call attributes that mean something here.
 const ALIASES: &[(&str, &str)] = &[

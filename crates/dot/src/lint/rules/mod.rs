@@ -8,7 +8,7 @@ mod structure;
 use super::{Diagnostic, View};
 use crate::suggest::closest;
 
-/// How many diagnostics a name is suggested for: nobody reads more, and looking for one takes longer than all the rest.
+/// How many diagnostics a name is suggested for: a reader takes in no more, and looking for one takes longer than all the rest.
 const SUGGESTIONS: usize = 100;
 
 /// Returns the name that was probably meant, unless much has been found already.
