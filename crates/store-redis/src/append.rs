@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferrata_store::codec::binary::beginning;
+use ferrata_store::index::{Move, Standing};
 use ferrata_store::{
     Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, is_repeat, refusal,
 };
@@ -14,9 +15,9 @@ use redis::Value;
 use crate::entry::{Head, Said};
 use crate::error::{Doubt, Fault};
 use crate::header::{header_of, write_header};
-use crate::index::{Index, Standing};
+use crate::index::{Index, Placement};
 use crate::known::{Placed, Stood};
-use crate::layout::{Member, Moving, fixed_places};
+use crate::layout::{Member, fixed_places};
 use crate::link::{Call, Wait};
 use crate::reply::{Parts, bytes};
 use crate::scripts::{APPEND, HEADS};
@@ -33,7 +34,7 @@ const MAX_BYTES: usize = 64 << 20;
 struct Entry {
     append: RunAppend,
     /// Where the run will stand with the last record.
-    moving: Option<Moving>,
+    moving: Option<Standing>,
     /// Where the run stands with the expected head; absent if that is no longer its head, so that nothing will be written.
     stood: Option<Stood>,
     result: Option<Result<HeadRef>>,
@@ -48,9 +49,9 @@ impl Entry {
         self.result = Some(Err(fault.of_run(OPERATION, &self.append.run, doubt)));
     }
 
-    fn standing(&self) -> Option<Standing<'_>> {
+    fn standing(&self) -> Option<Placement<'_>> {
         let placed = &self.stood.as_ref()?.placed;
-        Some(Standing {
+        Some(Placement {
             run: &self.append.run,
             member: &placed.member,
             seq: self.last()?.seq,
@@ -60,8 +61,9 @@ impl Entry {
     }
 
     /// Where the run will stand, if that is somewhere else than with the expected head.
-    fn moves(&self) -> Option<Standing<'_>> {
-        self.standing().filter(|_| self.stood.as_ref().is_some_and(|stood| stood.moving != self.moving))
+    fn moves(&self) -> Option<Placement<'_>> {
+        let stood = self.stood.as_ref()?.moving;
+        self.standing().filter(|now| Move::new(stood, now.moving).announced().is_some())
     }
 }
 
@@ -111,7 +113,7 @@ impl Inner {
     }
 
     fn entry(&self, append: RunAppend, check: Result<()>) -> Entry {
-        let moving = append.records.last().map(|record| Moving::with(&record.header));
+        let moving = append.records.last().map(|record| Standing::after(&record.header));
         let stood = match (&append.facts, append.expected) {
             _ if check.is_err() => None,
             (Some(facts), _) => append.records.first().map(|first| Stood {
@@ -296,7 +298,7 @@ fn stood(run: &RunKey, head: &Head) -> Option<Stood> {
     Some(Stood {
         head: head.last.id,
         base: head.base,
-        moving: Some(Moving::with(&head.last)),
+        moving: Some(Standing::after(&head.last)),
         placed: Arc::new(Placed { member, fixed: fixed_places(run, &head.said.facts) }),
     })
 }

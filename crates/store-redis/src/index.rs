@@ -1,11 +1,13 @@
 //! Changes of the index: which calls announce where a run will stand, and settle where it stands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use ferrata_store::index::Standing;
 use ferrata_store::{RunKey, Seq};
 
-use crate::layout::{Layout, Member, Moving, place, shard_of};
+use crate::layout::{Layout, Member, moving_places, place, shard_of};
 use crate::link::Call;
 use crate::scripts::INDEX;
 
@@ -20,7 +22,7 @@ pub(crate) struct Index {
 
 /// What a caller knows of a run's place in the index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing<'a> {
+pub(crate) struct Placement<'a> {
     pub(crate) run: &'a RunKey,
     pub(crate) member: &'a Member,
     /// The record that brings it there.
@@ -28,11 +30,11 @@ pub(crate) struct Standing<'a> {
     /// Where it stands for good.
     pub(crate) fixed: &'a [String],
     /// Where it stands with that record.
-    pub(crate) moving: Moving,
+    pub(crate) moving: Standing,
 }
 
 impl Index {
-    pub(crate) fn new(layout: Layout, shards: u16, stale_after: std::time::Duration) -> Self {
+    pub(crate) fn new(layout: Layout, shards: u16, stale_after: Duration) -> Self {
         Self { layout, shards, common: Arc::from([stale_after.as_millis().to_string().into()]) }
     }
 
@@ -57,14 +59,14 @@ impl Index {
         call
     }
 
-    fn places(standing: &Standing<'_>) -> Vec<Bytes> {
+    fn places(standing: &Placement<'_>) -> Vec<Bytes> {
         let fixed = standing.fixed.iter().flat_map(|place| [place.clone().into(), Bytes::from_static(b"0")]);
-        let moving = standing.moving.places().flat_map(|(place, score)| [place.into(), score.into()]);
+        let moving = moving_places(&standing.moving).flat_map(|(place, score)| [place.into(), score.into()]);
         fixed.chain(moving).collect()
     }
 
     /// What the script that appends is told, to keep these places and give up the others in the same step.
-    pub(crate) fn beside(&self, standing: &Standing<'_>) -> Vec<Bytes> {
+    pub(crate) fn beside(&self, standing: &Placement<'_>) -> Vec<Bytes> {
         let member = standing.member.as_str().to_owned();
         let mut parts = vec![self.catalog(standing.run), member.into(), standing.seq.to_string().into()];
         parts.extend(Self::places(standing));
@@ -72,12 +74,12 @@ impl Index {
     }
 
     /// Takes these places, before the record is written.
-    pub(crate) fn announce(&self, standing: &Standing<'_>) -> Call {
+    pub(crate) fn announce(&self, standing: &Placement<'_>) -> Call {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
     /// Keeps these places and gives up the others, unless somebody announced a later record.
-    pub(crate) fn settle(&self, standing: &Standing<'_>) -> Call {
+    pub(crate) fn settle(&self, standing: &Placement<'_>) -> Call {
         self.call("settle", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
@@ -86,9 +88,11 @@ impl Index {
         self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
-    /// Gives up every place of a member that no run was found for, unless it was announced lately.
-    pub(crate) fn lapse(&self, run: &RunKey, member: &Member) -> Call {
-        self.call("lapse", run, member, Seq::new(0), Vec::new())
+    /// Gives up every place of a member that no run was found for by a reader that began to look so long ago, unless it was
+    /// announced lately when the reader began: its record may have come since.
+    pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> Call {
+        let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.call("lapse", run, member, Seq::new(waited), Vec::new())
     }
 
     /// Does something to what stands for no run, in one shard.

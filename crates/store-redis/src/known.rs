@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ferrata_store::index::Standing;
 use ferrata_store::{RecordId, RunKey, Seq};
 
-use crate::layout::{Member, Moving};
+use crate::layout::Member;
 
 /// How many runs are remembered. One costs some 400 bytes; one that is forgotten costs its next append a look.
 const MOST: usize = 10_000;
@@ -17,7 +18,7 @@ pub(crate) struct Stood {
     /// The number of the newest base.
     pub(crate) base: Seq,
     /// Absent for a run that is not yet there.
-    pub(crate) moving: Option<Moving>,
+    pub(crate) moving: Option<Standing>,
     pub(crate) placed: Arc<Placed>,
 }
 

@@ -1,9 +1,9 @@
 //! Every key of the store, and how a run stands in the index: nothing else in this crate spells a key.
 
 use bytes::Bytes;
+use ferrata_store::index::Standing;
 use ferrata_store::{
-    ExecutorId, Fingerprint, RecordHeader, RecordId, RunFacts, RunId, RunKey, RunStatus, TenantId, Timestamp,
-    WorkflowName,
+    ExecutorId, Fingerprint, RecordId, RunFacts, RunId, RunKey, RunStatus, TenantId, Timestamp, WorkflowName,
 };
 
 /// The version of the layout that this crate writes, and the newest it reads.
@@ -166,33 +166,17 @@ pub(crate) mod place {
     }
 }
 
-/// Where a run stands by what its head says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moving {
-    pub(crate) status: RunStatus,
-    owner: Option<ExecutorId>,
-    wake_at: Option<Timestamp>,
-}
-
-impl Moving {
-    pub(crate) fn with(header: &RecordHeader) -> Self {
-        let wake_at = header.wake_at.filter(|_| !header.status.is_finished());
-        Self { status: header.status, owner: header.owner, wake_at }
-    }
-
-    /// The places, each with its score.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (String, String)> {
-        let owner = match &self.owner {
-            Some(owner) => Some(place::owner(&owner.to_string())),
-            None => (self.status == RunStatus::InProgress).then(|| place::owner(place::NOBODY)),
-        };
-        let due = self.wake_at.map(|wake| (place::DUE.to_owned(), wake.unix_ms().to_string()));
-        [Some(place::status(self.status)), owner]
-            .into_iter()
-            .flatten()
-            .map(|place| (place, "0".to_owned()))
-            .chain(due)
-    }
+/// The places of a run that stands so, each with its score.
+pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String, String)> {
+    let Standing { status, owner, wake_at } = *standing;
+    let owner = match owner {
+        Some(owner) => Some(place::owner(&owner.to_string())),
+        None => (status == RunStatus::InProgress).then(|| place::owner(place::NOBODY)),
+    };
+    let wake_at = wake_at.filter(|_| !status.is_finished());
+    let due = wake_at.map(|wake| (place::DUE.to_owned(), wake.unix_ms().to_string()));
+    let others = [Some(place::status(status)), owner].into_iter().flatten();
+    others.map(|place| (place, "0".to_owned())).chain(due)
 }
 
 /// Where a run stands by what was said at its start.

@@ -3,15 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
+use ferrata_store::index::{Check, IndexEntry, Standing};
 use ferrata_store::{
-    ExecutorId, Listing, Page, Paged, Result, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Timestamp,
+    ExecutorId, Listing, Page, Paged, Result, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Seq, Timestamp,
 };
 use redis::Value;
 
 use crate::entry::Head;
 use crate::error::{Doubt, Fault};
-use crate::index::{Index, Standing};
-use crate::layout::{Member, Moving, fixed_places, name, place, place_in_time};
+use crate::index::{Index, Placement};
+use crate::layout::{Member, fixed_places, moving_places, name, place, place_in_time};
 use crate::link::Call;
 use crate::merge::{Candidate, Merge, Range};
 use crate::reply::{Parts, bytes, text};
@@ -42,6 +43,7 @@ impl Inner {
         after: Option<RunPlace>,
     ) -> Result<Paged<RunHead>, Fault> {
         let index = self.index().await?;
+        let began = self.clock.monotonic();
         let now = self.now().await?;
         let after = after.map(|after| format!("{},{}", place_in_time(after.created), name(&after.run)));
         let range = Range::new(page.order, after.as_deref(), query.created_from, query.created_before);
@@ -56,7 +58,7 @@ impl Inner {
         };
         let wanted = page.len();
         let mut items: Vec<RunHead> = Vec::new();
-        let mut repairs = Vec::new();
+        let (mut repairs, mut unborn) = (Vec::new(), Vec::new());
         // One more than wanted tells whether this is the last page.
         while items.len() <= wanted {
             let candidates = source.next(&self.link, (wanted + 1 - items.len()).clamp(16, LOOK)).await?;
@@ -75,7 +77,7 @@ impl Inner {
                         }
                     }
                     // No run, or another life of it: announced and not yet written, or gone.
-                    Ok(_) => repairs.push(index.lapse(&run, &candidate.member)),
+                    Ok(_) => unborn.push((run, candidate.member)),
                     Err(
                         fault @ (Fault::Corrupt { .. }
                         | Fault::Newer { .. }
@@ -91,6 +93,8 @@ impl Inner {
                 }
             }
         }
+        let waited = self.clock.monotonic().saturating_sub(began);
+        repairs.extend(unborn.into_iter().map(|(run, member)| index.lapse(&run, &member, waited)));
         repairs.truncate(REPAIRS);
         for reply in self.link.many(repairs, None).await {
             // The next listing tries again.
@@ -216,11 +220,38 @@ impl Inner {
 
 /// Takes a run out of a place it has left.
 fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) -> Option<Call> {
-    let (moving, fixed) = (Moving::with(&head.last), fixed_places(run, &head.said.facts));
-    let stands = moving.places().any(|(place, _)| place == candidate.place);
-    if stands || fixed.contains(&candidate.place) {
-        return None;
+    let (moving, fixed) = (Standing::after(&head.last), fixed_places(run, &head.said.facts));
+    let shown = Shown { candidate, fixed: &fixed };
+    match shown.check(Some((&candidate.member, head.last.seq, &moving))) {
+        Check::Stale => {
+            let placement =
+                Placement { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving };
+            Some(index.settle(&placement))
+        }
+        Check::Stands | Check::Ahead | Check::Unborn => None,
     }
-    let standing = Standing { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving };
-    Some(index.settle(&standing))
+}
+
+/// A place in which a run was found, of a life that is there.
+struct Shown<'a> {
+    candidate: &'a Candidate,
+    fixed: &'a [String],
+}
+
+impl IndexEntry for Shown<'_> {
+    type Life = Member;
+
+    fn life(&self) -> &Member {
+        &self.candidate.member
+    }
+
+    /// The catalog has it, and compares it.
+    fn announced_with(&self) -> Option<Seq> {
+        None
+    }
+
+    fn holds(&self, standing: &Standing) -> bool {
+        self.fixed.contains(&self.candidate.place)
+            || moving_places(standing).any(|(place, _)| place == self.candidate.place)
+    }
 }

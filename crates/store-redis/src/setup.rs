@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ferrata_store::index::Standing;
 use ferrata_store::{IdSource as _, RandomIds};
 use redis::Value;
 use tokio::runtime::Handle;
@@ -11,8 +12,8 @@ use tokio::runtime::Handle;
 use crate::config::MAX_KEEP;
 use crate::entry::Head;
 use crate::error::{Doubt, Fault};
-use crate::index::{Index, Standing};
-use crate::layout::{Member, Moving, fixed_places, place};
+use crate::index::{Index, Placement};
+use crate::layout::{Member, fixed_places, place};
 use crate::link::{Call, Node};
 use crate::persistence;
 use crate::reply::{Parts, bytes};
@@ -207,8 +208,8 @@ impl Inner {
                 }
             };
             let Some(member) = Member::parse(head.said.member.as_bytes()) else { continue };
-            let (fixed, moving) = (fixed_places(run, &head.said.facts), Moving::with(&head.last));
-            let standing = Standing { run, member: &member, seq: head.last.seq, fixed: &fixed, moving };
+            let (fixed, moving) = (fixed_places(run, &head.said.facts), Standing::after(&head.last));
+            let standing = Placement { run, member: &member, seq: head.last.seq, fixed: &fixed, moving };
             settles.push(index.settle(&standing));
         }
         for reply in self.link.many(settles, None).await {
@@ -221,6 +222,7 @@ impl Inner {
     async fn clear(&self, index: &Index, catalog: Bytes) -> Result<(), Fault> {
         let mut cursor = "0".to_owned();
         loop {
+            let began = self.clock.monotonic();
             let scan = Call::plain(&["HSCAN"], catalog.clone()).arg(cursor.clone()).arg("COUNT").arg("500");
             let mut reply = Parts::of(self.link.call(scan).await?)?;
             cursor = reply.text()?;
@@ -239,7 +241,7 @@ impl Inner {
                     Err(_) => true,
                 };
                 if !is_there {
-                    lapses.push(index.lapse(&run, member));
+                    lapses.push(index.lapse(&run, member, self.clock.monotonic().saturating_sub(began)));
                 }
             }
             for reply in self.link.many(lapses, None).await {

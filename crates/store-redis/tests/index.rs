@@ -222,6 +222,34 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
     author.is_kept(&hasty).await;
 }
 
+/// A reader looked for the run of a young entry and found none; its answer took longer than the grace, so that the entry was old
+/// when the reader gave it up. But the record may have been written meanwhile: a run without an entry is in no listing.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looked() {
+    const GRACE: Duration = Duration::from_secs(2);
+    let cut = Cut::new();
+    let place = cut.place();
+    let options = place.options().with_stale_after(GRACE).with_response_timeout(GRACE * 10);
+    let reader = RedisStore::from_url(&cut.proxy.url(&cut.server.url()), options).unwrap();
+    assert!(listed(&reader, &RunQuery::default()).await.is_empty());
+    let store = cut.through(&place);
+    let append = Author::new("r-1").next(1);
+    let id = Author::mark(&append);
+    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!(size(&place, "all").await, 1, "it was announced");
+
+    let name = format!("{},{}", append.run.tenant, append.run.run);
+    cut.proxy.arm(
+        Trigger::containing(name),
+        Fault { place: In::ReplyByte(0), act: Act::Delay(GRACE + GRACE / 8) },
+    );
+    assert!(listed(&reader, &RunQuery::default()).await.is_empty(), "there is no such run");
+    assert_eq!(cut.proxy.done().len(), 2, "the look was answered late");
+    assert_eq!(size(&place, "all").await, 1, "its record may have been written meanwhile");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_start_that_lost_leaves_nothing_in_the_index() {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use ferrata_store::index::{Move, Standing};
 use ferrata_store::{FORMAT, HeadRef, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
 use crate::bucket::{Put, ServerTime, Told};
 use crate::codes::Sort;
-use crate::entry::{Entry, State};
+use crate::entry::Entry;
 use crate::error::Fault;
 use crate::inner::{ATTEMPTS, Inner, TRUSTED};
 use crate::layout::{Place, Tree};
@@ -38,7 +39,7 @@ struct Draft {
     /// The entry of the index that the new head needs, if it is not the one before.
     entry: Option<String>,
     /// The entry that the head before had, if it is known.
-    entry_before: Option<(State, String)>,
+    entry_before: Option<(Standing, String)>,
     facts: Option<Arc<ferrata_store::RunFacts>>,
 }
 
@@ -197,7 +198,8 @@ impl Inner {
         let mut facts = append.facts.clone().map(Arc::new);
         facts = facts.or_else(|| before.and_then(|seen| seen.facts.clone()));
         let mut entry = None;
-        if before.is_none_or(|seen| seen.state() != State::of(&last)) {
+        let change = Move::new(before.map(|seen| seen.standing()), Standing::after(&last));
+        if change.announced().is_some() {
             if facts.is_none() {
                 facts = self.card(run, place.life).await?.map(|card| card.facts);
             }
@@ -206,7 +208,7 @@ impl Inner {
             let created = facts.as_ref().ok_or(missing)?.created;
             entry = Some(self.layout.entry(created, run, &Entry::of(place.life, &last)));
         }
-        let entry_before = before.and_then(|seen| Some((seen.state(), seen.entry.clone()?)));
+        let entry_before = before.and_then(|seen| Some((seen.standing(), seen.entry.clone()?)));
         Ok(Draft { expected: append.expected, place, confirmed, head, last, entry, entry_before, facts })
     }
 
@@ -232,7 +234,9 @@ impl Inner {
             (Some(entry), before) => {
                 seen.entry = Some(entry);
                 // What said that the run was finished stays for a while: a listing that passes now may have missed the new one.
-                stale.extend(before.filter(|(state, _)| state.tree() == Tree::Live).map(|(_, entry)| entry));
+                stale.extend(
+                    before.filter(|(before, _)| Tree::of(before) == Tree::Live).map(|(_, entry)| entry),
+                );
             }
             (None, before) => seen.entry = before.map(|(_, entry)| entry),
         }

@@ -3,71 +3,70 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ferrata_store::{ExecutorId, RecordHeader, RecordId, RunStatus, Seq, Timestamp};
+use ferrata_store::index::{IndexEntry, Standing};
+use ferrata_store::{RecordHeader, RecordId, RunStatus, Seq, Timestamp};
 
 use crate::layout::Tree;
 
-/// What of a head decides in which listings a run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) status: RunStatus,
-    pub(crate) owner: Option<ExecutorId>,
-    pub(crate) wake_at: Option<Timestamp>,
-}
-
-impl State {
-    pub(crate) fn of(header: &RecordHeader) -> Self {
-        Self { status: header.status, owner: header.owner, wake_at: header.wake_at }
-    }
-
-    pub(crate) fn tree(&self) -> Tree {
-        if self.status.is_finished() { Tree::Done } else { Tree::Live }
-    }
-}
-
 /// The last part of an entry's key. The object itself is empty.
 ///
-/// An entry belongs to the record that brought the state about, and no two records share one: so removing what has become
+/// An entry belongs to the record that brought the run there, and no two records share one: so removing what has become
 /// stale never takes away what another writer, or the same state at a later time, stands on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) life: u32,
     pub(crate) seq: Seq,
     pub(crate) id: RecordId,
-    pub(crate) state: State,
+    pub(crate) standing: Standing,
 }
 
 impl Entry {
     pub(crate) fn of(life: u32, header: &RecordHeader) -> Self {
-        Self { life, seq: header.seq, id: header.id, state: State::of(header) }
+        Self { life, seq: header.seq, id: header.id, standing: Standing::after(header) }
     }
 
     pub(crate) fn tree(&self) -> Tree {
-        self.state.tree()
+        Tree::of(&self.standing)
     }
 
     #[cfg(test)]
     pub(crate) fn longest() -> Self {
         let id = "018f3a4e-0000-7000-8000-000000000001";
-        let state = State {
+        let standing = Standing {
             status: RunStatus::AwaitingInput,
             owner: Some(id.parse().unwrap()),
             wake_at: Some(Timestamp::from_unix_ms(i64::MIN)),
         };
-        Self { life: u32::MAX, seq: Seq::new(u64::MAX), id: id.parse().unwrap(), state }
+        Self { life: u32::MAX, seq: Seq::new(u64::MAX), id: id.parse().unwrap(), standing }
+    }
+}
+
+impl IndexEntry for Entry {
+    type Life = u32;
+
+    fn life(&self) -> &u32 {
+        &self.life
+    }
+
+    fn announced_with(&self) -> Option<Seq> {
+        Some(self.seq)
+    }
+
+    fn holds(&self, standing: &Standing) -> bool {
+        self.standing == *standing
     }
 }
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { life, seq, id, state } = self;
+        let Self { life, seq, id, standing } = self;
         // The numbers go up, so that a listing that passes while one entry replaces another meets the new one last.
-        write!(f, "{life:08x}.{:016x}.{id}.{}.", seq.get(), state.status)?;
-        match state.owner {
+        write!(f, "{life:08x}.{:016x}.{id}.{}.", seq.get(), standing.status)?;
+        match standing.owner {
             Some(owner) => write!(f, "{owner}.")?,
             None => f.write_str("-.")?,
         }
-        match state.wake_at {
+        match standing.wake_at {
             Some(at) => write!(f, "{}", at.unix_ms()),
             None => f.write_str("never"),
         }
@@ -93,7 +92,7 @@ impl FromStr for Entry {
                 "never" => None,
                 at => Some(Timestamp::from_unix_ms(at.parse().ok()?)),
             };
-            let entry = Self { life, seq, id, state: State { status, owner, wake_at } };
+            let entry = Self { life, seq, id, standing: Standing { status, owner, wake_at } };
             parts.next().is_none().then_some(entry)
         };
         parse().ok_or(())
@@ -109,11 +108,11 @@ mod tests {
         let mut entry = Entry::longest();
         assert_eq!(entry.to_string().parse(), Ok(entry));
         for status in RunStatus::ALL {
-            entry.state = State { status, owner: None, wake_at: None };
+            entry.standing = Standing { status, owner: None, wake_at: None };
             assert_eq!(entry.to_string().parse(), Ok(entry));
         }
         for wake in [0, -1, i64::MAX] {
-            entry.state.wake_at = Some(Timestamp::from_unix_ms(wake));
+            entry.standing.wake_at = Some(Timestamp::from_unix_ms(wake));
             assert_eq!(entry.to_string().parse(), Ok(entry));
         }
     }

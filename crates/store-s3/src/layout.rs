@@ -1,5 +1,6 @@
 //! Where everything lies: every key of the store is made and read here, and only from validated ids.
 
+use ferrata_store::index::Standing;
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
 
 use crate::entry::Entry;
@@ -18,6 +19,11 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
+    /// The half in which a run stands.
+    pub(crate) fn of(standing: &Standing) -> Self {
+        if standing.status.is_finished() { Self::Done } else { Self::Live }
+    }
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",

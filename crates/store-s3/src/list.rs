@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
+use ferrata_store::index::{Check, IndexEntry as _, Standing};
 use ferrata_store::{
-    ExecutorId, Listing, Order, Page, Paged, RunFilter, RunHead, RunKey, RunPlace, RunQuery, RunStatus,
-    Timestamp,
+    ExecutorId, Listing, Order, Page, Paged, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Timestamp,
 };
 
 use crate::bucket::ServerTime;
 use crate::crowd::{self, Task};
-use crate::entry::{Entry, State};
+use crate::entry::Entry;
 use crate::error::Fault;
 use crate::inner::Inner;
 use crate::layout::Tree;
@@ -222,17 +222,15 @@ impl Inner {
         let mut owners: Vec<ExecutorId> = Vec::new();
         if inquiry.query.filter != RunFilter::Any {
             let states = candidates.iter().flat_map(|candidate| &candidate.entries);
-            owners = states.filter_map(|(_, entry, _)| entry.state.owner).collect();
+            owners = states.filter_map(|(_, entry, _)| entry.standing.owner).collect();
             owners.sort_unstable();
             owners.dedup();
         }
         let tasks = owners.into_iter().map(|owner| Box::pin(self.alive(inquiry, owner)) as Task<'_, _>);
         crowd::all(tasks.collect(), self.options.parallel.get()).await?;
         let may_meet = |candidate: &Candidate| {
-            let query = inquiry.query;
-            query.tenant.as_ref().is_none_or(|tenant| *tenant == candidate.place.run.tenant)
-                && self.may_be_said(query, candidate)
-                && candidate.entries.iter().any(|(_, entry, _)| inquiry.may_meet(&entry.state, now))
+            self.may_be_said(inquiry.query, candidate)
+                && candidate.entries.iter().any(|(_, entry, _)| inquiry.may_meet(&entry.standing, now))
         };
         Ok(candidates.into_iter().filter(may_meet).collect())
     }
@@ -240,17 +238,18 @@ impl Inner {
     /// Tells whether what was said of a run at its start may meet the query. It never changes, so what is remembered of it is
     /// right, if it is of the same life.
     fn may_be_said(&self, query: &RunQuery, candidate: &Candidate) -> bool {
-        let of_all = query.workflow.is_none() && query.user.is_none() && query.parent.is_none();
-        if of_all && query.labels.is_empty() {
-            return true;
-        }
+        let run = &candidate.place.run;
+        let is_about_facts = query.workflow.is_some()
+            || query.user.is_some()
+            || query.parent.is_some()
+            || !query.labels.is_empty();
         let life = candidate.entries.iter().map(|(_, entry, _)| entry.life).max();
-        let known = self.cache.get(&candidate.place.run).filter(|seen| Some(seen.place.life) == life);
-        let Some(facts) = known.and_then(|seen| seen.facts.clone()) else { return true };
-        query.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
-            && query.user.as_ref().is_none_or(|user| facts.user.as_ref() == Some(user))
-            && query.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
-            && query.parent.as_ref().is_none_or(|run| facts.parent.as_ref().is_some_and(|p| p.run == *run))
+        let known = if is_about_facts { self.cache.get(run) } else { None };
+        let facts = known.filter(|seen| Some(seen.place.life) == life).and_then(|seen| seen.facts.clone());
+        match facts {
+            Some(facts) => query.meets_facts(run, &facts),
+            None => query.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant),
+        }
     }
 
     /// Reads the heads of candidates in their order, and adds those that meet the query until there are enough.
@@ -308,10 +307,13 @@ impl Inner {
         let head = log.run_head(run, alive);
         let is_here = head.facts.created == candidate.place.created;
         if now.is_some_and(|now| log.seen.modified < now.saturating_sub(SETTLED)) {
-            let state = log.seen.state();
+            let (life, standing) = (log.life(), log.seen.standing());
             let stale = candidate.entries.iter().filter(|(_, entry, _)| {
-                entry.life < log.life()
-                    || entry.life == log.life() && entry.seq <= head.seq && (entry.state != state || !is_here)
+                match entry.check(Some((&life, head.seq, &standing))) {
+                    Check::Stale => true,
+                    Check::Stands => entry.seq <= head.seq && !is_here,
+                    Check::Ahead | Check::Unborn => false,
+                }
             });
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
         }
@@ -361,22 +363,10 @@ impl Inquiry<'_> {
         trees
     }
 
-    /// Tells whether a run in this state may meet the query.
-    fn may_meet(&self, state: &State, now: Option<ServerTime>) -> bool {
-        let query = self.query;
+    /// Tells whether a run that stands so may meet the query.
+    fn may_meet(&self, standing: &Standing, now: Option<ServerTime>) -> bool {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_left = || state.owner.is_none_or(|owner| !alive.get(&owner).copied().unwrap_or(false));
-        (query.statuses.is_empty() || query.statuses.contains(&state.status))
-            && query.owner.is_none_or(|owner| state.owner == Some(owner))
-            && match query.filter {
-                RunFilter::Orphaned => {
-                    state.status == RunStatus::InProgress && state.wake_at.is_none() && is_left()
-                }
-                RunFilter::Due => {
-                    let has_come = |at: Timestamp| now.is_none_or(|now| at <= Timestamp::from_unix_ms(now));
-                    !state.status.is_finished() && state.wake_at.is_some_and(has_come) && is_left()
-                }
-                _ => true,
-            }
+        let is_alive = standing.owner.is_some_and(|owner| alive.get(&owner).copied().unwrap_or(false));
+        self.query.meets_standing(standing, is_alive, Timestamp::from_unix_ms(now.unwrap_or(i64::MAX)))
     }
 }

@@ -61,7 +61,7 @@ impl Inner {
         let listed = self.bucket.list(&prefix, None, 1_000).await?;
         let is_shown = listed.value.items.iter().any(|item| {
             let shown = self.layout.entry_of(entry.tree(), &item.key);
-            shown.is_some_and(|(_, _, shown)| shown.life == entry.life && shown.state == entry.state)
+            shown.is_some_and(|(_, _, shown)| shown.life == entry.life && shown.standing == entry.standing)
         });
         if !is_shown {
             let key = self.layout.entry(log.card.facts.created, run, &entry);

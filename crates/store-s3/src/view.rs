@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use ferrata_store::index::Standing;
 use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 
 use crate::bucket::{Item, Listed, ServerTime, Told};
-use crate::entry::State;
 use crate::error::Fault;
 use crate::inner::{Inner, READS};
 use crate::layout::{LAYOUT, Place};
@@ -77,8 +77,8 @@ impl Seen {
         Self { place, etag, modified, last, log, base, bytes, confirmed: None, facts, entry: None }
     }
 
-    pub(crate) fn state(&self) -> State {
-        State::of(&self.last)
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::after(&self.last)
     }
 
     #[cfg(test)]

@@ -10,6 +10,7 @@ mod contract;
 mod error;
 mod headers;
 mod id;
+pub mod index;
 mod listing;
 mod memory;
 mod query;

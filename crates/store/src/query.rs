@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ExecutorId, HeadRef, RecordId, RunKey, Seq, TenantId, WorkflowName};
+use crate::index::Standing;
 use crate::record::{RecordKind, RunFacts, RunStatus};
 
 /// A position in a run's log.
@@ -142,11 +143,15 @@ impl RunQuery {
     ///
     /// For stores that filter in process, and the yardstick for those that let a server do it.
     pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
-        let facts = &head.facts;
-        self.tenant.as_ref().is_none_or(|tenant| *tenant == head.run.tenant)
+        self.meets_facts(&head.run, &head.facts)
+            && self.meets_standing(&Standing::of(head), head.owner_alive, now)
+    }
+
+    /// Tells whether a run of which this was said at its start may meet the query: as far as what never changes goes.
+    pub fn meets_facts(&self, run: &RunKey, facts: &RunFacts) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
             && self.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
             && self.user.as_ref().is_none_or(|user| facts.user.as_ref() == Some(user))
-            && (self.statuses.is_empty() || self.statuses.contains(&head.status))
             && self.labels.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
             && self.created_from.is_none_or(|from| facts.created >= from)
             && self.created_before.is_none_or(|before| facts.created < before)
@@ -154,16 +159,18 @@ impl RunQuery {
                 .parent
                 .as_ref()
                 .is_none_or(|parent| facts.parent.as_ref().is_some_and(|p| p.run == *parent))
-            && self.owner.is_none_or(|owner| head.owner == Some(owner))
+    }
+
+    /// Tells whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
+    pub fn meets_standing(&self, standing: &Standing, owner_alive: bool, now: Timestamp) -> bool {
+        let Standing { status, owner, wake_at } = *standing;
+        (self.statuses.is_empty() || self.statuses.contains(&status))
+            && self.owner.is_none_or(|asked| owner == Some(asked))
             && match self.filter {
                 RunFilter::Any => true,
-                RunFilter::Orphaned => {
-                    head.status == RunStatus::InProgress && head.wake_at.is_none() && !head.owner_alive
-                }
+                RunFilter::Orphaned => status == RunStatus::InProgress && wake_at.is_none() && !owner_alive,
                 RunFilter::Due => {
-                    !head.status.is_finished()
-                        && head.wake_at.is_some_and(|wake| wake <= now)
-                        && !head.owner_alive
+                    !status.is_finished() && wake_at.is_some_and(|wake| wake <= now) && !owner_alive
                 }
             }
     }

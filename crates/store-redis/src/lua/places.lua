@@ -1,6 +1,6 @@
 -- Keeps the entries of one run in the index of its shard.
 --
--- The catalog holds for each member: g, the newest record that somebody has announced; t, when, by the server's clock;
+-- The catalog holds for each member: g, the newest record that a writer has announced; t, when, by the server's clock;
 -- p, the places the member stands in, each with its score. A member names one life of a run, so that a purge, or a start
 -- that lost, never touches the entries of another life.
 --
@@ -13,7 +13,8 @@ local function milliseconds()
 end
 
 -- Operations: announce (add the places), settle (these places and no other), forget (the member is no run any more),
---             lapse (no run was found: forget it, unless somebody announced it within so many milliseconds of grace)
+--             lapse (no run was found: forget it, unless a writer announced it within so many milliseconds of grace, and as
+--             many more as the reader has waited since it looked, which stand in place of the record's number)
 -- Places and their scores are the arguments from one position up to before another. Returns whether the index was changed.
 local function stand(operation, catalog, member, seq, grace, from, to)
   local prefix = string.sub(catalog, 1, -8)
@@ -28,7 +29,7 @@ local function stand(operation, catalog, member, seq, grace, from, to)
   local text = redis.call('HGET', catalog, member)
   local entry = text and cjson.decode(text)
   if operation == 'forget' or operation == 'lapse' then
-    if not entry or operation == 'lapse' and milliseconds() - entry.t < tonumber(grace) then return 0 end
+    if not entry or operation == 'lapse' and milliseconds() - entry.t < tonumber(grace) + tonumber(seq) then return 0 end
     for place in pairs(entry.p) do leave(place) end
     redis.call('HDEL', catalog, member)
     return 1

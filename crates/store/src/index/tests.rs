@@ -1,0 +1,324 @@
+//! Every order of the steps of several writers and a reader that tidies up, each of which may die between any two of its steps.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::*;
+
+/// Which mistake is planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planted {
+    Nothing,
+    /// The record is written, and then its place is taken.
+    AnnouncedAfter,
+    /// A reader gives up whatever the head does not bear out.
+    AheadIsGivenUp,
+    /// A reader waits for no append under way.
+    NoGrace,
+    /// In doubt, the writer gives its place up.
+    DoubtGivesUp,
+    /// The writer gives up its old place before the record is written.
+    LeftTooEarly,
+    /// Two records that leave a run in the same place share an entry.
+    Shared,
+    /// A reader looks how old an entry is only after it has read the log.
+    AgedLate,
+}
+
+/// An entry: life, record, and where the run stands with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Entry {
+    life: Life,
+    seq: u64,
+    place: u8,
+    /// Of which record it is.
+    id: u8,
+}
+
+/// Lives are told apart by how many there were before, where a start of an earlier one cannot come through; or by the first record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Ord, Hash)]
+struct Life {
+    before: Option<u8>,
+    first: u8,
+}
+
+impl PartialOrd for Life {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match (self.before, other.before) {
+            (Some(one), Some(other)) => Some(one.cmp(&other)),
+            _ => (self == other).then_some(Ordering::Equal),
+        }
+    }
+}
+
+/// The places that a run may stand in, of which one is not in progress.
+fn standing(place: u8) -> Standing {
+    let status = if place == 2 { RunStatus::Completed } else { RunStatus::InProgress };
+    Standing { status, owner: None, wake_at: (place == 1).then(Timestamp::default) }
+}
+
+impl IndexEntry for Entry {
+    type Life = Life;
+
+    fn life(&self) -> &Life {
+        &self.life
+    }
+
+    fn announced_with(&self) -> Option<Seq> {
+        Some(Seq::new(self.seq))
+    }
+
+    fn holds(&self, other: &Standing) -> bool {
+        standing(self.place) == *other
+    }
+}
+
+/// The head of a run: its life, the number of its last record, where it stands with it, and the entry that says so.
+type Head = Option<(Life, u64, Entry)>;
+
+/// What a writer is to do, and how far it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Writer {
+    /// Where its next appends leave the run, the last one first.
+    plan: Vec<u8>,
+    step: Step,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Look,
+    Announce(Head, Entry),
+    Write(Head, Entry),
+    LateAnnounce(Entry),
+    Tidy(Option<Entry>),
+    Dead,
+}
+
+/// A reader that sees an entry and whether an append may still be under way for it, reads the head, and then decides.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Reader {
+    Idle(u8),
+    Saw(Entry, bool, u8),
+    Checks(Entry, bool, Head, u8),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    log: Head,
+    index: BTreeSet<Entry>,
+    writers: Vec<Writer>,
+    reader: Reader,
+    /// How many lives have ended, and how many more may.
+    ended: u8,
+    purges: u8,
+    /// Whether lives are told apart by their number.
+    is_counted: bool,
+}
+
+impl World {
+    fn new(is_counted: bool) -> Self {
+        let writer = |plan: &[u8]| Writer { plan: plan.to_vec(), step: Step::Look };
+        Self {
+            log: None,
+            index: BTreeSet::new(),
+            writers: vec![writer(&[1, 0]), writer(&[0])],
+            reader: Reader::Idle(1),
+            ended: 0,
+            purges: 1,
+            is_counted,
+        }
+    }
+
+    /// Tells whether an append that announced this entry may still write its record.
+    fn is_under_way(&self, entry: &Entry) -> bool {
+        self.writers.iter().any(|writer| matches!(&writer.step, Step::Write(_, after) if after == entry))
+    }
+
+    /// The theorem: a run that has a record has an entry in the place where it stands.
+    fn is_found(&self) -> bool {
+        let Some((life, _, at)) = self.log else { return true };
+        self.index.iter().any(|entry| {
+            entry.life.partial_cmp(&life).is_some_and(Ordering::is_eq) && entry.holds(&standing(at.place))
+        })
+    }
+
+    /// All that can happen next.
+    fn next(&self, planted: Planted) -> Vec<Self> {
+        let mut worlds = Vec::new();
+        for at in 0..self.writers.len() {
+            worlds.extend(self.write(at, planted, false));
+            if matches!(self.writers[at].step, Step::Write(..)) {
+                worlds.extend(self.write(at, planted, true));
+            }
+            if self.writers[at].step != Step::Dead {
+                let mut dead = self.clone();
+                dead.writers[at] = Writer { plan: Vec::new(), step: Step::Dead };
+                worlds.push(dead);
+            }
+        }
+        worlds.extend(self.read(planted));
+        if self.purges > 0 && self.log.is_some() {
+            worlds.push(Self { log: None, purges: self.purges - 1, ended: self.ended + 1, ..self.clone() });
+        }
+        worlds
+    }
+
+    /// One step of a writer; of a write in doubt the writer does not hear whether it was done.
+    fn write(&self, at: usize, planted: Planted, in_doubt: bool) -> Option<Self> {
+        let mut world = self.clone();
+        let (step, plan) = (world.writers[at].step.clone(), world.writers[at].plan.len());
+        world.writers[at].step = match step {
+            Step::Dead => return None,
+            Step::Look => {
+                let place = world.writers[at].plan.pop()?;
+                let id = if planted == Planted::Shared { 0 } else { u8::try_from(4 * at + plan).unwrap() };
+                let entry = match world.log {
+                    Some((life, head, _)) => Entry { life, seq: head + 1, place, id },
+                    None => {
+                        let life = match world.is_counted {
+                            true => Life { before: Some(world.ended), first: 0 },
+                            false => Life { before: None, first: id },
+                        };
+                        Entry { life, seq: 0, place, id }
+                    }
+                };
+                match planted {
+                    Planted::AnnouncedAfter => Step::Write(world.log, entry),
+                    _ => Step::Announce(world.log, entry),
+                }
+            }
+            Step::Announce(head, entry) => {
+                if of(head, entry).announced().is_some() {
+                    world.index.insert(entry);
+                }
+                if planted == Planted::LeftTooEarly {
+                    of(head, entry).left(Outcome::Written).map(|left| world.index.remove(&left.0));
+                }
+                Step::Write(head, entry)
+            }
+            Step::Write(head, entry) => {
+                let change = of(head, entry);
+                let is_next =
+                    world.log == head && entry.life.before.is_none_or(|before| before == world.ended);
+                if is_next {
+                    // Where the run stays where it stood, its entry is the one that it had.
+                    let stands =
+                        if change.announced().is_some() { entry } else { head.map_or(entry, |h| h.2) };
+                    world.log = Some((entry.life, entry.seq, stands));
+                }
+                let outcome = match (in_doubt, is_next) {
+                    (true, _) if planted == Planted::DoubtGivesUp => Outcome::Refused,
+                    (true, _) => Outcome::Unknown,
+                    (false, true) => Outcome::Written,
+                    (false, false) => Outcome::Refused,
+                };
+                match planted {
+                    Planted::AnnouncedAfter if is_next => Step::LateAnnounce(entry),
+                    _ => Step::Tidy(change.left(outcome).map(|left| left.0)),
+                }
+            }
+            Step::LateAnnounce(entry) => {
+                world.index.insert(entry);
+                Step::Look
+            }
+            Step::Tidy(left) => {
+                left.map(|left| world.index.remove(&left));
+                Step::Look
+            }
+        };
+        Some(world)
+    }
+
+    /// One step of the reader.
+    fn read(&self, planted: Planted) -> Vec<Self> {
+        let with = |reader| Self { reader, ..self.clone() };
+        match self.reader {
+            Reader::Idle(0) => Vec::new(),
+            Reader::Idle(more) => {
+                let saw = |entry: &Entry| with(Reader::Saw(*entry, !self.is_under_way(entry), more - 1));
+                self.index.iter().map(saw).collect()
+            }
+            Reader::Saw(entry, is_old, more) => vec![with(Reader::Checks(entry, is_old, self.log, more))],
+            Reader::Checks(entry, is_old, head, more) => {
+                let mut world = with(Reader::Idle(more));
+                let log = head.map(|(life, seq, at)| (life, Seq::new(seq), standing(at.place)));
+                let goes = match entry.check(log.as_ref().map(|(life, seq, at)| (life, *seq, at))) {
+                    Check::Stands => false,
+                    Check::Ahead => planted == Planted::AheadIsGivenUp,
+                    Check::Stale => true,
+                    Check::Unborn => match planted {
+                        Planted::NoGrace => true,
+                        Planted::AgedLate => !self.is_under_way(&entry),
+                        _ => is_old,
+                    },
+                };
+                if goes {
+                    world.index.remove(&entry);
+                }
+                vec![world]
+            }
+        }
+    }
+}
+
+/// What stands in a place, whichever record brought it there.
+#[derive(Clone, Copy, Debug)]
+struct Placed(Entry);
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0.life, self.0.place) == (other.0.life, other.0.place)
+    }
+}
+
+fn of(head: Head, entry: Entry) -> Move<Placed> {
+    Move::new(head.map(|(_, _, before)| Placed(before)), Placed(entry))
+}
+
+/// Visits every state; returns how many there are, or the first in which a run is not found.
+fn explore(planted: Planted, is_counted: bool) -> Result<usize, Box<World>> {
+    let mut seen = HashSet::from([World::new(is_counted)]);
+    let mut open: Vec<World> = seen.iter().cloned().collect();
+    while let Some(world) = open.pop() {
+        if !world.is_found() {
+            return Err(Box::new(world));
+        }
+        for next in world.next(planted) {
+            if seen.insert(next.clone()) {
+                open.push(next);
+            }
+        }
+    }
+    Ok(seen.len())
+}
+
+#[test]
+fn a_run_that_has_a_record_is_always_found() {
+    for is_counted in [true, false] {
+        let states = explore(Planted::Nothing, is_counted);
+        let states = states.unwrap_or_else(|world| panic!("not found in {world:?}"));
+        assert!(states > 1_000, "{states} states");
+        println!("{states} states");
+    }
+}
+
+#[test]
+fn every_planted_mistake_loses_a_run() {
+    use Planted::{AgedLate, AheadIsGivenUp, AnnouncedAfter, DoubtGivesUp, LeftTooEarly, NoGrace, Shared};
+    for planted in [AnnouncedAfter, AheadIsGivenUp, NoGrace, DoubtGivesUp, LeftTooEarly, Shared, AgedLate] {
+        assert!(explore(planted, true).is_err(), "{planted:?} is not noticed");
+    }
+}
+
+#[test]
+fn an_entry_without_a_record_is_never_taken_for_a_run() {
+    let life = |before| Life { before: Some(before), first: 0 };
+    let entry = Entry { life: life(2), seq: 5, place: 0, id: 0 };
+    let check = |of: u8, seq: u64, place: u8| entry.check(Some((&life(of), Seq::new(seq), &standing(place))));
+    assert_eq!(entry.check(None), Check::Unborn);
+    assert_eq!(check(1, 9, 0), Check::Unborn, "the life before has not ended");
+    assert_eq!(check(3, 0, 0), Check::Stale, "a later life has begun");
+    assert_eq!((check(2, 4, 1), check(2, 4, 0)), (Check::Ahead, Check::Stands));
+    assert_eq!((check(2, 5, 1), check(2, 9, 0)), (Check::Stale, Check::Stands));
+    let other = Life { before: None, first: 7 };
+    assert_eq!(entry.check(Some((&other, Seq::new(9), &standing(0)))), Check::Unborn);
+}
