@@ -258,13 +258,18 @@ fn ways(sketch: &Sketch, items: &Items, places: &[Place], place: &dyn Fn(usize) 
         if line.from == line.to {
             return Vec::new();
         }
-        let (_, _, down) = ends(edge);
-        let mut way = vec![found[edge][0]];
+        let (upper, lower, down) = ends(edge);
+        let [begin, end] = found[edge];
+        // Out of the layer first where the side is slanted: a curve from there would come near to the node beside.
+        let (below, above) = (places[upper].y + HEIGHT / 2, places[lower].y - HEIGHT / 2);
+        let mut way = vec![begin];
+        way.extend(Some((begin.0, below)).filter(|_| begin.1 < below));
         for &lane in &items.lanes[edge] {
             let Place { x, y, .. } = place(lane);
             way.extend([(x, y - HEIGHT / 2), (x, y + HEIGHT / 2)]);
         }
-        way.push(found[edge][1]);
+        way.extend(Some((end.0, above)).filter(|_| end.1 > above));
+        way.push(end);
         if !down {
             way.reverse();
         }

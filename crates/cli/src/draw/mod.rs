@@ -1,5 +1,7 @@
 //! A graph to be drawn: of a pipeline, of a run, or of a run over its pipeline.
 
+#[cfg(test)]
+mod crossing;
 mod layout;
 mod svg;
 mod text;

@@ -117,6 +117,16 @@ pub(super) enum Next {
     Unmet { gate: String },
 }
 
+/// Looks up what other dialects call what the last command printed: all of it, or its last line.
+fn of_other_dialects(key: &str, context: &Context) -> Option<serde_json::Value> {
+    let output = context.get_value("tool.output")?.as_str()?;
+    match key {
+        "tool_stdout" | "tool.stdout" => Some(output.trim().into()),
+        "tool.last_line" => output.lines().map(str::trim).rfind(|line| !line.is_empty()).map(Into::into),
+        _ => None,
+    }
+}
+
 /// What an edge says of the fidelity of the task that it leads to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Carries {
@@ -262,7 +272,7 @@ impl Ways {
         if let Some(next) = self.unmet(context).filter(|_| sent.outcome != Status::Fail) {
             return next;
         }
-        let lookup = |key: &str| context.get_value(key).cloned();
+        let lookup = |key: &str| context.get_value(key).cloned().or_else(|| of_other_dialects(key, context));
         let outcome = sent.as_outcome();
         let facts = Facts::new(outcome.word(), &sent.preferred_label, &lookup);
         let choice = choose(&self.edges, &outcome, &facts, sent.draw);

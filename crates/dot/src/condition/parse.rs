@@ -131,16 +131,20 @@ impl<'a> Parser<'a> {
         for (token, operator) in OPERATORS {
             if self.eat(token) {
                 let at = self.at;
-                let mut literal = self.literal()?;
-                if key == "outcome" && matches!(operator, Operator::Equal | Operator::NotEqual) {
+                let compares = matches!(operator, Operator::Equal | Operator::NotEqual);
+                // `context.x=` asks for the empty text; no outcome is empty.
+                let mut literal = match compares && key != "outcome" && self.at_end_of_value() {
+                    true => String::new(),
+                    false => self.literal()?,
+                };
+                if key == "outcome" && compares {
                     self.outcomes.push(literal.clone());
                     // As other dialects call it: what it is compared with has the name that it has here.
                     if let Some(status) = Status::of_word(&literal) {
                         literal = status.as_str().to_owned();
                     }
                 }
-                let ordered = !matches!(operator, Operator::Equal | Operator::NotEqual);
-                if ordered && literal.parse::<f64>().is_err() {
+                if !compares && literal.parse::<f64>().is_err() {
                     let message = format!("`{literal}` is no number");
                     return Err(ConditionError::new(at, message, "`<`, `<=`, `>` and `>=` compare numbers"));
                 }
@@ -193,6 +197,12 @@ impl<'a> Parser<'a> {
             }
             self.at += 1;
         }
+    }
+
+    /// Tells whether no value follows.
+    fn at_end_of_value(&self) -> bool {
+        let rest = self.rest().trim_start();
+        rest.is_empty() || ["&&", "||", ")"].iter().any(|token| rest.starts_with(token))
     }
 
     /// Text in quotes, or all up to `&&`, `||` or `)`.

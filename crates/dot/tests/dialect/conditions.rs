@@ -71,6 +71,8 @@ fn outcomes_of_other_dialects_are_those_of_this_one() {
 #[test]
 fn a_missing_key_is_empty_text() {
     check(true, &["missing=\"\"", "missing!=x", "nothing=\"\"", "!missing"]);
+    check(true, &["missing=", "context.missing=", "(missing=) && name!=", "name!= || missing=x"]);
+    check(false, &["name=", "missing!=", "context.name= && outcome=success"]);
     check(false, &["missing=x", "missing", "missing<1", "missing contains x"]);
 }
 

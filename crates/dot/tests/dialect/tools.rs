@@ -53,3 +53,21 @@ async fn a_command_with_retries_is_tried_again_when_it_fails() {
         assert_eq!(tried, tries, "{attributes}, status {code}");
     }
 }
+
+/// Pipelines of Amplifier and dotpowers branch on what a command printed last, by names that meant nothing here: no such edge was ever taken.
+#[tokio::test]
+async fn conditions_may_ask_for_output_by_the_names_of_other_dialects() {
+    for (prints, path) in [
+        ("many words; echo pass; echo", "start a d b exit"),
+        ("fail", "start a d c exit"),
+        ("  all  ", "start a d e exit"),
+    ] {
+        let source = format!(
+            "digraph G {{ start exit node [shape=parallelogram, tool_command=true] a [tool_command=\"echo {prints}\"] d [shape=diamond] b c e \
+             start -> a -> d d -> b [condition=\"context.tool.last_line=pass\"] d -> c [condition=\"tool.last_line=fail\"] \
+             d -> e [condition=\"context.tool_stdout=all && tool.last_line!=nothing\"] b -> exit c -> exit e -> exit }}"
+        );
+        let ran = run_with(&source, Registry::default(), Context::new()).await;
+        assert_eq!(ran.path(), path, "{prints}: {:?}", ran.outcome);
+    }
+}
