@@ -122,7 +122,7 @@ async fn follow(runtime: &Runtime, graph: &Graph<Context>, run: &str) -> Result<
 async fn build(store: &str, ttl: &str, skew: &str, ledger: &str) -> Result<Runtime, Box<dyn Error>> {
     let clock = Arc::new(WrongClock { truth: SystemClock::new(), skew_ms: skew.parse()? });
     loop {
-        let builder = Runtime::builder_with(ferrata_tests::connect(store)?)
+        let builder = Runtime::builder_with(ferrata::connect(store)?)
             .clock(Arc::clone(&clock) as _)
             .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
             .sweep_interval(Duration::from_millis(500))

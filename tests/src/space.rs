@@ -69,7 +69,7 @@ impl Space {
         }
     }
 
-    /// As [`within`](Self::within), on three folders behind one store; [`connect`](crate::connect()) opens its URL.
+    /// As [`within`](Self::within), on three folders behind one store.
     ///
     /// # Panics
     ///
@@ -80,9 +80,10 @@ impl Space {
     /// Cancel safe.
     pub async fn within_shards(test: impl AsyncFnOnce(&Self)) {
         let folder = tempfile::tempdir().unwrap();
-        let urls =
-            ["north", "south", "east"].map(|name| format!("file:{}", folder.path().join(name).display()));
-        let url = format!("sharded:{}", urls.join("+"));
+        let file = folder.path().join("fleet");
+        let shards = "shard north file:north\nshard south file:south\nshard east file:east\n";
+        std::fs::write(&file, format!("{shards}generation north\ngeneration north south east\n")).unwrap();
+        let url = format!("sharded:{}", file.display());
         test(&Self { folder, place: Place::Folder, url, server: String::new() }).await;
     }
 
@@ -163,7 +164,7 @@ impl Space {
                 let store = S3Store::with_client(client.clone(), BUCKET, prefix, S3Options::default());
                 Arc::new(store.unwrap())
             }
-            _ => crate::connect(&self.url).unwrap(),
+            _ => ferrata::connect(&self.url).unwrap(),
         }
     }
 
@@ -189,7 +190,7 @@ impl Space {
                 if matches!(self.place, Place::Schema { .. }) {
                     url += &format!("&acquire_timeout_ms={}", 4 * patience.as_millis());
                 }
-                crate::connect(&url).unwrap()
+                ferrata::connect(&url).unwrap()
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Error, ErrorKind, Result};
 
-/// Opens a store by its URL; nothing is read or written before it is used.
+/// Opens a store by its URL; nothing is read or written before it is used, but the file that a `sharded:` URL names.
 ///
 /// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
 /// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
@@ -16,6 +16,8 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///   `keep_secs`.
 /// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` keeps them as objects in a bucket, with the
 ///   feature `s3`. The query is for servers other than AWS. Credentials come from the environment, never from the URL.
+/// - `sharded:///path/of/a/file` and `sharded:relative/path` spread them over the stores that this file names, each by a URL of one
+///   of the kinds above, with the feature `sharded`; `docs/sharding.md` has the file.
 ///
 /// # Errors
 ///
@@ -47,9 +49,10 @@ pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
         "postgres" | "postgresql" => postgres(url),
         "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => redis(url),
         "s3" => s3(url),
+        "sharded" => sharded(url),
         _ => {
             let message = format!(
-                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `postgres:`, `redis:` or `s3:`"
+                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `postgres:`, `redis:`, `s3:` or `sharded:`"
             );
             Err(Error::new(ErrorKind::Unsupported, message))
         }
@@ -109,6 +112,18 @@ fn s3(url: &str) -> Result<Arc<dyn CheckpointStore>> {
 #[cfg(not(feature = "s3"))]
 fn s3(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let message = "`s3:` URLs need the feature `s3` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "sharded")]
+fn sharded(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    Ok(Arc::new(ferrata_store_sharded::ShardedStore::from_url(url, connect)?))
+}
+
+#[cfg(not(feature = "sharded"))]
+fn sharded(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message =
+        "`sharded:` URLs need the feature `sharded` of the crate `ferrata`, which is off; turn it on";
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -211,6 +226,38 @@ mod tests {
             error.to_string().contains("feature `s3`") && !error.to_string().contains("secret"),
             "{error}"
         );
+    }
+
+    #[cfg(all(feature = "sharded", feature = "fs"))]
+    #[test]
+    fn a_sharded_url_names_a_file_of_stores_of_any_kind_but_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("fleet");
+        let url = format!("sharded:{}", file.display());
+        let open = |shards: &str| {
+            std::fs::write(&file, shards).unwrap();
+            connect(&url)
+        };
+        let store = open("shard a file:a\nshard b memory:\ngeneration a b\n").unwrap();
+        assert_eq!(store.capabilities().name, "sharded");
+        for (shard, kind) in [
+            ("pigeon://me:secret@host", ErrorKind::Unsupported),
+            ("file:secret?x", ErrorKind::Invalid),
+            ("sharded:secret", ErrorKind::Invalid),
+        ] {
+            let error = open(&format!("shard a {shard}\ngeneration a\n")).unwrap_err();
+            assert_eq!(error.kind(), kind, "{shard}");
+            assert!(error.to_string().contains("line 1 of "), "{error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+    }
+
+    #[cfg(not(feature = "sharded"))]
+    #[test]
+    fn the_feature_of_shards_that_is_off_is_named() {
+        let error = connect("sharded:fleet").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `sharded`"), "{error}");
     }
 
     #[cfg(not(feature = "fs"))]

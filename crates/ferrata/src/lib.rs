@@ -67,6 +67,7 @@
 //! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
+//! | `sharded:///path`, `sharded:relative` | `ShardedStore`, the stores that this file names | `sharded`, on unless turned off |
 
 mod connect;
 pub mod prelude;
@@ -95,6 +96,8 @@ pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
 pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 #[cfg(feature = "s3")]
 pub use ferrata_store_s3::{S3Options, S3Store};
+#[cfg(feature = "sharded")]
+pub use ferrata_store_sharded::{ShardedStore, ShardedStoreBuilder};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn};
 use common::{Place, connect};
-use ferrata_core::store::ShardedStore;
 use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
 use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
+use ferrata_store_sharded::ShardedStore;
 use ferrata_test_servers::{AppendFsync, Redis, RedisCluster, RedisOptions as Server};
 
 /// Starts a server with these arguments.

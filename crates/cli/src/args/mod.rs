@@ -55,7 +55,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store, as a URL: file:DIR, postgres://, redis://, redis-cluster://, s3://.
+    /// The store, as a URL: file:DIR, postgres://, redis://, redis-cluster://, s3://, or sharded:FILE for several as one.
     #[arg(
         long,
         global = true,

@@ -22,6 +22,42 @@ async fn a_run_is_exported_and_imported_elsewhere() {
     assert_eq!(taken.code, 8, "{taken:?}");
 }
 
+/// Several stores are one by the URL of the file that names them, for the command, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_of_shards_is_listed_by_the_file_that_names_them() {
+    let (place, fleet) = (Place::new(), Place::new());
+    drop(some_runs(&place).await);
+    let log = fleet.write("run.jsonl", &place.ok(&["export", "pay-2"]));
+    fleet.write(
+        "shards",
+        "# Two folders.\nshard north file:north\nshard south file:south\ngeneration north south\n",
+    );
+    let url = format!("sharded:{}", fleet.folder.path().join("shards").display());
+    let mut ids: Vec<String> = (0..6).map(|number| format!("copy-{number}")).collect();
+    for id in &ids {
+        fleet.ok(&["import", log.to_str().unwrap(), "--id", id, "--store", &url]);
+    }
+    let listed = |store: &str| -> Vec<String> {
+        let out = fleet.ok(&["ls", "--store", store, "-o", "ids"]);
+        let ids = out.lines().map(|id| id.rsplit('/').next().unwrap().to_owned());
+        let mut ids: Vec<String> = ids.filter(|id| id.starts_with("copy-")).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(listed(&url), ids);
+    // Each run is in one of them.
+    let folder = |name: &str| format!("file:{}", fleet.folder.path().join(name).display());
+    let mut apart = [listed(&folder("north")), listed(&folder("south"))].concat();
+    apart.sort_unstable();
+    ids.sort_unstable();
+    assert_eq!(apart, ids);
+
+    fleet.write("shards", "shard north file:north\ngeneration north east\n");
+    let said = fleet.call(&["ls", "--store", &url]);
+    assert_ne!(said.code, 0);
+    assert!(said.err.contains("line 2 of ") && said.err.contains("add `shard east`"), "{said:?}");
+}
+
 /// The file used to choose the tenant, whatever the command line said.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_import_goes_to_the_tenant_that_is_named() {

@@ -1,7 +1,6 @@
-//! The contract of a store, as `ferrata-store` has it; a store that is made of several; and the bound on each call.
+//! The contract of a store, as `ferrata-store` has it; and the bound on each call.
 
 mod bounded;
-mod sharded;
 
 pub(crate) use bounded::Bounded;
 pub use ferrata_store::testing::{Fault, FaultOdds, FaultPlan, FaultStore};
@@ -10,4 +9,3 @@ pub use ferrata_store::{
     Order, Page, Paged, PruneCut, Removed, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, check_append,
     check_prune, is_repeat,
 };
-pub use sharded::{ShardedStore, ShardedStoreBuilder};

@@ -6,9 +6,10 @@ use std::time::Duration;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use ferrata_core::runtime::{RunHandle, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, MemoryStore, ShardedStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock, RunId, RunKey};
+use ferrata_store_sharded::ShardedStore;
 
 use crate::graphs::Family;
 use crate::oracle::Generation;

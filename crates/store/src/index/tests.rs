@@ -1,6 +1,6 @@
 //! Every order of the steps of several writers and a reader that tidies up, each of which may die between any two of its steps.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use super::*;
 
@@ -25,7 +25,7 @@ enum Planted {
 }
 
 /// An entry: life, record, and where the run stands with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     life: Life,
     seq: u64,
@@ -35,7 +35,7 @@ struct Entry {
 }
 
 /// Lives are told apart by how many there were before, where a start of an earlier one cannot come through; or by the first record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Life {
     before: Option<u8>,
     first: u8,
@@ -104,7 +104,8 @@ enum Reader {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     log: Head,
-    index: BTreeSet<Entry>,
+    /// In one order, so that a world is the same however it came about.
+    index: Vec<Entry>,
     writers: Vec<Writer>,
     reader: Reader,
     /// How many lives have ended, and how many more may.
@@ -119,13 +120,25 @@ impl World {
         let writer = |plan: &[u8]| Writer { plan: plan.to_vec(), step: Step::Look };
         Self {
             log: None,
-            index: BTreeSet::new(),
+            index: Vec::new(),
             writers: vec![writer(&[1, 0]), writer(&[0])],
             reader: Reader::Idle(1),
             ended: 0,
             purges: 1,
             is_counted,
         }
+    }
+
+    fn take(&mut self, entry: Entry) {
+        self.give_up(&entry);
+        self.index.push(entry);
+        self.index.sort_unstable_by_key(|Entry { life, seq, place, id }| {
+            (life.before, life.first, *seq, *place, *id)
+        });
+    }
+
+    fn give_up(&mut self, entry: &Entry) {
+        self.index.retain(|other| other != entry);
     }
 
     /// Tells whether an append that announced this entry may still write its record.
@@ -188,10 +201,12 @@ impl World {
             }
             Step::Announce(head, entry) => {
                 if of(head, entry).announced().is_some() {
-                    world.index.insert(entry);
+                    world.take(entry);
                 }
                 if planted == Planted::LeftTooEarly {
-                    of(head, entry).left(Outcome::Written).map(|left| world.index.remove(&left.0));
+                    if let Some(left) = of(head, entry).left(Outcome::Written) {
+                        world.give_up(&left.0);
+                    }
                 }
                 Step::Write(head, entry)
             }
@@ -217,11 +232,13 @@ impl World {
                 }
             }
             Step::LateAnnounce(entry) => {
-                world.index.insert(entry);
+                world.take(entry);
                 Step::Look
             }
             Step::Tidy(left) => {
-                left.map(|left| world.index.remove(&left));
+                if let Some(left) = left {
+                    world.give_up(&left);
+                }
                 Step::Look
             }
         };
@@ -252,7 +269,7 @@ impl World {
                     },
                 };
                 if goes {
-                    world.index.remove(&entry);
+                    world.give_up(&entry);
                 }
                 vec![world]
             }

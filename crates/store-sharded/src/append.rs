@@ -8,13 +8,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::map::Places;
-use super::mark::{is_mark, map_key, signpost};
-use super::together::together;
-use super::{ShardedStore, beyond};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{HeadRef, RunKey};
-use crate::store::{RunAppend, check_append};
+use crate::map::Places;
+use crate::mark::{is_mark, map_key, signpost};
+use crate::store::{ShardedStore, beyond};
+use crate::together::together;
+use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 
 /// How often a start looks again at a run that is there and then is not, as one is that is being purged.
 const LOOKS: u8 = 4;
@@ -46,7 +44,7 @@ enum Next {
 }
 
 impl ShardedStore {
-    pub(super) async fn append_all(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+    pub(crate) async fn append_all(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let mut named = HashSet::with_capacity(batch.len());
         let mut entries: Vec<Entry> =
             batch.into_iter().map(|append| self.entry(append, &mut named)).collect();
@@ -218,6 +216,6 @@ fn step(places: &Places, at: usize) -> Next {
 }
 
 /// Tells whether the error says that there is a run.
-pub(super) fn exists(error: &Error) -> bool {
+pub(crate) fn exists(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

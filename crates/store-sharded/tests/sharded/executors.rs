@@ -8,8 +8,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeResult};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, Page, RunQuery, ShardedStore};
+use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, Page, RunQuery};
 use ferrata_core::{Clock, RunKey, SystemClock};
+use ferrata_store_sharded::ShardedStore;
 
 use crate::world::{World, every};
 

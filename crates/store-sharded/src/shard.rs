@@ -4,19 +4,18 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::clock::{Clock, within};
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ExecutorId, HeadRef, RunKey};
-use crate::store::{CheckpointStore, RunAppend, RunHead};
+use ferrata_store::{
+    CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunAppend, RunHead, RunKey, within,
+};
 
 /// Which part of the time that a heartbeat lasts a shard may take to answer it. Less than the quarter after which the runtime gives up
 /// all of a heartbeat, and as long as a store may take that is well.
 const SHARE: u32 = 6;
 
 #[derive(Debug)]
-pub(super) struct Shard {
-    pub(super) name: String,
-    pub(super) store: Arc<dyn CheckpointStore>,
+pub(crate) struct Shard {
+    pub(crate) name: String,
+    pub(crate) store: Arc<dyn CheckpointStore>,
     /// The executors whose last heartbeat did not reach this shard, and for how long it was to count.
     missed: Mutex<HashMap<ExecutorId, Duration>>,
     slow: Mutex<Slow>,
@@ -39,21 +38,21 @@ const DOUBLINGS: u32 = 3;
 const MOST_PASSES: u32 = 32;
 
 impl Shard {
-    pub(super) fn new(name: String, store: Arc<dyn CheckpointStore>) -> Self {
+    pub(crate) fn new(name: String, store: Arc<dyn CheckpointStore>) -> Self {
         Self { name, store, missed: Mutex::default(), slow: Mutex::default() }
     }
 
     /// Names this shard in an error of its store.
-    pub(super) fn named(&self, error: Error) -> Error {
+    pub(crate) fn named(&self, error: Error) -> Error {
         error.with_place(format_args!("shard `{}`", self.name))
     }
 
-    pub(super) async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+    pub(crate) async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.store.head(run).await.map_err(|error| self.named(error))
     }
 
     /// Appends, after the heartbeats that the owners in the batch owe this shard: whoever may count as dead here must not go on.
-    pub(super) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+    pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let lost = self.catch_up(&batch).await;
         let mut results: Vec<Option<Result<HeadRef>>> = Vec::with_capacity(batch.len());
         let mut passed = Vec::with_capacity(batch.len());
@@ -90,7 +89,7 @@ impl Shard {
     /// Sends a heartbeat, and waits for its answer for a part of the time that it is to last: the other shards are not to miss theirs.
     ///
     /// Without an answer it is missed, also if whoever waits for it gives up before.
-    pub(super) async fn heartbeat(
+    pub(crate) async fn heartbeat(
         &self,
         executor: &ExecutorId,
         ttl: Duration,
@@ -134,7 +133,7 @@ impl Shard {
     }
 
     /// Returns for how long to wait for a listing of what needs somebody; none if the shard is passed over, as it was silent before.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn patience(&self) -> Option<Duration> {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         if slow.pass > 0 {
             slow.pass -= 1;
@@ -144,7 +143,7 @@ impl Shard {
     }
 
     /// Takes in whether the shard answered in that time.
-    pub(super) fn answered(&self, in_time: bool) {
+    pub(crate) fn answered(&self, in_time: bool) {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         let times = if in_time { 0 } else { slow.times.saturating_add(1) };
         let pass = if in_time { 0 } else { (1_u32 << times.min(10)).min(MOST_PASSES) };

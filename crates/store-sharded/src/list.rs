@@ -6,13 +6,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::ShardedStore;
-use super::mark::is_mark;
-use super::shard::Shard;
-use super::together::together;
-use crate::clock::{Clock, Timestamp, within};
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::{Listing, Order, Page, Paged, RunFilter, RunHead, RunPlace, RunQuery};
+use crate::mark::is_mark;
+use crate::shard::Shard;
+use crate::store::ShardedStore;
+use crate::together::together;
+use ferrata_store::{
+    Clock, Error, ErrorKind, Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery,
+    Timestamp, within,
+};
 
 /// What is left of one shard's listing.
 struct Feed<'a> {
@@ -27,7 +28,7 @@ struct Feed<'a> {
 }
 
 impl ShardedStore {
-    pub(super) async fn list(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+    pub(crate) async fn list(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let listing = Listing::of_runs(query, page.order);
         let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
         let after = after.map_err(|error| error.with_operation("store.runs"))?;

@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use ferrata_core::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
 use ferrata_core::store::{
     At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
-    Removed, RunAppend, RunHead, RunQuery, ShardedStore,
+    Removed, RunAppend, RunHead, RunQuery,
 };
 use ferrata_core::{
     Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, RandomIds, Result, RunId, RunKey,
     Seq, Timestamp, WorkflowName,
 };
+use ferrata_store_sharded::ShardedStore;
 
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 

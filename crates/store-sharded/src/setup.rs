@@ -1,12 +1,11 @@
 //! Preparing the shards, and holding the map against what others wrote into them.
 
-use super::ShardedStore;
-use super::map::Generations;
-use super::mark::{Card, map_key};
-use super::shard::Shard;
-use super::together::together;
-use crate::error::{Error, ErrorKind, Result};
-use crate::store::At;
+use crate::map::Generations;
+use crate::mark::{Card, map_key};
+use crate::shard::Shard;
+use crate::store::ShardedStore;
+use crate::together::together;
+use ferrata_store::{At, Error, ErrorKind, Result};
 
 /// How often the map is read again because another process wrote it meanwhile: each may write what this one lacks.
 const TURNS: u8 = 10;
@@ -14,7 +13,7 @@ const TURNS: u8 = 10;
 const OPERATION: &str = "store.setup";
 
 impl ShardedStore {
-    pub(super) async fn prepare(&self) -> Result<()> {
+    pub(crate) async fn prepare(&self) -> Result<()> {
         let generations = self.map.generations();
         let prepared = together(self.shards.iter().map(async |shard| {
             shard.store.setup().await.map_err(|error| shard.named(error))?;

@@ -5,34 +5,33 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub(super) use ferrata_store::SHARD_MAP as MAP;
+pub(crate) use ferrata_store::SHARD_MAP as MAP;
 
-use super::map::Generations;
-use crate::clock::Timestamp;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Epoch, Fingerprint, HeadRef, RecordId, RunId, RunKey, Seq, WorkflowName};
-use crate::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
-use crate::store::{RunAppend, RunHead};
+use crate::map::Generations;
+use ferrata_store::{
+    Epoch, Error, ErrorKind, FORMAT, Fingerprint, HeadRef, Record, RecordHeader, RecordId, RecordKind,
+    Result, RunAppend, RunFacts, RunHead, RunId, RunKey, RunStatus, Seq, Timestamp, WorkflowName,
+};
 
 /// The workflow of a signpost.
-pub(super) const ELSEWHERE: &str = "ferrata:elsewhere";
+pub(crate) const ELSEWHERE: &str = "ferrata:elsewhere";
 
 /// Tells whether a run is none of a user's: by what it is, and not by its workflow's name alone.
-pub(super) fn is_mark(head: &RunHead) -> bool {
+pub(crate) fn is_mark(head: &RunHead) -> bool {
     let is_of = |name| head.facts.workflow.as_str() == name;
     let is_still = head.status == RunStatus::Cancelled && head.epoch == Epoch::default();
     is_still && (is_of(ELSEWHERE) && head.seq == Seq::new(0) || is_of(MAP) && head.run.run.as_str() == MAP)
 }
 
 /// Tells whether a log may be a signpost: no log of a user is cancelled by its only record.
-pub(super) fn may_be_signpost(header: &RecordHeader) -> bool {
+pub(crate) fn may_be_signpost(header: &RecordHeader) -> bool {
     header.kind == RecordKind::Start && header.status == RunStatus::Cancelled
 }
 
 /// Makes the signpost that is put where `start` may no longer begin its run.
 ///
 /// Its record has the id of the run's first, so that a repeated start finds its own signpost and not a stranger's.
-pub(super) fn signpost(start: &RunAppend) -> Result<RunAppend> {
+pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
     let (Some(first), Some(facts)) = (start.records.first(), &start.facts) else {
         let message = "only the first append of a run has signposts; give records and facts";
         return Err(Error::new(ErrorKind::Invalid, message).with_run(&start.run));
@@ -43,22 +42,22 @@ pub(super) fn signpost(start: &RunAppend) -> Result<RunAppend> {
 }
 
 /// The key of the run that holds the map.
-pub(super) fn map_key() -> Result<RunKey> {
+pub(crate) fn map_key() -> Result<RunKey> {
     Ok(RunKey::from(RunId::new(MAP)?))
 }
 
 /// What is written into a shard: which one it is, and the generations.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Card {
-    pub(super) shard: String,
-    pub(super) generations: Generations,
+pub(crate) struct Card {
+    pub(crate) shard: String,
+    pub(crate) generations: Generations,
 }
 
 impl Card {
     /// Makes the append that writes it after `head`.
     ///
     /// The record's id is a hash of what it says and follows, so that processes that write the same map at once agree.
-    pub(super) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
+    pub(crate) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
         let body = serde_json::to_vec(self).map_err(|source| {
             Error::new(ErrorKind::Invalid, "the map of the shards cannot be written").with_source(source)
         })?;
@@ -81,7 +80,7 @@ impl Card {
         Ok(RunAppend { run: map_key()?, expected: head, records: vec![record], facts })
     }
 
-    pub(super) fn read(record: &Record) -> Result<Self> {
+    pub(crate) fn read(record: &Record) -> Result<Self> {
         serde_json::from_slice(&record.body).map_err(|source| {
             let message = format!("the run {MAP} holds no map of shards; was it written by something else?");
             Error::new(ErrorKind::Corrupt, message).with_source(source)

@@ -1,33 +1,22 @@
 //! A wrapper that spreads runs over several stores, and finds each where it was started.
 
-mod append;
-mod builder;
-mod known;
-mod list;
-mod map;
-mod mark;
-mod setup;
-mod shard;
-mod together;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-pub use self::builder::ShardedStoreBuilder;
-use self::known::Known;
-use self::map::{Places, ShardMap};
-use self::mark::{is_mark, map_key, may_be_signpost};
-use self::shard::Shard;
-use self::together::together;
-use super::{At, Page, Paged, RunHead, RunQuery};
-use super::{Capabilities, CheckpointStore, HeaderRange, Headers, Notices, PruneCut, Removed, RunAppend};
-use crate::clock::Clock;
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ExecutorId, HeadRef, RunKey, Seq};
-use crate::record::{Record, RecordHeader};
+use crate::builder::ShardedStoreBuilder;
+use crate::known::Known;
+use crate::map::{Places, ShardMap};
+use crate::mark::{is_mark, map_key, may_be_signpost};
+use crate::shard::Shard;
+use crate::together::together;
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
+    Notices, Page, Paged, PruneCut, Record, RecordHeader, Removed, Result, RunAppend, RunHead, RunKey,
+    RunQuery, Seq,
+};
 
 /// A store that spreads runs over several others, its *shards*.
 ///
@@ -36,7 +25,8 @@ use crate::record::{Record, RecordHeader};
 /// there, so that adding a shard moves nothing:
 ///
 /// ```
-/// use ferrata_core::store::{CheckpointStore, MemoryStore, ShardedStore};
+/// use ferrata_store::{CheckpointStore, MemoryStore};
+/// use ferrata_store_sharded::ShardedStore;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let (a, b, c) = (MemoryStore::new(), MemoryStore::new(), MemoryStore::new());
@@ -48,7 +38,7 @@ use crate::record::{Record, RecordHeader};
 ///     .generation(["a", "b", "c"]) // added later; the line above stays as it was
 ///     .build()?;
 /// store.setup().await?;
-/// # Ok::<(), ferrata_core::Error>(()) }).unwrap();
+/// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
 /// Every process must name the shards alike and list the same generations, except that some may not know the last ones yet:
@@ -64,11 +54,11 @@ use crate::record::{Record, RecordHeader};
 /// - each shard is a [part](CheckpointStore::part): the runtime's appends to one never wait for another;
 /// - the run `ferrata:shards` of the default tenant is the map, and nobody else's.
 pub struct ShardedStore {
-    map: ShardMap,
+    pub(crate) map: ShardMap,
     /// In the order of the map's names.
-    shards: Vec<Shard>,
-    known: Known,
-    clock: Arc<dyn Clock>,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) known: Known,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl ShardedStore {
@@ -86,6 +76,8 @@ impl ShardedStore {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: moves::runs_are_spread_evenly -->
     pub async fn shard_of(&self, run: &RunKey) -> Result<Option<&str>> {
         let found = self.locate(run, &self.map.places(run)).await?;
         Ok(found.map(|shard| self.shards[shard].name.as_str()))
@@ -106,13 +98,13 @@ impl ShardedStore {
     }
 
     /// Looks for a run in every place where it may be.
-    async fn locate(&self, run: &RunKey, places: &Places) -> Result<Option<usize>> {
+    pub(crate) async fn locate(&self, run: &RunKey, places: &Places) -> Result<Option<usize>> {
         let (mut failed, mut is_beyond) = (None, false);
         for shard in places.likely() {
             match self.shards[shard].head(run).await {
                 Ok(Some(head)) if is_mark(&head) => is_beyond |= places.shards.last() == Some(&shard),
                 Ok(None) => {}
-                Err(error) if !append::exists(&error) => failed = failed.or(Some(error)),
+                Err(error) if !crate::append::exists(&error) => failed = failed.or(Some(error)),
                 // One that cannot be read is there, too.
                 Ok(Some(_)) | Err(_) => {
                     self.known.put(run, shard);
@@ -279,7 +271,7 @@ impl CheckpointStore for ShardedStore {
                     is_beyond |= places.shards.last() == Some(index);
                     last.push(shard);
                 }
-                Err(error) if !append::exists(&error) => return Err(error),
+                Err(error) if !crate::append::exists(&error) => return Err(error),
                 // Also where there is no run: a purge that was cut off may have left something.
                 Ok(None) => first.push(shard),
                 _ => runs.push(shard),
@@ -347,7 +339,7 @@ impl CheckpointStore for ShardedStore {
 }
 
 /// The refusal of a process that does not know the generation in which a run was started.
-fn beyond(operation: &'static str, run: &RunKey) -> Error {
+pub(crate) fn beyond(operation: &'static str, run: &RunKey) -> Error {
     let message =
         "the run is in a shard of a later generation than this process knows; give it the newest generations";
     Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)

@@ -4,16 +4,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::id::RunKey;
+use ferrata_store::{Error, ErrorKind, Result, RunKey};
 
 /// The longest name of a shard: it stands in every error of the shard.
 const MAX_NAME: usize = 64;
 
 /// The names of the shards, and the generations: which of them new runs were spread over, the oldest generation first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ShardMap {
-    pub(super) names: Vec<String>,
+pub(crate) struct ShardMap {
+    pub(crate) names: Vec<String>,
     /// Indices into `names`; none is empty.
     generations: Vec<Vec<usize>>,
 }
@@ -21,10 +20,10 @@ pub(super) struct ShardMap {
 /// The generations as they are written into each shard, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Generations(pub(super) Vec<Vec<String>>);
+pub(crate) struct Generations(pub(crate) Vec<Vec<String>>);
 
 impl ShardMap {
-    pub(super) fn new(names: Vec<String>, generations: &[Vec<String>]) -> Result<Self> {
+    pub(crate) fn new(names: Vec<String>, generations: &[Vec<String>]) -> Result<Self> {
         for (index, name) in names.iter().enumerate() {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
             if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_plain) {
@@ -72,7 +71,7 @@ impl ShardMap {
     ///
     /// A map that begins with the same generations gives a list that begins with the same shards: that is what makes two
     /// processes of which one knows more generations agree.
-    pub(super) fn places(&self, run: &RunKey) -> Places {
+    pub(crate) fn places(&self, run: &RunKey) -> Places {
         let mut places = Places { shards: Vec::with_capacity(1), home: 0 };
         for generation in &self.generations {
             let home = self.home(run, generation);
@@ -93,7 +92,7 @@ impl ShardMap {
         generation.iter().copied().max_by_key(weight).unwrap_or_default()
     }
 
-    pub(super) fn generations(&self) -> Generations {
+    pub(crate) fn generations(&self) -> Generations {
         let named = |shards: &Vec<usize>| shards.iter().map(|index| self.names[*index].clone()).collect();
         Generations(self.generations.iter().map(named).collect())
     }
@@ -101,16 +100,16 @@ impl ShardMap {
 
 /// Where a run may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(crate) struct Places {
     /// The shards, each once; at least one.
-    pub(super) shards: Vec<usize>,
+    pub(crate) shards: Vec<usize>,
     /// Which of `shards` is the run's home by the newest generation.
-    pub(super) home: usize,
+    pub(crate) home: usize,
 }
 
 impl Places {
     /// Returns the shard where the run cannot but be, if there is only one.
-    pub(super) fn only(&self) -> Option<usize> {
+    pub(crate) fn only(&self) -> Option<usize> {
         match self.shards[..] {
             [shard] => Some(shard),
             _ => None,
@@ -118,7 +117,7 @@ impl Places {
     }
 
     /// Returns a number for these shards together, the same in whichever order, and above those of single `shards`.
-    pub(super) fn together(&self, shards: usize) -> u64 {
+    pub(crate) fn together(&self, shards: usize) -> u64 {
         let mut sorted = self.shards.clone();
         sorted.sort_unstable();
         let mut hasher = DefaultHasher::new();
@@ -127,12 +126,12 @@ impl Places {
     }
 
     /// Returns which of the places a shard is.
-    pub(super) fn position(&self, shard: usize) -> Option<usize> {
+    pub(crate) fn position(&self, shard: usize) -> Option<usize> {
         self.shards.iter().position(|known| *known == shard)
     }
 
     /// Returns the shards in the order in which it is likely that the run is there.
-    pub(super) fn likely(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn likely(&self) -> impl Iterator<Item = usize> {
         let home = self.shards[self.home];
         std::iter::once(home).chain(self.shards.iter().rev().copied().filter(move |shard| *shard != home))
     }
@@ -156,7 +155,7 @@ fn refuse<T>(message: impl Into<String>) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::RunId;
+    use ferrata_store::RunId;
 
     fn map(generations: &[&str]) -> ShardMap {
         let generations: Vec<Vec<String>> =

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::known::Known;
-use super::map::ShardMap;
-use super::shard::Shard;
-use super::{CheckpointStore, ShardedStore};
-use crate::clock::{Clock, SystemClock};
-use crate::error::Result;
+use crate::known::Known;
+use crate::map::ShardMap;
+use crate::shard::Shard;
+use crate::store::ShardedStore;
+use ferrata_store::{CheckpointStore, Clock, Result, SystemClock};
 
 /// Names the shards and the generations of a [`ShardedStore`].
 #[derive(Debug, Default)]
@@ -45,8 +44,10 @@ impl ShardedStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid): there is no shard, a name is not plain or given twice, a generation
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid): there is no shard, a name is not plain or given twice, a generation
     /// is empty or names what is no shard, or a shard is in no generation.
+    ///
+    /// <!-- held by: starts::mistakes_of_a_map_are_named -->
     pub fn build(self) -> Result<ShardedStore> {
         let Self { clock, names, stores, mut generations } = self;
         if generations.is_empty() && !names.is_empty() {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::store::ShardedStore;
 use ferrata_store::testing::ManualClock;
 use ferrata_store::{CheckpointStore, MemoryStore};
 use ferrata_store::{Clock, RunKey, Timestamp};
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory};
+use ferrata_store_sharded::ShardedStore;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -28,7 +28,7 @@ impl ShardSpace {
         for (name, store) in NAMES.iter().zip(&self.stores) {
             builder = builder.shard(*name, store.clone());
         }
-        let named = |builder: ferrata_core::store::ShardedStoreBuilder, shards: &&[&'static str]| {
+        let named = |builder: ferrata_store_sharded::ShardedStoreBuilder, shards: &&[&'static str]| {
             builder.generation(shards.iter().copied())
         };
         self.generations.iter().fold(builder, named).build().expect("a map without mistakes")

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, RunQuery, ShardedStore};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, RunQuery};
 use ferrata_core::{ErrorKind, WorkflowName};
+use ferrata_store_sharded::ShardedStore;
 
 use crate::world::{World, append, every, key, next, start};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::id::RunKey;
+use ferrata_store::RunKey;
 
 /// How many runs are remembered in each of two halves. A place costs some 100 bytes, so all of them some 13 MB; a process that
 /// drives more runs at once looks for some of them again, which costs one read each.
@@ -11,7 +11,7 @@ const HALF: usize = 65_536;
 
 /// Where runs of more than one possible place were found. A hint: a run that was purged may be started anew elsewhere.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Halves>);
+pub(crate) struct Known(Mutex<Halves>);
 
 /// When the young half is full it becomes the old one, whose runs are forgotten unless they were asked for since.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn get(&self, run: &RunKey) -> Option<usize> {
+    pub(crate) fn get(&self, run: &RunKey) -> Option<usize> {
         let mut halves = self.halves();
         if let Some(shard) = halves.young.get(run) {
             return Some(*shard);
@@ -36,12 +36,12 @@ impl Known {
         Some(shard)
     }
 
-    pub(super) fn put(&self, run: &RunKey, shard: usize) {
+    pub(crate) fn put(&self, run: &RunKey, shard: usize) {
         self.halves().put(run.clone(), shard);
     }
 
     /// Forgets a run, and tells whether it was known.
-    pub(super) fn forget(&self, run: &RunKey) -> bool {
+    pub(crate) fn forget(&self, run: &RunKey) -> bool {
         let mut halves = self.halves();
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));
         young.or(old).is_some()

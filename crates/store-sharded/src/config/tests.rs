@@ -1,0 +1,113 @@
+//! Files that name shards, and what is wrong with others.
+
+use std::sync::Mutex;
+
+use ferrata_store::MemoryStore;
+
+use super::*;
+
+/// Opens what a file of this text names; returns the URLs that were opened, with the folder of the file left out.
+fn open(text: &str) -> Result<(ShardedStore, Vec<String>)> {
+    let folder = tempfile::Builder::new().prefix("sh%20 é").tempdir().unwrap();
+    let file = folder.path().join("fleet");
+    fs::write(&file, text).unwrap();
+    let opened = Mutex::new(Vec::new());
+    let url = format!("sharded:{}", file.display().to_string().replace('%', "%25"));
+    let store = ShardedStore::from_url(&url, |url| {
+        let bytes = url::decode(url).unwrap();
+        let plain = String::from_utf8(bytes).unwrap().replace(&folder.path().display().to_string(), "HERE");
+        opened.lock().unwrap().push(plain);
+        match url.starts_with("pigeon:") {
+            true => Err(Error::new(ErrorKind::Unsupported, "there is no store for `pigeon:` URLs")),
+            false => Ok(Arc::new(MemoryStore::new())),
+        }
+    });
+    store.map(|store| (store, opened.into_inner().unwrap()))
+}
+
+#[test]
+fn a_file_names_shards_and_generations() {
+    let text = "# Where runs go.\n\nshard north file:north\r\n  shard south\tpostgres://me:secret@db/runs \n\
+                generation north\nshard east file:/east\ngeneration north south east\n";
+    let (store, opened) = open(text).unwrap();
+    assert_eq!(opened, ["file:HERE/north", "postgres://me:secret@db/runs", "file:/east"]);
+    let shown = format!("{store:?}");
+    assert!(shown.contains(r#"[["north"], ["north", "south", "east"]]"#), "{shown}");
+    // Each of them is a store of its own.
+    assert!(open("shard a memory:\nshard b memory:\ngeneration a b").is_ok());
+}
+
+#[test]
+fn a_line_that_is_wrong_is_named_with_its_remedy() {
+    let shards = "shard a file:a\nshard b file:b\n";
+    let cases = [
+        ("", 1, "names no shard", "add a line"),
+        ("# nothing\n\n", 1, "names no shard", "add a line"),
+        (shards, 2, "no generation", "`generation a b`"),
+        ("shard a\n", 1, "write `shard`", "its name and its URL"),
+        ("shard a file:secret file:b\n", 1, "write `shard`", "nothing else"),
+        ("\nmemory:secret a\n", 2, "begin the line", "`shard`"),
+        ("Shard a file:secret", 1, "begin the line", "`generation`"),
+        ("shard a file:secret\n\nshard a file:b", 3, "`a` is in line 1 already", "its own name"),
+        (
+            "shard a file:secret\nshard b file:secret",
+            2,
+            "that of the shard `a` in line 1",
+            "a store of its own",
+        ),
+        ("shard a sharded:secret", 1, "spread over shards itself", "name its shards here"),
+        ("shard a SHARDED:secret", 1, "spread over shards itself", "name its shards here"),
+        ("shard a file:a\ngeneration", 2, "has no shard", "name those"),
+        ("shard a file:a\ngeneration a z", 2, "`z`", "add `shard z`"),
+        ("generation a\nshard a file:a", 1, "no line before it", "add `shard a`"),
+        ("shard a file:a\ngeneration a a", 2, "twice", "once is enough"),
+    ];
+    for (text, line, what, remedy) in cases {
+        let error = open(text).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+        let shown = error.to_string();
+        for part in [&format!("line {line} of "), "/fleet: ", what, remedy] {
+            assert!(shown.contains(part), "{text:?}: {shown} has no {part:?}");
+        }
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+    let error = open("shard a file:a\nshard idle file:b\ngeneration a").unwrap_err().to_string();
+    assert!(error.contains("line 2 of") && error.contains("`idle` is in no generation"), "{error}");
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_is_named_with_its_line() {
+    let error = open("shard a file:a\nshard b pigeon:secret\ngeneration a b").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("line 2 of") && error.to_string().contains("`b`"), "{error}");
+    assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    let error = open("shard a/b file:a\ngeneration a/b").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("/fleet"), "{error}");
+}
+
+#[test]
+fn a_url_that_names_no_file_is_refused() {
+    let never = |_: &str| -> Result<Arc<dyn CheckpointStore>> { panic!("nothing is opened") };
+    for url in [
+        "sharded:",
+        "sharded",
+        "file:x",
+        "sharded://host/x",
+        "sharded:/x?y",
+        "sharded:/x#y",
+        "sharded:%",
+        "sharded:%ff",
+        "sharded:%00",
+    ] {
+        let error = ShardedStore::from_url(url, never).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+        assert!(error.to_string().contains("write sharded:///absolute/path"), "{url}: {error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().join("nowhere"), folder.path().to_owned()] {
+        let error = ShardedStore::from_url(&format!("sharded://{}", path.display()), never).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("cannot be read"), "{error}");
+    }
+}
