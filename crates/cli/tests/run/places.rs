@@ -178,3 +178,36 @@ fn what_stands_before_the_damage_can_be_read_and_forked() {
     std::fs::write(&log, "x").unwrap();
     place.call(&["show", "t"]).ends(70);
 }
+
+/// What a node left as a file was in its directory, unknown to the nodes after it and to the checkpoint.
+#[test]
+fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
+    let place = Place::new();
+    place.write("outside", "secret");
+    place.pipeline(
+        "Files",
+        r#"a [tool_command="d=$FERRATA_STAGE_DIR/artifacts; mkdir $d; echo first > $d/report.md; echo no > $d/.hidden; ln -s $PWD/outside $d/link; mkfifo $d/pipe"]
+           t [shape=box, prompt=x] b [tool_command="cat $FERRATA_ARTIFACT_report_md > seen; env | grep -c FERRATA_ARTIFACT_ >> seen"] start -> a -> t -> b -> exit"#,
+    );
+    let backend = "mkdir $FERRATA_STAGE_DIR/artifacts; cp $FERRATA_ARTIFACT_report_md $FERRATA_STAGE_DIR/artifacts/copy.txt; echo answer";
+    place.call(&["run", "Files.dot", "--run-dir", "d", "--backend", backend]).ends(0);
+    assert_eq!(place.read("seen"), "first\n2\n");
+    let told: serde_json::Value = serde_json::from_str(&place.read("d/checkpoint.json")).unwrap();
+    let listed = told["artifacts"].as_array().unwrap().iter();
+    let left: Vec<&serde_json::Value> =
+        listed.filter(|one| one["path"].as_str().unwrap().starts_with("artifacts/")).collect();
+    let names: Vec<_> = left.iter().map(|one| (&one["node"], &one["name"], &one["bytes"])).collect();
+    assert_eq!(
+        names,
+        [(&json!("a"), &json!("report.md"), &json!(6)), (&json!("t"), &json!("copy.txt"), &json!(6))]
+    );
+    assert_eq!(left[0]["path"], left[1]["path"], "one content is kept once");
+    assert_eq!(place.read(&format!("d/{}", left[0]["path"].as_str().unwrap())), "first\n");
+    let status = place.read("d/a/1.1/status.json");
+    assert!(
+        status.contains("not kept as artifacts: `.hidden`, `link`: ") && status.contains("`pipe`: "),
+        "{status}"
+    );
+    place.call(&["purge", "d", "--yes"]).ends(0);
+    assert!(!place.path("d").exists());
+}

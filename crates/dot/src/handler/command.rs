@@ -1,5 +1,6 @@
 //! A backend that is any command: the task on its standard input, the answer on its standard output or in a file.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use super::process::{Shell, run};
 use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::StageOutcome;
-use crate::run_dir::{RunDirectory, files};
+use crate::run_dir::{RunDirectory, files, left};
 
 /// The files in which a command may leave its outcome, the first that is there counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
 
 /// Where an attempt works, in its directory of a run directory.
-const STAGE: &str = "stage";
+pub(crate) const STAGE: &str = "stage";
 
 /// Where the child of a manager works, in the directory of the manager's first attempt.
 const CHILD: &str = "child";
@@ -59,6 +60,16 @@ pub(super) enum Stages {
 }
 
 impl Stages {
+    /// Returns the variables that say where the artifacts of the nodes before are.
+    pub(super) fn artifacts(&self, stage: &Stage) -> Vec<(OsString, OsString)> {
+        match self {
+            // A relative one is one of the process, like that of the attempt.
+            Self::OfRun(root) => std::path::absolute(root)
+                .map_or_else(|_| Vec::new(), |root| left::variables(&root, &stage.context)),
+            Self::Shared(_) | Self::OfChildren(_) => Vec::new(),
+        }
+    }
+
     /// Makes the directory of an attempt, without what an attempt that was cut off left there. Some small files at once: less
     /// than handing them to another thread costs.
     pub(super) fn make(&self, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
@@ -167,6 +178,7 @@ impl Backend for CommandBackend {
             environment.push((name.into(), setting.into()));
         }
         environment.extend(hooks::told(stage));
+        environment.extend(self.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         if let Some(files) = &files {
             environment.push(("FERRATA_STAGE_DIR".into(), files.into()));
         }

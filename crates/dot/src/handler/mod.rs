@@ -28,6 +28,7 @@ use ferrata_core::{Error, ErrorKind};
 
 pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
 pub use command::CommandBackend;
+pub(crate) use command::STAGE;
 #[cfg(unix)]
 pub use guard::{guard_commands, kill_commands};
 pub(crate) use manager::MANAGER;

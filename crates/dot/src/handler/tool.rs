@@ -135,6 +135,7 @@ impl Handler for Tool {
         })?;
         let mut environment = environment(stage);
         environment.extend(files.iter().map(|files| ("FERRATA_STAGE_DIR".into(), files.into())));
+        environment.extend(self.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         let shell = Shell {
             line: line.clone(),
             directory,

@@ -3,6 +3,7 @@
 mod artifacts;
 pub(crate) mod files;
 mod fold;
+pub(crate) mod left;
 mod log;
 mod recorder;
 mod restore;
@@ -45,7 +46,7 @@ const MOST_READ: u64 = 256 << 20;
 /// events.jsonl                 what happened, a line per event
 /// artifacts/{blake3}           what is larger than 100 kB
 /// {node}/{visit}.{attempt}/    prompt.md, response.md, status.json; of tools command.txt, output.txt, errors.txt;
-///                              stage/: where a command works, and leaves its own status.json
+///                              stage/: where a command works, and leaves its own status.json and artifacts/
 /// ```
 ///
 /// # Guarantees
@@ -259,6 +260,20 @@ impl RunDirectory {
                 if let Some(text) = text {
                     keep(name, text)?;
                 }
+            }
+        }
+        for (key, value) in &attempt.outcome.context_updates {
+            if let Some((name, path, bytes)) = left::told_by(key, value) {
+                let (name, path) = (name.to_owned(), path.to_owned());
+                let (visit, attempt_no) = (attempt.visit, attempt.attempt);
+                listed.push(Artifact {
+                    node: attempt.node.clone(),
+                    visit,
+                    attempt: attempt_no,
+                    name,
+                    path,
+                    bytes,
+                });
             }
         }
         let mut outcome = attempt.outcome.clone();

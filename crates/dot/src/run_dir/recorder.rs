@@ -8,8 +8,8 @@ use ferrata_core::Error;
 use ferrata_core::graph::Effect;
 use serde_json::Value as Json;
 
-use super::{RunDirectory, files};
-use crate::handler::{Handler, HandlerError, Stage};
+use super::{RunDirectory, files, left};
+use crate::handler::{Handler, HandlerError, STAGE, Stage};
 use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
 
@@ -31,10 +31,12 @@ impl Recorder {
 impl Handler for Recorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let mut outcome = self.inner.run(stage).await?;
+        let attempt =
+            RunDirectory::attempt(&self.root, stage.node.id(), stage.cx.visit().get(), stage.cx.attempt());
+        left::collect(&self.root, &attempt.join(STAGE), &mut outcome);
         for (key, name) in [("tool.output", "output.txt"), ("tool.errors", "errors.txt")] {
             let Some(text) = outcome.context_updates.get(key).and_then(Json::as_str) else { continue };
-            let (visit, attempt) = (stage.cx.visit().get(), stage.cx.attempt());
-            let path = RunDirectory::attempt(&self.root, stage.node.id(), visit, attempt).join(name);
+            let path = attempt.join(name);
             if let Err(error) = files::write(&self.root, &path, text.as_bytes()) {
                 // The work is done, and a full disk is no reason to do it again; what is lost is said where the run is kept.
                 let separator = if outcome.notes.is_empty() { "" } else { "; " };

@@ -1,0 +1,84 @@
+//! Files that a command leaves for the nodes after it: kept in the run's directory under the hash of their content.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use ferrata_core::state::Context;
+use serde_json::{Value as Json, json};
+
+use super::files;
+use crate::outcome::StageOutcome;
+
+/// What the keys begin with under which the context tells of them.
+const ARTIFACT: &str = "artifact.";
+
+/// Where a command leaves them, in the directory that it works in.
+const LEFT: &str = "artifacts";
+
+/// How many are taken of an attempt, and how large one may be.
+const MOST: usize = 100;
+const MOST_BYTES: u64 = 64 << 20;
+
+/// How long the name of one may be.
+const MOST_NAME: usize = 100;
+
+/// Keeps what a command left, and says so in its outcome: under `artifact.` and the name, where it is and how large. What cannot be kept is
+/// noted: the work is done.
+pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
+    let left = stage.join(LEFT);
+    if !outcome.status.is_success() || !std::fs::symlink_metadata(&left).is_ok_and(|about| about.is_dir()) {
+        return;
+    }
+    let mut names: Vec<OsString> =
+        std::fs::read_dir(&left).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    let mut untaken = Vec::new();
+    for name in &names {
+        let shown = name.to_string_lossy();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let named = !shown.starts_with('.') && shown.len() <= MOST_NAME && shown.chars().all(is_plain);
+        let kept = || {
+            let content = files::read(root, &left.join(name), MOST_BYTES)?;
+            let path = format!("artifacts/{}", blake3::hash(&content).to_hex());
+            files::write(root, &root.join(&path), &content)?;
+            Ok::<_, std::io::Error>(json!({"path": path, "bytes": content.len()}))
+        };
+        let taken = outcome.context_updates.keys().filter(|key| key.starts_with(ARTIFACT)).count();
+        match (named && taken < MOST).then(kept) {
+            Some(Ok(told)) => {
+                outcome.context_updates.insert(format!("{ARTIFACT}{shown}"), told);
+            }
+            Some(Err(error)) => untaken.push(format!("`{}`: {error}", shown.escape_debug())),
+            None => untaken.push(format!("`{}`", shown.escape_debug())),
+        }
+    }
+    if !untaken.is_empty() {
+        let more = untaken.len().saturating_sub(5);
+        untaken.truncate(5);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let separator = if outcome.notes.is_empty() { "" } else { "; " };
+        outcome.notes += &format!("{separator}not kept as artifacts: {}{more}", untaken.join(", "));
+    }
+}
+
+/// Returns the variables that say where the artifacts of the nodes before are: `FERRATA_ARTIFACT_report_md`.
+pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsString)> {
+    let mut told: Vec<(OsString, OsString)> = Vec::new();
+    for (key, value) in context.iter() {
+        let Some((name, path, _)) = told_by(key, value) else { continue };
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let variable: String = "FERRATA_ARTIFACT_".chars().chain(name.chars().map(plain)).collect();
+        if told.len() < MOST && told.iter().all(|(known, _)| *known != *variable) {
+            told.push((variable.into(), root.join(path).into()));
+        }
+    }
+    told
+}
+
+/// Returns name, path and size of the artifact that a key of the context tells of. Whoever set it, the path leads to nothing else.
+pub(super) fn told_by<'a>(key: &'a str, value: &'a Json) -> Option<(&'a str, &'a str, u64)> {
+    let path = value.get("path")?.as_str()?;
+    let hash = path.strip_prefix("artifacts/")?;
+    let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hash.then_some((key.strip_prefix(ARTIFACT)?, path, value.get("bytes")?.as_u64()?))
+}
