@@ -133,3 +133,39 @@ fn a_run_ends_with_a_few_lines_on_a_terminal() {
     terminal.wait("ferrata state g --store file:d/.ferrata");
     assert!(!terminal.shows("tool.output") && !terminal.shows("\"status\""), "{:?}", terminal.shown);
 }
+
+/// `run` began anew without a word where a run of the pipeline had been left; now a terminal is asked.
+#[test]
+fn an_unfinished_run_is_gone_on_with_unless_the_answer_is_no() {
+    let place = Place::new();
+    place.pipeline(
+        "Left",
+        r#"a [tool_command="echo a >> log"] b [tool_command="echo b >> log"] start -> a -> b -> exit"#,
+    );
+    place.call(&["run", "Left.dot", "--id", "first", "--until", "a"]).ends(0);
+    let question = "run first of this pipeline has not ended";
+    // Anything that is no choice of yes is told by what happens: `n` begins a new run.
+    for (typed, id, log) in [("n\n", None, "a\na\nb\n"), ("\n", Some("first"), "a\na\nb\nb\n")] {
+        let terminal = Terminal::new();
+        let run = terminal.run(&place, &["run", "Left.dot"]);
+        terminal.wait(question);
+        terminal.wait("Go on with it? [Y/n]");
+        type_in(&terminal.keys, typed);
+        let said = run.end().ends(0).json();
+        assert_eq!(said["status"], "completed");
+        assert_eq!(said["run"] == "first", id.is_some(), "{said}");
+        assert_eq!(place.read("log"), log);
+    }
+    // Nothing is left, so nothing is asked; and without a terminal it is told only.
+    let terminal = Terminal::new();
+    terminal.run(&place, &["run", "Left.dot"]).end().ends(0);
+    assert!(!terminal.shows("Go on with it?"), "{:?}", terminal.shown);
+    place.call(&["run", "Left.dot", "--id", "second", "--until", "a"]).ends(0);
+    let said = place.call(&["run", "Left.dot"]).ends(0);
+    assert!(
+        said.err.contains("run second of this pipeline has not ended")
+            && said.err.contains("This is a new one"),
+        "{}",
+        said.err
+    );
+}

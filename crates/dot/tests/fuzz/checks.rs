@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::condition::{Condition, Facts};
-use ferrata_dot::lint::Linter;
+use ferrata_dot::lint::{Linter, Severity};
 use ferrata_dot::outcome::StageOutcome;
 use ferrata_dot::transform::Transforms;
 use ferrata_dot::{Document, ParseError, Pipeline};
@@ -73,7 +73,12 @@ fn judged(mut pipeline: Pipeline, source: &[u8], trace: &mut DefaultHasher) {
         assert!(!found.report("x", source).is_empty());
         found.rule.hash(trace);
     }
-    match Compiler::default().compile(&pipeline) {
+    // Lint judges as compiling does: what it finds no error in is compiled, and nothing else.
+    let told = Compiler::default().diagnose(&pipeline);
+    let compiled = Compiler::default().compile(&pipeline);
+    let error = told.iter().find(|one| one.severity == Severity::Error);
+    assert_eq!(error.is_none(), compiled.is_ok(), "{error:?} {:?}", compiled.err());
+    match compiled {
         Ok(graph) => graph.name().as_str().is_empty().hash(trace),
         Err(error) => plain(error.message()).hash(trace),
     }
