@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use ferrata_store::testing::Log;
 use ferrata_store::{
-    At, CheckpointStore, Epoch, ExecutorId, FORMAT, Fingerprint, HeaderRange, NodeName, PruneCut, Record,
+    At, CheckpointStore, Epoch, ExecutorId, Fingerprint, HeaderRange, NodeName, PruneCut, Record,
     RecordHeader, RecordId, RecordKind, RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq, Timestamp, Visit,
     WorkflowName,
 };
@@ -64,35 +65,20 @@ fn appends() -> Vec<RunAppend> {
             header.status = RunStatus::Completed;
         })],
     ];
-    let (mut seq, mut expected) = (0, None);
-    let mut made = Vec::new();
+    let (mut log, mut made) = (Log::new(key()), Vec::new());
     for bodies in appends {
-        let mut records = Vec::new();
+        let (expected, mut records) = (log.head(), Vec::new());
         for (body, kind, change) in bodies {
-            let mut header = RecordHeader {
-                format: FORMAT,
-                seq: Seq::new(seq),
-                id: id(seq),
-                prev: seq.checked_sub(1).map(id),
-                kind: *kind,
-                status: RunStatus::InProgress,
-                node: None,
-                visit: None,
-                epoch: Epoch::new(1),
-                owner: Some(executor(1)),
-                wake_at: None,
-                at: at(seq),
-                base: false,
-                body_len: 0,
-                body_crc: 0,
-            };
-            change(&mut header);
-            records.push(Record::seal(header, body.to_vec().into()).unwrap());
-            seq += 1;
+            let next = log.next_as(1, body, |header| {
+                let seq = header.seq.get();
+                (header.id, header.at, header.kind) = (id(seq), at(seq), *kind);
+                (header.owner, header.base) = (Some(executor(1)), false);
+                change(header);
+            });
+            log.took(&next);
+            records.extend(next.records);
         }
-        let head = records.last().unwrap().header.head();
-        made.push(RunAppend { run: key(), expected, records, facts: (seq == 1).then(facts) });
-        expected = Some(head);
+        made.push(RunAppend { run: key(), expected, records, facts: expected.is_none().then(facts) });
     }
     made
 }

@@ -32,7 +32,7 @@ async fn a_connection_in_use_is_not_asked_whether_it_is_there() {
     let before = proxy.questions();
     for _ in 0..100 {
         append(&store, author.next(1)).await.unwrap();
-        store.head(&author.run).await.unwrap();
+        store.head(&author.key).await.unwrap();
     }
     // Two hundred without; some few where the machine stands still for a second.
     let asked = proxy.questions() - before;
@@ -67,7 +67,7 @@ async fn who_waits_at_the_pool_is_not_forgotten() {
                 "nobody has had forty turns before everybody had one"
             );
             // A purge takes a connection for several statements.
-            store.purge(&author.run, None).await.unwrap().records
+            store.purge(&author.key, None).await.unwrap().records
         });
     }
     assert_eq!(callers.join_all().await, [40; 16]);

@@ -59,7 +59,7 @@ async fn batches_that_share_runs_never_wait_in_a_circle() {
                             assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
                             let actual = error.actual_head().unwrap();
                             logs[n] = before[n].clone();
-                            let loaded = store.load(&logs[n].run, At::Latest).await.unwrap();
+                            let loaded = store.load(&logs[n].key, At::Latest).await.unwrap();
                             let loaded = loaded.unwrap();
                             assert!(actual.unwrap().seq <= loaded.last().unwrap().header.seq);
                             logs[n].records = loaded;
@@ -74,7 +74,7 @@ async fn batches_that_share_runs_never_wait_in_a_circle() {
     let store = schema.store();
     let mut written = 0;
     for n in 0..RUNS {
-        let run = common::author::key(&format!("r-{n}"));
+        let run = ferrata_store::RunKey::from(ferrata_store::RunId::new(format!("r-{n}")).unwrap());
         // Reading checks that the numbers are dense and that each record names the one before.
         let answer = store.headers(&run, HeaderRange::oldest(1_000)).await;
         written += answer.map_or(0, |answer| answer.items.len() as u64);
@@ -153,7 +153,7 @@ async fn each_call_is_one_round_trip() {
     for _ in 0..10 {
         append(&store, long.next(1_000)).await.unwrap();
     }
-    let run = &long.run;
+    let run = &long.key;
     let query = RunQuery::default();
     let page = Page::first(1_000);
     for is_counted in [false, true] {
@@ -190,7 +190,7 @@ async fn each_call_is_one_round_trip() {
     late.records = long.records[..9_999].to_vec();
     let late = late.next(1);
     let repeat = RunAppend {
-        run: long.run.clone(),
+        run: long.key.clone(),
         expected: Some(long.records[9_998].header.head()),
         records: long.records[9_999..].to_vec(),
         facts: None,

@@ -39,15 +39,15 @@ async fn is_usable_after(prepared: bool) {
     for polls in 0..60 {
         let mut author = Author::new(&format!("r-{polls}"));
         append(&store, author.next(3)).await.unwrap();
-        drop_after(polls, store.purge(&author.run, None)).await;
-        store.purge(&author.run, None).await.unwrap();
+        drop_after(polls, store.purge(&author.key, None)).await;
+        store.purge(&author.key, None).await.unwrap();
         author.records.clear();
         append(&store, author.next(2)).await.unwrap();
         is_kept(&other, &author).await;
         drop_after(polls, store.setup()).await;
         append(&store, author.next(1)).await.unwrap();
         is_kept(&other, &author).await;
-        drop_after(polls, store.head(&author.run)).await;
+        drop_after(polls, store.head(&author.key)).await;
         append(&store, author.next(1)).await.unwrap();
         is_kept(&other, &author).await;
         let entry = author.next(1);
@@ -90,7 +90,7 @@ async fn a_late_purge_spares_the_next_life_of_the_run() {
         row.get::<i64, _>(0) > 0
     };
     tokio::select! {
-        done = store.purge(&author.run, None) => panic!("the table is locked: {done:?}"),
+        done = store.purge(&author.key, None) => panic!("the table is locked: {done:?}"),
         () = common::until("a purge that waits", waits) => {}
     }
     holder.execute(sql("DELETE FROM {schema}.records; DELETE FROM {schema}.runs")).await.unwrap();

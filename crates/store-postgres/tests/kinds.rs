@@ -83,7 +83,7 @@ async fn every_code_has_its_kind_and_its_remedy() {
         let error = append(&store, entry).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{code}: {error:?}");
         assert!(error.message().contains(remedy) && error.message().contains(code), "{code}: {error}");
-        assert_eq!((error.operation(), error.run()), (Some("store.append"), Some(&author.run)), "{code}");
+        assert_eq!((error.operation(), error.run()), (Some("store.append"), Some(&author.key)), "{code}");
         assert!(
             !all_of(&error).contains("secret"),
             "{code}: a detail may hold what was to be stored: {error:?}"
@@ -138,7 +138,7 @@ async fn without_setup_every_call_says_to_set_up() {
     let schema = Schema::new();
     let store = schema.store();
     let mut author = Author::new("r");
-    let run = author.run.clone();
+    let run = author.key.clone();
     let errors = [
         append(&store, author.next(1)).await.unwrap_err(),
         store.head(&run).await.unwrap_err(),
@@ -221,7 +221,7 @@ async fn a_session_that_the_server_ends_is_a_doubt_for_writes_alone() {
     append(&store, entry).await.unwrap();
 
     let holder = lock("ACCESS EXCLUSIVE").await;
-    let (head, ()) = tokio::join!(store.head(&author.run), async {
+    let (head, ()) = tokio::join!(store.head(&author.key), async {
         end_the_waiting().await;
         holder.rollback().await.unwrap();
     });

@@ -48,9 +48,9 @@ async fn work(store: &PostgresStore) -> [Author; 3] {
     .await;
     appended(store, &[c.next(6)]).await;
     let cut = PruneCut { at: Seq::new(5), base: None };
-    retried(async || store.prune(&c.run, cut.clone()).await).await;
-    retried(async || store.purge(&b.run, None).await).await;
-    let loaded = retried(async || store.load(&a.run, At::Latest).await).await.unwrap();
+    retried(async || store.prune(&c.key, cut.clone()).await).await;
+    retried(async || store.purge(&b.key, None).await).await;
+    let loaded = retried(async || store.load(&a.key, At::Latest).await).await.unwrap();
     assert_eq!(loaded, a.records);
     [a, b, c]
 }
@@ -69,10 +69,10 @@ async fn survives(cut: Cut) {
 
         let store = direct.store();
         is_kept(&store, &a).await;
-        assert!(store.head(&b.run).await.unwrap().is_none(), "purged, cut {cut:?} at {at}");
+        assert!(store.head(&b.key).await.unwrap().is_none(), "purged, cut {cut:?} at {at}");
         let kept = c.records.split_off(5);
-        assert_eq!(store.load(&c.run, At::Latest).await.unwrap().unwrap(), kept[..], "cut {cut:?} at {at}");
-        assert_eq!(store.head(&c.run).await.unwrap().unwrap().first, Seq::new(5));
+        assert_eq!(store.load(&c.key, At::Latest).await.unwrap().unwrap(), kept[..], "cut {cut:?} at {at}");
+        assert_eq!(store.head(&c.key).await.unwrap().unwrap().first, Seq::new(5));
         let has_cut = proxy.has_cut();
         direct.remove().await;
         if !has_cut {
@@ -122,7 +122,7 @@ async fn a_lost_reply_is_indeterminate_and_settled_by_the_same_records() {
         let lost = append(&store, entry.clone()).await.unwrap_err();
         assert_eq!(lost.kind(), ErrorKind::Indeterminate, "{cut:?}: {lost:?}");
         assert_eq!(proxy.take_requests(), 1, "{cut:?}: one try");
-        let head = direct.store().head(&author.run).await.unwrap().unwrap().seq;
+        let head = direct.store().head(&author.key).await.unwrap().unwrap().seq;
         assert_eq!(head, Seq::new(if cut == Cut::After { 4 } else { 2 }), "{cut:?}");
         append(&store, entry).await.unwrap();
         is_kept(&direct.store(), &author).await;
@@ -150,7 +150,7 @@ async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool()
         let heads = async |is_dropped: bool| {
             let mut heads = tokio::task::JoinSet::new();
             for _ in 0..2 * connections {
-                let (store, run) = (store.clone(), author.run.clone());
+                let (store, run) = (store.clone(), author.key.clone());
                 heads.spawn(async move { store.head(&run).await.map(drop) });
             }
             if is_dropped {

@@ -30,13 +30,13 @@ async fn another_process_hears_of_every_run_of_a_batch() {
     let mut authors: Vec<Author> = (0..300).map(|n| Author::new(&format!("r-{n}"))).collect();
     let batch = authors.iter_mut().map(|author| author.next(1)).collect();
     assert!(writer.append(batch).await.iter().all(Result::is_ok));
-    let mut missing: std::collections::HashSet<_> = authors.iter().map(|author| author.run.clone()).collect();
+    let mut missing: std::collections::HashSet<_> = authors.iter().map(|author| author.key.clone()).collect();
     while !missing.is_empty() {
         let heard = notices.next().await.unwrap();
         missing.remove(&heard.expect("no notice was missed"));
     }
-    writer.purge(&authors[0].run, None).await.unwrap();
-    hears(&mut notices, &authors[0].run).await;
+    writer.purge(&authors[0].key, None).await.unwrap();
+    hears(&mut notices, &authors[0].key).await;
     schema.remove().await;
 }
 
@@ -53,7 +53,7 @@ async fn a_listener_that_lost_its_connection_listens_again() {
         let ended = common::listens(&schema, 1).await;
         let mut author = Author::new(&format!("r-{round}"));
         append(&writer, author.next(1)).await.unwrap();
-        hears(&mut notices, &author.run).await;
+        hears(&mut notices, &author.key).await;
         schema.execute(&format!("SELECT pg_terminate_backend({})", ended[0])).await;
         common::until("the end of the listener", async || {
             !common::listeners(&schema).await.contains(&ended[0])

@@ -107,7 +107,7 @@ async fn a_server_that_is_down_is_unavailable() {
     let store = PostgresStore::from_url(&schema.url, options.with_connections(NonZeroU32::MIN)).unwrap();
     schema.store().setup().await.unwrap();
     let mut author = Author::new("r");
-    retried(async || store.head(&author.run).await).await;
+    retried(async || store.head(&author.key).await).await;
     let down = Arc::clone(&server);
     spawn_blocking(move || down.stop().unwrap()).await.unwrap();
     let entry = author.next(1);
@@ -115,7 +115,7 @@ async fn a_server_that_is_down_is_unavailable() {
     let _ = append(&store, entry.clone()).await.unwrap_err();
     let refused = append(&store, entry.clone()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
-    assert_eq!(store.head(&author.run).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.head(&author.key).await.unwrap_err().kind(), ErrorKind::Unavailable);
     let up = Arc::clone(&server);
     spawn_blocking(move || up.restart().unwrap()).await.unwrap();
     retried(async || append(&store, entry.clone()).await).await;

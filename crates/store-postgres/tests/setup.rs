@@ -181,7 +181,7 @@ async fn a_pool_that_is_used_up_is_unavailable_after_a_bounded_time() {
     let refused = append(&store, entry.clone()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
     assert!(refused.message().contains("connection"), "{refused}");
-    assert_eq!(store.head(&author.run).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.head(&author.key).await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(clock.monotonic().saturating_sub(begin) < Duration::from_secs(30));
     drop(held);
     common::retried(async || append(&store, entry.clone()).await).await;

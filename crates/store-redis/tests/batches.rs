@@ -5,8 +5,9 @@ mod common;
 
 use std::collections::HashMap;
 
-use common::author::{Author, append_one, append_surely};
+use common::author::{append_one, append_surely, is_kept, log_of, mark};
 use common::{Place, connect};
+use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunStatus};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
@@ -26,25 +27,25 @@ async fn scripts(servers: &[Redis]) -> u64 {
 }
 
 /// A place on a server that is set up, and runs that begin together.
-async fn begun(place: &Place, count: usize) -> (RedisStore, Vec<Author>) {
+async fn begun(place: &Place, count: usize) -> (RedisStore, Vec<Log>) {
     let store = place.store_with(place.options().with_repair_every(std::time::Duration::ZERO));
     store.setup().await.unwrap();
-    let mut authors: Vec<Author> = (0..count).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let mut authors: Vec<Log> = (0..count).map(|n| log_of(&format!("r-{n}"))).collect();
     let batch = authors.iter().map(|author| author.next(1)).collect();
     all_written(&store, &mut authors, batch).await;
     (store, authors)
 }
 
-async fn all_written(store: &RedisStore, authors: &mut [Author], batch: Vec<RunAppend>) {
+async fn all_written(store: &RedisStore, authors: &mut [Log], batch: Vec<RunAppend>) {
     for ((author, append), result) in authors.iter_mut().zip(batch.clone()).zip(store.append(batch).await) {
         assert_eq!(result.unwrap(), append.records.last().unwrap().header.head());
-        author.took(append);
+        author.took(&append);
     }
 }
 
-async fn all_kept(store: &RedisStore, authors: &[Author]) {
+async fn all_kept(store: &RedisStore, authors: &[Log]) {
     for author in authors {
-        author.is_kept(store).await;
+        is_kept(author, store).await;
     }
 }
 
@@ -57,7 +58,7 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
     let (store, mut authors) = begun(&place, 12).await;
     let mut plain = connect(&server.url()).await;
     // Two whose key is somebody else's, at its first read and at a write of its index.
-    let key = place.key(&authors[0].run);
+    let key = place.key(&authors[0].key);
     redis::cmd("SET").arg(&key).arg("strange").exec_async(&mut plain).await.unwrap();
     let set = format!("{}:{{index-0}}:s:failed", place.prefix);
     redis::cmd("SET").arg(&set).arg("strange").exec_async(&mut plain).await.unwrap();
@@ -65,15 +66,15 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
     let (mut other, stale) = (authors[4].clone(), authors[4].next(1));
     other.write(&place.store(), 1).await;
     let lost = authors[6].next(2);
-    place.store().purge(&authors[6].run, None).await.unwrap();
-    let bare = place.key(&authors[8].run);
+    place.store().purge(&authors[6].key, None).await.unwrap();
+    let bare = place.key(&authors[8].key);
     redis::cmd("LTRIM").arg(&bare).arg(0).arg(0).exec_async(&mut plain).await.unwrap();
     // One that is there already, and is to be started again.
-    let mut again = Author::new("r-10");
+    let mut again = log_of("r-10");
     again.facts.version = "2".into();
 
     let mut batch: Vec<RunAppend> = authors.iter().map(|author| author.next(1)).collect();
-    batch[2] = authors[2].next_with(1, b"", |header| header.status = RunStatus::Failed);
+    batch[2] = authors[2].next_as(1, b"", |header| header.status = RunStatus::Failed);
     (batch[4], batch[6], batch[10]) = (stale, lost, again.next(1));
     let before = scripts(std::slice::from_ref(&server)).await;
     let results = store.append(batch.clone()).await;
@@ -90,12 +91,12 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
     for (n, (author, append)) in authors.iter_mut().zip(batch).enumerate() {
         match n {
             0 | 8 => continue,
-            4 => author.log.clone_from(&other.log),
-            6 => author.log.clear(),
-            n if n % 2 == 1 => author.took(append),
+            4 => author.records.clone_from(&other.records),
+            6 => author.records.clear(),
+            n if n % 2 == 1 => author.took(&append),
             _ => {}
         }
-        author.is_kept(&store).await;
+        is_kept(author, &store).await;
     }
 }
 
@@ -114,10 +115,10 @@ async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
             .map(|(n, author)| {
                 // Some move in the index as well.
                 let status = if n % 7 == round { RunStatus::Interrupted } else { RunStatus::InProgress };
-                author.next_with(1 + n % 2, b"{}", |header| header.status = status)
+                author.next_as(1 + n % 2, b"{}", |header| header.status = status)
             })
             .collect();
-        proxy.arm(Trigger::containing(Author::mark(&batch[0])), Fault { place: at, act: Act::Reset });
+        proxy.arm(Trigger::containing(mark(&batch[0])), Fault { place: at, act: Act::Reset });
         let results = store.append(batch.clone()).await;
         assert_eq!(proxy.done().len(), round + 1, "the connection was cut");
         let in_doubt = |result: &Result<HeadRef>| {
@@ -126,7 +127,7 @@ async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
         assert!(results.iter().all(in_doubt), "cut at {at:?}: {results:?}");
         for (author, append) in authors.iter_mut().zip(batch) {
             append_surely(&store, &append).await.unwrap();
-            author.took(append);
+            author.took(&append);
         }
         all_kept(&store, &authors).await;
     }
@@ -140,7 +141,7 @@ async fn a_large_batch_is_divided_so_that_the_server_is_not_held() {
     let (store, mut authors) = begun(&place, 200).await;
     for (body, runs, expected) in [(10, 200, 4), (300 << 10, 9, 3), (600 << 10, 3, 3), (10, 1, 1)] {
         let body = vec![b'x'; body];
-        let batch: Vec<_> = authors[..runs].iter().map(|author| author.next_with(1, &body, |_| {})).collect();
+        let batch: Vec<_> = authors[..runs].iter().map(|author| author.next_as(1, &body, |_| {})).collect();
         let before = scripts(std::slice::from_ref(&server)).await;
         all_written(&store, &mut authors[..runs], batch).await;
         let ran = scripts(std::slice::from_ref(&server)).await - before;
@@ -149,7 +150,7 @@ async fn a_large_batch_is_divided_so_that_the_server_is_not_held() {
     // More records than Lua takes values at once, in one append.
     let append = authors[0].next(1_700);
     append_one(&store, &append).await.unwrap();
-    authors[0].took(append);
+    authors[0].took(&append);
     all_kept(&store, &authors[..12]).await;
 }
 
@@ -159,7 +160,7 @@ async fn names_with_a_shared_slot(place: &Place) -> Vec<String> {
     let mut seen: HashMap<u16, String> = HashMap::new();
     for n in 0.. {
         let name = format!("r-{n}");
-        let key = place.key(&Author::new(&name).run);
+        let key = place.key(&log_of(&name).key);
         let slot = redis::cmd("CLUSTER").arg("KEYSLOT").arg(key).query_async(&mut connection).await.unwrap();
         if let Some(first) = seen.insert(slot, name.clone()) {
             let others = seen.into_values().filter(|other| *other != name).take(20);
@@ -175,7 +176,7 @@ async fn only_runs_of_one_slot_go_together(cluster: &RedisCluster, place: &Place
     let store = place.store_with(place.options().with_repair_every(std::time::Duration::ZERO));
     store.setup().await.unwrap();
     let names = names_with_a_shared_slot(place).await;
-    let mut authors: Vec<Author> = names.iter().map(|name| Author::new(name)).collect();
+    let mut authors: Vec<Log> = names.iter().map(|name| log_of(name)).collect();
     let starts = authors.iter().map(|author| author.next(1)).collect();
     all_written(&store, &mut authors, starts).await;
     let before = scripts(cluster.nodes()).await;
@@ -191,7 +192,7 @@ async fn only_runs_of_one_slot_go_together(cluster: &RedisCluster, place: &Place
     let results = store.append(batch.clone()).await;
     for (n, ((author, append), result)) in authors.iter_mut().zip(batch.drain(..)).zip(results).enumerate() {
         match result {
-            Ok(_) => author.took(append),
+            Ok(_) => author.took(&append),
             Err(error) => {
                 assert_eq!((error.kind(), error.actual_head()), (ErrorKind::Conflict, Some(author.head())));
                 assert!(matches!(n, 1 | 3), "run {n} was refused");

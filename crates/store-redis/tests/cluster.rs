@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::author::{Author, append_one, append_surely, eventually, kind};
+use common::author::{append_one, append_surely, eventually, is_kept, kind, log_of};
 use common::{Place, connect};
+use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, SystemClock};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Redis, RedisCluster, RedisOptions as Server};
@@ -43,8 +44,8 @@ async fn from_and_to(cluster: &RedisCluster, slot: u16) -> (Node, Node) {
     (Node::of(&cluster.nodes()[at]).await, Node::of(&cluster.nodes()[(at + 1) % 3]).await)
 }
 
-async fn slot_of(place: &Place, run: &Author) -> u16 {
-    let slot = place.ask(redis::cmd("CLUSTER").arg("KEYSLOT").arg(place.key(&run.run))).await;
+async fn slot_of(place: &Place, run: &Log) -> u16 {
+    let slot = place.ask(redis::cmd("CLUSTER").arg("KEYSLOT").arg(place.key(&run.key))).await;
     redis::from_redis_value(slot).unwrap()
 }
 
@@ -76,7 +77,7 @@ async fn a_run_is_followed_from_node_to_node() {
     // One that learnt of the cluster before the move.
     let store = place.store();
     store.setup().await.unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 2).await;
     let number = slot_of(&place, &author).await;
     let slot = number.to_string();
@@ -85,14 +86,14 @@ async fn a_run_is_followed_from_node_to_node() {
     // Its key is still where it was.
     author.write(&store, 1).await;
     // The key is there, and the slot is not yet given over: the old node says whom to ask.
-    move_keys(&mut from, &to, &[place.key(&author.run)]).await;
+    move_keys(&mut from, &to, &[place.key(&author.key)]).await;
     author.write(&store, 1).await;
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
     finish(&cluster, &mut to, &slot).await;
     // Given over: the old node says that it has moved.
     author.write(&store, 1).await;
-    author.is_kept(&store).await;
-    author.is_kept(&place.store()).await;
+    is_kept(&author, &store).await;
+    is_kept(&author, &place.store()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -107,19 +108,19 @@ async fn slots_that_move_under_load_lose_nothing() {
     for n in 0..6 {
         let (store, over) = (store.clone(), Arc::clone(&over));
         writers.spawn(async move {
-            let mut author = Author::new(&format!("r-{n}"));
+            let mut author = log_of(&format!("r-{n}"));
             while !over.load(Ordering::Relaxed) {
-                let append = author.next(1 + author.log.len() % 2);
+                let append = author.next(1 + author.records.len() % 2);
                 append_surely(&store, &append).await.unwrap();
-                author.took(append);
+                author.took(&append);
             }
             author
         });
     }
     for n in 0..6 {
-        let author = Author::new(&format!("r-{n}"));
+        let author = log_of(&format!("r-{n}"));
         eventually("ten records", async || {
-            let head = store.head(&author.run).await;
+            let head = store.head(&author.key).await;
             head.is_ok_and(|head| head.is_some_and(|head| head.seq.get() > 10))
         })
         .await;
@@ -127,12 +128,12 @@ async fn slots_that_move_under_load_lose_nothing() {
         let slot = number.to_string();
         let (mut from, mut to) = from_and_to(&cluster, number).await;
         begin(&mut from, &mut to, &slot).await;
-        move_keys(&mut from, &to, &[place.key(&author.run)]).await;
+        move_keys(&mut from, &to, &[place.key(&author.key)]).await;
         finish(&cluster, &mut to, &slot).await;
     }
     over.store(true, Ordering::Relaxed);
     for author in writers.join_all().await {
-        author.is_kept(&store).await;
+        is_kept(&author, &store).await;
     }
 }
 
@@ -153,18 +154,18 @@ async fn a_node_that_is_killed_and_restarted_keeps_what_it_acknowledged() {
     for n in 0..6 {
         let (store, over) = (store.clone(), Arc::clone(&over));
         writers.spawn(async move {
-            let mut author = Author::new(&format!("r-{n}"));
+            let mut author = log_of(&format!("r-{n}"));
             while !over.load(Ordering::Relaxed) {
                 let append = author.next(1);
                 append_surely(&store, &append).await.unwrap();
-                author.took(append);
+                author.took(&append);
             }
             author
         });
     }
     for node in cluster.nodes() {
         eventually("ten more records", async || {
-            let head = store.head(&Author::new("r-0").run).await;
+            let head = store.head(&log_of("r-0").key).await;
             head.is_ok_and(|head| head.is_some_and(|head| head.seq.get() > 10))
         })
         .await;
@@ -175,9 +176,9 @@ async fn a_node_that_is_killed_and_restarted_keeps_what_it_acknowledged() {
     }
     over.store(true, Ordering::Relaxed);
     let authors = writers.join_all().await;
-    eventually("a whole cluster", async || store.load(&authors[0].run, At::Latest).await.is_ok()).await;
+    eventually("a whole cluster", async || store.load(&authors[0].key, At::Latest).await.is_ok()).await;
     for author in authors {
-        author.is_kept(&store).await;
+        is_kept(&author, &store).await;
     }
 }
 
@@ -196,7 +197,7 @@ async fn a_node_that_hangs_is_waited_for_once() {
     let options = place.options().with_response_timeout(timeout).with_connect_timeout(timeout);
     let store = place.store_with(options);
     store.setup().await.unwrap();
-    let mut authors: Vec<Author> = (0..120).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let mut authors: Vec<Log> = (0..120).map(|n| log_of(&format!("r-{n}"))).collect();
     for author in &mut authors {
         author.write(&store, 1).await;
     }
@@ -217,10 +218,10 @@ async fn a_node_that_hangs_is_waited_for_once() {
     hangs.resume().unwrap();
     for (author, append) in authors.iter_mut().zip(batch) {
         append_surely(&store, &append).await.unwrap();
-        author.took(append);
+        author.took(&append);
     }
     for author in authors.iter().step_by(10) {
-        author.is_kept(&store).await;
+        is_kept(author, &store).await;
     }
 }
 
@@ -232,18 +233,18 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
     let replica = Redis::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
     let place = Place::at(&primary.url(), false);
     let store = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     let append = author.next(1);
     append_surely(&store, &append).await.unwrap();
-    author.took(append);
+    author.took(&append);
     // What is acknowledged is there, without waiting.
     for _ in 0..20 {
         author.write(&store, 1).await;
         let copy = Place::at(&replica.url(), false);
-        let length = copy.ask(redis::cmd("LLEN").arg(place.key(&author.run))).await;
+        let length = copy.ask(redis::cmd("LLEN").arg(place.key(&author.key))).await;
         assert_eq!(
             length,
-            Value::Int(1 + 2 * author.log.len() as i64),
+            Value::Int(1 + 2 * author.records.len() as i64),
             "what is said of the run, and headers and bodies"
         );
     }
@@ -259,8 +260,8 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
     );
     replica.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
-    author.took(append);
-    author.is_kept(&store).await;
+    author.took(&append);
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test]
@@ -294,10 +295,10 @@ async fn a_server_with_tls_is_used_if_its_certificate_is_trusted() {
     let url = server.tls_url().unwrap();
     let pem = std::fs::read(cert).unwrap();
     let store = RedisStore::from_url(&url, place.options().with_root_certificates(pem)).unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 2).await;
-    author.is_kept(&store).await;
-    author.is_kept(&place.store()).await;
+    is_kept(&author, &store).await;
+    is_kept(&author, &place.store()).await;
 
     let error = RedisStore::from_url(&url, place.options()).unwrap().setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");

@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn, surely};
+use common::author::{
+    append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn, surely,
+};
 use common::{Place, connect};
+use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, RecordHeader, RecordKind, Result, RunQuery,
     RunStatus, Seq,
@@ -39,17 +42,17 @@ impl Process<'_> {
         }
     }
 
-    async fn append(&mut self, author: &mut Author, count: usize, shape: impl Fn(&mut RecordHeader)) {
-        let append = author.next_with(count, b"{\"k\":1}", shape);
+    async fn append(&mut self, author: &mut Log, count: usize, shape: impl Fn(&mut RecordHeader)) {
+        let append = author.next_as(count, b"{\"k\":1}", shape);
         self.call(async |store| append_one(store, &append).await).await;
-        author.took(append);
+        author.took(&append);
     }
 }
 
 /// Every kind of write, in a row; returns what must be there then.
-async fn story(process: &mut Process<'_>) -> Vec<Author> {
+async fn story(process: &mut Process<'_>) -> Vec<Log> {
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
-    let (mut run, mut other) = (Author::new("r-1"), Author::new("r-2"));
+    let (mut run, mut other) = (log_of("r-1"), log_of("r-2"));
     process.call(async |store| store.setup().await).await;
     process.call(async |store| store.heartbeat(&owner, Duration::from_secs(60)).await).await;
     process.append(&mut run, 3, |_| {}).await;
@@ -62,22 +65,22 @@ async fn story(process: &mut Process<'_>) -> Vec<Author> {
     process.append(&mut run, 1, claim).await;
     process.append(&mut other, 2, |_| {}).await;
 
-    let mut base = run.log[4].clone();
+    let mut base = run.records[4].clone();
     base.header.base = true;
     let cut = PruneCut { at: Seq::new(4), base: Some(base.clone()) };
-    process.call(async |store| store.prune(&run.run, cut.clone()).await).await;
-    run.log[4] = base;
+    process.call(async |store| store.prune(&run.key, cut.clone()).await).await;
+    run.records[4] = base;
 
     // Two runs in one batch, one of which is over.
-    let batch = vec![run.next_with(2, b"", |header| header.status = RunStatus::Completed), other.next(1)];
+    let batch = vec![run.next_as(2, b"", |header| header.status = RunStatus::Completed), other.next(1)];
     let heads =
         process.call(async |store| store.append(batch.clone()).await.into_iter().collect::<Result<Vec<_>>>());
     heads.await;
     for (author, append) in [&mut run, &mut other].into_iter().zip(batch) {
-        author.took(append);
+        author.took(&append);
     }
-    process.call(async |store| store.purge(&other.run, None).await).await;
-    other.log.clear();
+    process.call(async |store| store.purge(&other.key, None).await).await;
+    other.records.clear();
     vec![run, other]
 }
 
@@ -133,7 +136,7 @@ async fn tell(place: &Place, store: RedisStore, dies: bool, proxy: &Proxy, what:
     let happened = 1 - proxy.disarm();
     let fresh = place.store();
     for author in &expected {
-        author.is_kept(&fresh).await;
+        is_kept(author, &fresh).await;
     }
     let listed = fresh.runs(&RunQuery::default(), Page::default()).await.unwrap();
     assert_eq!(listed.items.len(), 1, "{what}");
@@ -206,31 +209,31 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);
     let store = RedisStore::from_url(&proxy.url(&server.url()), place.options()).unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 2).await;
     for (at, written) in [(In::ReplyByte(0), true), (In::RequestByte(0), false)] {
         let append = author.next(2);
         // The id stands in the append alone.
-        let id = Author::mark(&append);
+        let id = mark(&append);
         proxy.arm(Trigger::containing(id), Fault { place: at, act: Act::Reset });
         assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
-        let head = place.store().head(&author.run).await.unwrap().map(|head| head.head());
+        let head = place.store().head(&author.key).await.unwrap().map(|head| head.head());
         let last = append.records.last().map(|record| record.header.head());
         assert_eq!(head == last, written, "cut at {at:?}");
         append_surely(&store, &append).await.unwrap();
-        author.took(append);
-        author.is_kept(&store).await;
+        author.took(&append);
+        is_kept(&author, &store).await;
     }
     // Somebody else goes on before the retry: then it is a conflict, and the records are there once.
     let append = author.next(1);
-    let id = Author::mark(&append);
+    let id = mark(&append);
     proxy.arm(Trigger::containing(id), Fault { place: In::ReplyByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
-    author.took(append.clone());
+    author.took(&append);
     author.write(&place.store(), 1).await;
     let refused = append_surely(&store, &append).await.unwrap_err();
     assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(author.head())));
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,15 +242,15 @@ async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
     let server = Redis::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(2)));
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 1).await;
     let append = author.next(1);
     server.suspend().unwrap();
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     server.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
-    author.took(append);
-    author.is_kept(&store).await;
+    author.took(&append);
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -264,11 +267,11 @@ async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
         .map(|n| {
             let (store, over) = (store.clone(), Arc::clone(&over));
             spawn(async move {
-                let mut author = Author::new(&format!("r-{n}"));
+                let mut author = log_of(&format!("r-{n}"));
                 while !over.load(Ordering::Relaxed) {
-                    let append = author.next(1 + author.log.len() % 3);
+                    let append = author.next(1 + author.records.len() % 3);
                     append_surely(&store, &append).await.unwrap();
-                    author.took(append);
+                    author.took(&append);
                 }
                 author
             })
@@ -276,9 +279,9 @@ async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
         .collect();
     let watched = place.store();
     for _ in 0..5 {
-        let at = watched.head(&Author::new("r-0").run).await.ok().flatten().map_or(0, |head| head.seq.get());
+        let at = watched.head(&log_of("r-0").key).await.ok().flatten().map_or(0, |head| head.seq.get());
         eventually("twenty more records", async || {
-            let head = watched.head(&Author::new("r-0").run).await.ok().flatten();
+            let head = watched.head(&log_of("r-0").key).await.ok().flatten();
             head.is_some_and(|head| head.seq.get() > at + 20)
         })
         .await;
@@ -287,7 +290,7 @@ async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
     }
     over.store(true, Ordering::Relaxed);
     for writer in writers {
-        writer.await.unwrap().is_kept(&store).await;
+        is_kept(&writer.await.unwrap(), &store).await;
     }
 }
 
@@ -297,14 +300,14 @@ async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
 async fn a_file_cut_short_anywhere_holds_whole_appends() {
     let server = Redis::start(Server::default().with_appendfsync(AppendFsync::Always)).unwrap();
     let place = Place::at(&server.url(), false);
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     let mut ends = vec![0];
     author.write(&place.store(), 1).await;
     for count in [3, 1, 4, 2] {
-        ends.push(author.log.len());
+        ends.push(author.records.len());
         author.write(&place.store(), count).await;
     }
-    ends.push(author.log.len());
+    ends.push(author.records.len());
     server.stop().unwrap();
     let folder = server.folder().join("appendonlydir");
     let file = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
@@ -315,13 +318,13 @@ async fn a_file_cut_short_anywhere_holds_whole_appends() {
         std::fs::write(&file, &whole[..cut]).unwrap();
         server.restart().unwrap();
         let store = place.store();
-        let loaded = store.load(&author.run, At::Latest).await.unwrap().unwrap_or_default();
+        let loaded = store.load(&author.key, At::Latest).await.unwrap().unwrap_or_default();
         assert!(ends.contains(&loaded.len()), "{} records, an append by half, cut at {cut}", loaded.len());
-        assert_eq!(loaded, author.log[..loaded.len()], "cut at {cut}");
+        assert_eq!(loaded, author.records[..loaded.len()], "cut at {cut}");
         let mut left = author.clone();
-        left.log.truncate(loaded.len());
+        left.records.truncate(loaded.len());
         store.repair().await.unwrap();
-        left.is_kept(&store).await;
+        is_kept(&left, &store).await;
         seen.insert(loaded.len());
         server.stop().unwrap();
     }

@@ -6,7 +6,8 @@ mod common;
 use std::time::Duration;
 
 use common::Place;
-use common::author::{Author, append_one, append_surely, eventually, facts, fresh_id, kind, spawn};
+use common::author::{append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn};
+use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Labels, Page, Parent, RecordHeader, RunFilter, RunKey,
     RunQuery, RunStatus, Timestamp,
@@ -39,24 +40,24 @@ fn queries(owner: ExecutorId) -> Vec<RunQuery> {
         query(|query| query.filter = RunFilter::Due),
         query(|query| query.owner = Some(owner)),
         query(|query| query.labels = vec![("k {*}".to_owned(), "v' é".to_owned())]),
-        query(|query| query.workflow = Some(facts().workflow)),
-        query(|query| query.tenant = Some(Author::new("r").run.tenant)),
-        query(|query| query.parent = Some(Author::new("r-0").run)),
+        query(|query| query.workflow = Some(log_of("r").facts.workflow)),
+        query(|query| query.tenant = Some(log_of("r").key.tenant)),
+        query(|query| query.parent = Some(log_of("r-0").key)),
     ]);
     queries
 }
 
 /// Runs that stand in every place there is.
-async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Author> {
+async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Log> {
     let mut authors = Vec::new();
     for n in 0..12 {
-        let mut author = Author::new(&format!("r-{n}"));
+        let mut author = log_of(&format!("r-{n}"));
         let mut labels = Labels::default();
         labels.insert("k {*}", if n % 2 == 0 { "v' é" } else { "other" }).unwrap();
         author.facts = author.facts.with_labels(labels);
         if let Some(first) = authors.first().filter(|_| n % 3 == 0) {
-            let first: &Author = first;
-            let parent = Parent { run: first.run.clone(), at: first.head().unwrap() };
+            let first: &Log = first;
+            let parent = Parent { run: first.key.clone(), at: first.head().unwrap() };
             author.facts = author.facts.with_parent(parent);
         }
         author.write(store, 1).await;
@@ -104,7 +105,7 @@ async fn a_lost_index_is_made_anew(service: Service) {
         }
     }
     for author in &authors {
-        author.is_kept(&store).await;
+        is_kept(author, &store).await;
     }
     place.remove().await;
 }
@@ -127,12 +128,12 @@ async fn a_lost_index_of_a_cluster_is_made_anew() {
 async fn the_next_change_of_a_run_enters_it_again() {
     let place = Place::on(Service::Redis);
     let store = place.store();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 1).await;
     let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
     place.delete(&index).await;
     author.write_with(&place.store(), 1, |header| header.status = RunStatus::Failed).await;
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
     place.remove().await;
 }
 
@@ -147,7 +148,7 @@ async fn setup_repairs_when_it_is_due_and_not_before() {
     };
     place.store().setup().await.unwrap();
     eventually("the end of the first repair", async || repaired().await.as_deref() == Some("done")).await;
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&place.store(), 1).await;
     let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
     place.delete(&index).await;
@@ -157,7 +158,7 @@ async fn setup_repairs_when_it_is_due_and_not_before() {
     let store = place.store();
     store.setup().await.unwrap();
     eventually("a repair", async || listed(&store, &RunQuery::default()).await.len() == 1).await;
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
     place.remove().await;
 }
 
@@ -196,9 +197,9 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     let append = author.next(1);
-    let id = Author::mark(&append);
+    let id = mark(&append);
     cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it was announced");
@@ -207,19 +208,19 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
     assert_eq!(size(&place, "all").await, 1, "somebody may be just about to write it");
     // So it is listed at once when the writer comes back.
     append_surely(&store, &append).await.unwrap();
-    author.took(append);
-    author.is_kept(&patient).await;
+    author.took(&append);
+    is_kept(&author, &patient).await;
 
-    let other = Author::new("r-2");
+    let other = log_of("r-2");
     let append = other.next(1);
-    let id = Author::mark(&append);
+    let id = mark(&append);
     cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!(size(&place, "all").await, 2);
     let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
-    assert_eq!(listed(&hasty, &RunQuery::default()).await, [author.run.clone()]);
+    assert_eq!(listed(&hasty, &RunQuery::default()).await, [author.key.clone()]);
     assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it has lapsed");
-    author.is_kept(&hasty).await;
+    is_kept(&author, &hasty).await;
 }
 
 /// A reader looked for the run of a young entry and found none; its answer took longer than the grace, so that the entry was old
@@ -255,11 +256,11 @@ async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looke
 async fn a_start_that_lost_leaves_nothing_in_the_index() {
     let place = Place::on(Service::Redis);
     let store = place.store();
-    let (mut winner, mut loser) = (Author::new("r-1"), Author::new("r-1"));
+    let (mut winner, mut loser) = (log_of("r-1"), log_of("r-1"));
     loser.facts.created = Timestamp::from_unix_ms(5);
     winner.write(&store, 1).await;
     assert_eq!(kind(append_one(&place.store(), &loser.next(1)).await), ErrorKind::Conflict);
-    winner.is_kept(&store).await;
+    is_kept(&winner, &store).await;
     assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1));
     place.remove().await;
 }
@@ -270,7 +271,7 @@ async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader(
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 1).await;
     cut.proxy.arm(Trigger::containing("settle"), Fault { place: In::RequestByte(0), act: Act::Reset });
     // The record is written and acknowledged all the same.
@@ -280,7 +281,7 @@ async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader(
     let reader = place.store();
     assert!(listed(&reader, &status(RunStatus::InProgress)).await.is_empty(), "it is completed");
     assert_eq!(size(&place, "s:in_progress").await, 0, "and was taken out");
-    author.is_kept(&reader).await;
+    is_kept(&author, &reader).await;
 }
 
 /// Four processes change a run's status against each other; whoever wins, it stands where its head says, and nowhere else
@@ -289,9 +290,9 @@ async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader(
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_run_that_changes_fast_is_never_lost() {
     let place = Place::on(Service::Redis);
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&place.store(), 1).await;
-    let run = author.run.clone();
+    let run = author.key.clone();
     let tasks: Vec<_> = (0..4)
         .map(|n: usize| {
             let (store, mut author) = (place.store(), author.clone());
@@ -301,19 +302,19 @@ async fn a_run_that_changes_fast_is_never_lost() {
                     store.setup().await.unwrap();
                 }
                 for round in 0..100 {
-                    let loaded = store.load(&author.run, At::Latest).await.unwrap().unwrap();
-                    author.log = loaded;
+                    let loaded = store.load(&author.key, At::Latest).await.unwrap().unwrap();
+                    author.records = loaded;
                     let status = RunStatus::ALL[(n * 7 + round) % 6];
-                    let append = author.next_with(1, b"", |header| header.status = status);
+                    let append = author.next_as(1, b"", |header| header.status = status);
                     match append_one(&store, &append).await {
                         Ok(_) => {}
                         Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
                     }
                     // Whoever has just written or read the head finds the run where the head says, unless it has moved on.
-                    let head = store.head(&author.run).await.unwrap().unwrap();
+                    let head = store.head(&author.key).await.unwrap().unwrap();
                     let query = self::status(head.status);
                     let found = store.runs(&query, Page::default()).await.unwrap().items;
-                    let now = store.head(&author.run).await.unwrap().unwrap();
+                    let now = store.head(&author.key).await.unwrap().unwrap();
                     assert!(now.seq != head.seq || !found.is_empty(), "lost from {query:?} at {}", head.seq);
                 }
             })
@@ -341,11 +342,11 @@ async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
     let store = place.store();
     store.setup().await.unwrap();
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
-    let (mut author, mut loser) = (Author::new("r-1"), Author::new("r-1"));
+    let (mut author, mut loser) = (log_of("r-1"), log_of("r-1"));
     author.write(&store, 1).await;
     loser.facts.created = Timestamp::from_unix_ms(5);
     assert_eq!(kind(append_one(&store, &loser.next(1)).await), ErrorKind::Conflict);
-    let stale = author.next_with(1, b"", |header| header.status = RunStatus::Cancelled);
+    let stale = author.next_as(1, b"", |header| header.status = RunStatus::Cancelled);
     for round in 0..12 {
         let (status, wake_at) = (RunStatus::ALL[round % 6], (round % 4 == 1).then_some(1));
         let shape = |header: &mut RecordHeader| {
@@ -370,7 +371,7 @@ async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
         assert_eq!(size(&place, "due").await, i64::from(is_due), "round {round}");
         assert_eq!(size(&place, "all").await, 1);
     }
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
     place.remove().await;
 }
 
@@ -380,7 +381,7 @@ async fn nothing_is_left(service: Service) {
     store.setup().await.unwrap();
     let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
     for author in runs_everywhere(&store, owner).await {
-        store.purge(&author.run, None).await.unwrap();
+        store.purge(&author.key, None).await.unwrap();
     }
     let left = place.keys().await;
     let expected = ["layout", "repaired"].map(|key| format!("{}:{key}", place.prefix));
@@ -406,28 +407,28 @@ async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
     let place = Place::on(Service::Redis);
     let options = place.options().with_keep_finished(Duration::from_millis(400));
     let store = place.store_with(options.clone());
-    let [mut done, mut again, mut open] = ["done", "again", "open"].map(Author::new);
+    let [mut done, mut again, mut open] = ["done", "again", "open"].map(log_of);
     for author in [&mut done, &mut again, &mut open] {
         author.write(&store, 2).await;
     }
     done.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
     again.write_with(&store, 1, |header| header.status = RunStatus::Failed).await;
-    done.is_kept(&store).await;
+    is_kept(&done, &store).await;
     // A retry makes it go on.
     again.write(&store, 1).await;
-    eventually("the end of a finished run", async || store.head(&done.run).await.unwrap().is_none()).await;
-    done.log.clear();
-    done.is_kept(&store).await;
+    eventually("the end of a finished run", async || store.head(&done.key).await.unwrap().is_none()).await;
+    done.records.clear();
+    is_kept(&done, &store).await;
     assert_eq!(size(&place, "all").await, 3, "the entry of the run that is gone waits for its time, too");
     let hasty = place.store_with(options.with_stale_after(Duration::ZERO));
-    done.is_kept(&hasty).await;
+    is_kept(&done, &hasty).await;
     for author in [&again, &open] {
-        author.is_kept(&store).await;
-        let key = place.key(&author.run);
+        is_kept(author, &store).await;
+        let key = place.key(&author.key);
         let left: i64 = redis::from_redis_value(place.ask(redis::cmd("PTTL").arg(&key)).await).unwrap();
         assert_eq!(left, -1, "{key} stays for good");
     }
-    assert_eq!(listed(&hasty, &RunQuery::default()).await, [again.run.clone(), open.run.clone()]);
+    assert_eq!(listed(&hasty, &RunQuery::default()).await, [again.key.clone(), open.key.clone()]);
     assert_eq!(size(&place, "all").await, 2, "the entry of the run that is gone has lapsed");
     place.remove().await;
 }
@@ -440,20 +441,20 @@ async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
     let place = cut.place();
     let store = cut.through(&place);
     store.setup().await.unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 1).await;
     cut.proxy.arm(Trigger::containing("forget"), Fault { place: In::RequestByte(0), act: Act::Reset });
-    assert_eq!(kind(store.purge(&author.run, None).await), ErrorKind::Unavailable);
+    assert_eq!(kind(store.purge(&author.key, None).await), ErrorKind::Unavailable);
     assert_eq!(size(&place, "all").await, 1, "the entry is still there");
     assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");
-    let mut again = Author::new("r-1");
+    let mut again = log_of("r-1");
     again.facts.created = Timestamp::from_unix_ms(5);
     again.write(&store, 1).await;
     assert_eq!(size(&place, "all").await, 2);
-    again.is_kept(&place.store()).await;
+    is_kept(&again, &place.store()).await;
     // Once its time is over the old entry goes, and the new one stays.
     let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
-    again.is_kept(&hasty).await;
+    is_kept(&again, &hasty).await;
     assert_eq!(size(&place, "all").await, 1);
-    again.is_kept(&hasty).await;
+    is_kept(&again, &hasty).await;
 }

@@ -6,8 +6,9 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::author::{Author, append_one, fresh_id, spawn};
+use common::author::{append_one, fresh_id, is_kept, log_of, spawn};
 use common::{Place, connect};
+use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, Clock, ExecutorId, HeaderRange, NodeName, Page, RecordKind, RunFilter, RunQuery,
     RunStatus, Seq, SystemClock, Visit,
@@ -35,12 +36,12 @@ impl Counted {
         // Whatever sends requests by itself would spoil the count.
         let options = self.place.options().with_repair_every(std::time::Duration::ZERO);
         let store = RedisStore::from_url(&self.proxy.url(&self.server.url()), options).unwrap();
-        let mut author = Author::new("warm-up");
+        let mut author = log_of("warm-up");
         store.setup().await.unwrap();
         author.write(&store, 1).await;
         author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
-        author.is_kept(&store).await;
-        store.purge(&author.run, None).await.unwrap();
+        is_kept(&author, &store).await;
+        store.purge(&author.key, None).await.unwrap();
         store
     }
 
@@ -70,25 +71,25 @@ impl Counted {
 async fn calls_cost_what_the_documentation_says() {
     let counted = Counted::new();
     let store = counted.store().await;
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     let start = counted.requests(author.write(&store, 1)).await.0;
     let step = counted.requests(author.write(&store, 1)).await.0;
     let end = counted.requests(author.write_with(&store, 1, |h| h.status = RunStatus::Completed)).await.0;
-    let head = counted.requests(store.head(&author.run)).await.0;
-    let load = counted.requests(store.load(&author.run, At::Latest)).await.0;
+    let head = counted.requests(store.head(&author.key)).await.0;
+    let load = counted.requests(store.load(&author.key, At::Latest)).await.0;
     assert_eq!((start, step, end, head, load), (1, 1, 1, 1, 1));
     // Where it is not known that one server has all keys, as in a cluster, the index is changed on its own.
     let divided = counted.divided();
-    let mut author = Author::new("r-2");
+    let mut author = log_of("r-2");
     author.write(&divided, 1).await;
     let step = counted.requests(author.write(&divided, 1)).await.0;
     let end = counted.requests(author.write_with(&divided, 1, |h| h.status = RunStatus::Completed)).await.0;
-    let mut author = Author::new("r-3");
+    let mut author = log_of("r-3");
     let start = counted.requests(author.write(&divided, 1)).await.0;
     assert_eq!((start, step, end), (2, 1, 3));
     // Another process does not know yet where the run stands.
     let other = counted.store().await;
-    let mut author = Author::new("r-4");
+    let mut author = log_of("r-4");
     author.write(&store, 1).await;
     assert_eq!(counted.requests(author.write(&other, 1)).await.0, 2, "a look, and the append");
     assert_eq!(counted.requests(author.write(&other, 1)).await.0, 1);
@@ -99,7 +100,7 @@ async fn calls_cost_what_the_documentation_says() {
 async fn a_hundred_appends_go_together() {
     let counted = Counted::new();
     let store = counted.store().await;
-    let mut authors: Vec<Author> = (0..100).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let mut authors: Vec<Log> = (0..100).map(|n| log_of(&format!("r-{n}"))).collect();
     for (what, most) in [("starts", 2), ("steps", 1)] {
         let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
         let (requests, results) = counted.requests(store.append(batch.clone())).await;
@@ -107,7 +108,7 @@ async fn a_hundred_appends_go_together() {
         // The server may answer the first while the last are still on their way, which the proxy takes for one more.
         assert!(requests <= 4 * most, "{requests} requests for a batch of a hundred {what}");
         for (author, append) in authors.iter_mut().zip(batch) {
-            author.took(append);
+            author.took(&append);
         }
     }
     // The same as a hundred calls at once.
@@ -120,7 +121,7 @@ async fn a_hundred_appends_go_together() {
             for _ in 0..10 {
                 let append = author.next(1);
                 append_one(&store, &append).await.unwrap();
-                author.took(append);
+                author.took(&append);
             }
             author
         });
@@ -129,7 +130,7 @@ async fn a_hundred_appends_go_together() {
     let took = clock.monotonic() - began;
     println!("1,000 appends on 100 runs at once: {took:?}");
     for author in authors {
-        author.is_kept(&store).await;
+        is_kept(&author, &store).await;
     }
 }
 
@@ -154,7 +155,7 @@ async fn scripts_that_are_flushed_again_and_again_stop_nobody() {
     for n in 0..8 {
         let store = store.clone();
         tasks.spawn(async move {
-            let mut author = Author::new(&format!("r-{n}"));
+            let mut author = log_of(&format!("r-{n}"));
             for _ in 0..100 {
                 author.write(&store, 1).await;
             }
@@ -165,7 +166,7 @@ async fn scripts_that_are_flushed_again_and_again_stop_nobody() {
     over.store(true, Ordering::Relaxed);
     assert!(flushing.await.unwrap() > 50, "the scripts were flushed while they were used");
     for author in authors {
-        author.is_kept(&store).await;
+        is_kept(&author, &store).await;
     }
 }
 
@@ -174,14 +175,14 @@ async fn scripts_that_are_flushed_again_and_again_stop_nobody() {
 async fn ten_thousand_records_page_in_one_request_each() {
     let counted = Counted::new();
     let store = counted.store().await;
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     for _ in 0..10 {
         author.write(&store, 1_000).await;
     }
     for start in [HeaderRange::oldest(1_000), HeaderRange::newest(1_000)] {
         let (mut range, mut seen, mut answers) = (Some(start), 0, 0);
         while let Some(asked) = range {
-            let (requests, listed) = counted.requests(store.headers(&author.run, asked)).await;
+            let (requests, listed) = counted.requests(store.headers(&author.key, asked)).await;
             let listed = listed.unwrap();
             assert_eq!(requests, 1, "one request an answer");
             (seen, answers) = (seen + listed.items.len(), answers + 1);
@@ -189,8 +190,8 @@ async fn ten_thousand_records_page_in_one_request_each() {
         }
         assert_eq!((seen, answers), (10_000, 10), "{start:?}");
     }
-    for at in [At::Latest, At::Seq(Seq::new(5_000)), At::Record(author.log[3].header.id)] {
-        assert_eq!(counted.requests(store.load(&author.run, at)).await.0, 1, "{at}");
+    for at in [At::Latest, At::Seq(Seq::new(5_000)), At::Record(author.records[3].header.id)] {
+        assert_eq!(counted.requests(store.load(&author.key, at)).await.0, 1, "{at}");
     }
 }
 
@@ -200,18 +201,18 @@ async fn ten_thousand_records_page_in_one_request_each() {
 async fn a_history_of_long_bodies_comes_in_shorter_pages() {
     let counted = Counted::new();
     let store = counted.store().await;
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     for _ in 0..30 {
-        let append = author.next_with(1, &vec![b'x'; 1 << 20], |_| {});
+        let append = author.next_as(1, vec![b'x'; 1 << 20], |_| {});
         append_one(&store, &append).await.unwrap();
-        author.took(append);
+        author.took(&append);
     }
     for range in [HeaderRange::newest(1_000), HeaderRange::oldest(1_000)] {
-        let answer = store.headers(&author.run, range).await.unwrap();
+        let answer = store.headers(&author.key, range).await.unwrap();
         let more = range.after(&answer);
         assert!(answer.items.len() < 30 && more.is_some(), "{} headers at once", answer.items.len());
     }
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test]
@@ -223,7 +224,7 @@ async fn who_looks_for_orphans_does_not_look_at_every_run() {
     let dead = ExecutorId::from_uuid(*fresh_id().as_uuid());
     store.heartbeat(&alive, std::time::Duration::from_secs(600)).await.unwrap();
     for n in 0..300 {
-        let mut author = Author::new(&format!("r-{n}"));
+        let mut author = log_of(&format!("r-{n}"));
         let shape = |header: &mut ferrata_store::RecordHeader| match n % 100 {
             0 => header.owner = Some(dead),
             1..50 => header.owner = Some(alive),
@@ -254,7 +255,7 @@ async fn a_step_takes_no_more_memory_than_promised() {
         let place = Place::at(&server.url(), false);
         let store = place.store();
         for (size, goal) in goals {
-            let mut author = Author::new(&format!("r-{size}"));
+            let mut author = log_of(&format!("r-{size}"));
             let shape = |header: &mut ferrata_store::RecordHeader| {
                 header.kind = RecordKind::Node;
                 header.node = Some(NodeName::new("write_review").unwrap());
@@ -264,9 +265,9 @@ async fn a_step_takes_no_more_memory_than_promised() {
             author.write_with(&store, 1, shape).await;
             let before = memory(&place, &author).await;
             for _ in 0..1_000 {
-                let append = author.next_with(1, &vec![b'x'; size], shape);
+                let append = author.next_as(1, vec![b'x'; size], shape);
                 append_one(&store, &append).await.unwrap();
-                author.took(append);
+                author.took(&append);
             }
             let step = (memory(&place, &author).await - before) / 1_000 - i64::try_from(size).unwrap();
             println!("nodes of {node}: {step} bytes a step over a body of {size}; a new run takes {before}");
@@ -275,8 +276,8 @@ async fn a_step_takes_no_more_memory_than_promised() {
     }
 }
 
-async fn memory(place: &Place, author: &Author) -> i64 {
+async fn memory(place: &Place, author: &Log) -> i64 {
     let usage =
-        redis::cmd("MEMORY").arg("USAGE").arg(place.key(&author.run)).arg("SAMPLES").arg(0).to_owned();
+        redis::cmd("MEMORY").arg("USAGE").arg(place.key(&author.key)).arg("SAMPLES").arg(0).to_owned();
     redis::from_redis_value(place.ask(&usage).await).unwrap()
 }

@@ -6,8 +6,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::author::{Author, append_one, append_surely, eventually, fresh_id, kind, spawn};
+use common::author::{append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, spawn};
 use common::{Place, connect};
+use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
 use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 use ferrata_store_sharded::ShardedStore;
@@ -40,7 +41,7 @@ async fn refused_while(url: &str, refuse: &[&str], accept: &[&str], kind: ErrorK
     let place = Place::at(url, false);
     let store = place.store();
     store.setup().await.unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 2).await;
     send(url, refuse).await;
     let mut plain = connect(url).await;
@@ -51,15 +52,15 @@ async fn refused_while(url: &str, refuse: &[&str], accept: &[&str], kind: ErrorK
     .await;
     let next = author.next(2);
     says(&append_one(&store, &next).await.unwrap_err(), kind, words);
-    let started = Author::new("r-2");
+    let started = log_of("r-2");
     says(&append_one(&store, &started.next(1)).await.unwrap_err(), kind, words);
     send(url, accept).await;
     redis::cmd("PING").exec_async(&mut plain).await.unwrap();
-    author.is_kept(&store).await;
-    started.is_kept(&store).await;
+    is_kept(&author, &store).await;
+    is_kept(&started, &store).await;
     append_surely(&store, &next).await.unwrap();
-    author.took(next);
-    author.is_kept(&store).await;
+    author.took(&next);
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test]
@@ -107,13 +108,13 @@ async fn a_server_busy_with_a_script_is_unavailable() {
     let place = Place::at(&url, false);
     let store = place.store();
     store.setup().await.unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 1).await;
     let endless = spawn(async move {
         redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<redis::Value>(&mut other).await
     });
     eventually("a busy server", async || {
-        let said = store.head(&author.run).await;
+        let said = store.head(&author.key).await;
         said.is_err_and(|error| error.to_string().contains("BUSY"))
     })
     .await;
@@ -125,7 +126,7 @@ async fn a_server_busy_with_a_script_is_unavailable() {
     send(&url, &["SCRIPT|KILL"]).await;
     endless.await.unwrap().unwrap_err();
     author.write(&store, 1).await;
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test]
@@ -138,7 +139,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
     let place = Place::at(&server.url(), false);
     let store = place.store();
     store.setup().await.unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 2).await;
     let mut plain = connect(&server.url()).await;
     let mut fill = redis::pipe();
@@ -155,7 +156,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
         server.restart().unwrap();
         server
     });
-    let is_loading = async || match store.head(&author.run).await {
+    let is_loading = async || match store.head(&author.key).await {
         Ok(_) => panic!("the server was ready before anybody saw it loading"),
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
@@ -166,8 +167,8 @@ async fn a_server_that_reads_its_data_is_unavailable() {
     says(&append_one(&store, &next).await.unwrap_err(), ErrorKind::Unavailable, &["LOADING"]);
     let _server = restarting.await.unwrap();
     append_surely(&store, &next).await.unwrap();
-    author.took(next);
-    author.is_kept(&store).await;
+    author.took(&next);
+    is_kept(&author, &store).await;
 }
 
 /// The memory fills while runs are written: what is acknowledged is there, what is refused is not, and reading goes on.
@@ -178,16 +179,16 @@ async fn a_memory_that_fills_up_loses_and_halves_nothing() {
     let place = Place::at(&server.url(), false);
     let store = place.store();
     store.setup().await.unwrap();
-    let mut authors: Vec<Author> = (0..4).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let mut authors: Vec<Log> = (0..4).map(|n| log_of(&format!("r-{n}"))).collect();
     let body = vec![b'x'; 20_000];
     let mut refused = 0;
     while refused < 8 {
         // One script for all of them, which is refused at its first write or not at all.
-        let batch: Vec<_> = authors.iter().map(|author| author.next_with(3, &body, |_| {})).collect();
+        let batch: Vec<_> = authors.iter().map(|author| author.next_as(3, &body, |_| {})).collect();
         for ((author, append), result) in authors.iter_mut().zip(batch.clone()).zip(store.append(batch).await)
         {
             match result {
-                Ok(_) => author.took(append),
+                Ok(_) => author.took(&append),
                 Err(error) => {
                     says(&error, ErrorKind::Unavailable, &["OOM"]);
                     refused += 1;
@@ -196,13 +197,13 @@ async fn a_memory_that_fills_up_loses_and_halves_nothing() {
         }
     }
     for author in &authors {
-        assert!(!author.log.is_empty(), "each wrote before the memory was full");
-        author.is_kept(&store).await;
+        assert!(!author.records.is_empty(), "each wrote before the memory was full");
+        is_kept(author, &store).await;
     }
     // Room is made as the error says.
-    store.purge(&authors.remove(0).run, None).await.unwrap();
+    store.purge(&authors.remove(0).key, None).await.unwrap();
     authors[0].write(&store, 1).await;
-    authors[0].is_kept(&store).await;
+    is_kept(&authors[0], &store).await;
 }
 
 #[tokio::test]
@@ -243,7 +244,7 @@ async fn a_server_that_is_not_there_is_unavailable_and_a_database_that_is_not_is
     says(&error, ErrorKind::Invalid, &["no cluster", "redis://"]);
 
     let store = in_database(1);
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 1).await;
     server.stop().unwrap();
     assert!(append_one(&store, &author.next(1)).await.unwrap_err().is_retryable());
@@ -253,12 +254,12 @@ async fn a_server_that_is_not_there_is_unavailable_and_a_database_that_is_not_is
         ErrorKind::Unavailable,
         &["127.0.0.1", "reached"],
     );
-    assert_eq!(kind(store.load(&author.run, At::Latest).await), ErrorKind::Unavailable);
+    assert_eq!(kind(store.load(&author.key, At::Latest).await), ErrorKind::Unavailable);
     assert_eq!(kind(store.runs(&RunQuery::default(), Page::default()).await), ErrorKind::Unavailable);
     server.restart().unwrap();
-    eventually("the way back", async || store.head(&author.run).await.is_ok()).await;
+    eventually("the way back", async || store.head(&author.key).await.is_ok()).await;
     author.write(&store, 1).await;
-    author.is_kept(&store).await;
+    is_kept(&author, &store).await;
 }
 
 #[tokio::test]
@@ -341,7 +342,7 @@ async fn the_marks_of_a_sharded_store_are_kept_for_good() {
     // The map is written once more, after the first.
     let newest = open(&[&["a"], &["a", "b"]]);
     newest.setup().await.unwrap();
-    let mut authors: Vec<Author> = (0..8).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let mut authors: Vec<Log> = (0..8).map(|n| log_of(&format!("r-{n}"))).collect();
     for author in &mut authors {
         append_one(&newest, &author.next(1)).await.unwrap();
     }
@@ -365,29 +366,29 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
     let place = Place::at(&server.url(), false);
     let store = place.store();
     store.setup().await.unwrap();
-    let (mut author, mut other) = (Author::new("r-1"), Author::new("r-2"));
+    let (mut author, mut other) = (log_of("r-1"), log_of("r-2"));
     author.write(&store, 1).await;
     other.write(&store, 1).await;
-    let key = place.key(&author.run);
+    let key = place.key(&author.key);
     send(&server.url(), &[&format!("SET|{key}|strange")]).await;
     says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Corrupt, &["WRONGTYPE"]);
-    assert_eq!(kind(store.head(&author.run).await), ErrorKind::Corrupt);
-    assert_eq!(kind(store.load(&author.run, At::Latest).await), ErrorKind::Corrupt);
-    other.is_kept(&store).await;
-    store.purge(&author.run, None).await.unwrap();
-    author.log.clear();
+    assert_eq!(kind(store.head(&author.key).await), ErrorKind::Corrupt);
+    assert_eq!(kind(store.load(&author.key, At::Latest).await), ErrorKind::Corrupt);
+    is_kept(&other, &store).await;
+    store.purge(&author.key, None).await.unwrap();
+    author.records.clear();
     author.write(&store, 1).await;
     // A list of somebody else's, and one that lacks all its records: not read as a run that never was.
     for parts in ["{}|x|y", "{}"] {
         send(&server.url(), &[&format!("DEL|{key}"), &format!("RPUSH|{key}|{parts}")]).await;
         let refused = append_one(&store, &author.next(1)).await.unwrap_err();
         says(&refused, ErrorKind::Corrupt, &["cannot be read"]);
-        says(&store.load(&author.run, At::Latest).await.unwrap_err(), ErrorKind::Corrupt, &["no record"]);
-        assert_eq!(kind(store.head(&author.run).await), ErrorKind::Corrupt);
-        other.is_kept(&store).await;
+        says(&store.load(&author.key, At::Latest).await.unwrap_err(), ErrorKind::Corrupt, &["no record"]);
+        assert_eq!(kind(store.head(&author.key).await), ErrorKind::Corrupt);
+        is_kept(&other, &store).await;
     }
-    store.purge(&author.run, None).await.unwrap();
-    assert_eq!(store.load(&author.run, At::Latest).await.unwrap(), None);
+    store.purge(&author.key, None).await.unwrap();
+    assert_eq!(store.load(&author.key, At::Latest).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -395,10 +396,10 @@ async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
 async fn a_record_over_the_limit_is_too_large() {
     let server = server(&[]);
     let store = Place::at(&server.url(), false).store();
-    let author = Author::new("r-1");
-    let append = author.next_with(1, &vec![0; (64 << 20) + 1], |_| {});
+    let author = log_of("r-1");
+    let append = author.next_as(1, vec![0; (64 << 20) + 1], |_| {});
     says(&append_one(&store, &append).await.unwrap_err(), ErrorKind::TooLarge, &["67108865"]);
-    assert_eq!(store.head(&author.run).await.unwrap(), None);
+    assert_eq!(store.head(&author.key).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -409,7 +410,7 @@ async fn another_layout_is_unsupported_for_every_call() {
         let place = Place::at(&server.url(), false);
         send(&server.url(), &[&format!("SET|{}:layout|{layout} 1", place.prefix)]).await;
         let store = place.store();
-        let author = Author::new("r-1");
+        let author = log_of("r-1");
         says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
         says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
         let listed = store.runs(&RunQuery::default(), Page::default()).await;
@@ -428,7 +429,7 @@ async fn a_cluster_without_a_node_is_unavailable_and_comes_back() {
     let plain = Place::at(&cluster.url(), false).store();
     let mut told = 0;
     for n in 0..20 {
-        let result: Result<_> = plain.head(&Author::new(&format!("r-{n}")).run).await;
+        let result: Result<_> = plain.head(&log_of(&format!("r-{n}")).key).await;
         if let Err(error) = result {
             says(&error, ErrorKind::Invalid, &["MOVED", "redis-cluster://"]);
             told += 1;
@@ -439,7 +440,7 @@ async fn a_cluster_without_a_node_is_unavailable_and_comes_back() {
     let place = Place::at(&cluster.url(), true);
     let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(3)));
     store.setup().await.unwrap();
-    let mut authors: Vec<Author> = (0..12).map(|n| Author::new(&format!("r-{n}"))).collect();
+    let mut authors: Vec<Log> = (0..12).map(|n| log_of(&format!("r-{n}"))).collect();
     for author in &mut authors {
         author.write(&store, 1).await;
     }
@@ -461,8 +462,8 @@ async fn a_cluster_without_a_node_is_unavailable_and_comes_back() {
         .await;
     for (author, append) in authors.iter_mut().zip(appends) {
         append_surely(&store, &append).await.unwrap();
-        author.took(append);
-        author.is_kept(&store).await;
+        author.took(&append);
+        is_kept(author, &store).await;
     }
 }
 
@@ -486,14 +487,14 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
         "it may ask for the settings"
     );
     let mut notices = store.subscribe().unwrap();
-    let mut author = Author::new("r-1");
+    let mut author = log_of("r-1");
     author.write(&store, 3).await;
     author.write_with(&store, 1, |header| header.status = ferrata_store::RunStatus::Interrupted).await;
-    author.is_kept(&store).await;
-    let mut base = author.log[2].clone();
+    is_kept(&author, &store).await;
+    let mut base = author.records[2].clone();
     base.header.base = true;
     let cut = ferrata_store::PruneCut { at: base.header.seq, base: Some(base) };
-    store.prune(&author.run, cut).await.unwrap();
+    store.prune(&author.key, cut).await.unwrap();
     store
         .heartbeat(&"019aa4b6-4500-768c-931c-6e7d5b8ea912".parse().unwrap(), Duration::from_secs(1))
         .await
@@ -501,7 +502,7 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     assert_eq!(store.repair().await.unwrap(), 1);
     let told = async {
         loop {
-            assert!(author.log.len() < 100, "no notice of a hundred changes");
+            assert!(author.records.len() < 100, "no notice of a hundred changes");
             author.write(&store, 1).await;
             tokio::select! {
                 notice = notices.next() => break notice.unwrap(),
@@ -513,10 +514,10 @@ async fn the_rights_that_the_documentation_lists_are_enough() {
     store.purge(&ferrata_store::RunId::new("r-1").unwrap().into(), None).await.unwrap();
     let kept = RedisStore::from_url(&format!("{url}/0?prefix=ferrata&keep_secs=60"), RedisOptions::default())
         .unwrap();
-    let mut finished = Author::new("r-2");
+    let mut finished = log_of("r-2");
     finished.write_with(&kept, 1, |header| header.status = ferrata_store::RunStatus::Failed).await;
     finished.write(&kept, 1).await;
-    finished.is_kept(&kept).await;
+    is_kept(&finished, &kept).await;
 }
 
 /// A moment in which a notice may come.

@@ -1,7 +1,6 @@
 //! What a property works with: instances of the store under test, fresh ids, and the logs that ought to be stored.
 
 mod calls;
-mod log;
 mod stories;
 
 use std::future::Future;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use ferrata_store::CheckpointStore;
 use ferrata_store::testing::SeqIds;
+pub(crate) use ferrata_store::testing::{Log, facts};
 use ferrata_store::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, TenantId, Timestamp};
 use tokio::task::JoinSet;
 
@@ -17,8 +17,7 @@ pub(crate) use self::calls::{
     Walk, append_one, appended, every_header, every_header_or, every_run, expect_refusal, is_kept,
     is_kept_at_head, ok,
 };
-pub(crate) use self::log::Log;
-pub(crate) use self::stories::{facts, key, label, query, tenant};
+pub(crate) use self::stories::{key, label, query, tenant};
 use crate::factory::{Damage, Space};
 
 /// A store under test, as it is handed to a property.
@@ -89,7 +88,7 @@ impl Stage {
 
     /// Begins a log; nothing is written yet.
     pub(crate) fn log_of(&self, key: RunKey) -> Log {
-        Log::new(key, Arc::clone(&self.ids))
+        Log::new(key).with_ids(Arc::clone(&self.ids) as _)
     }
 
     /// Begins a log and writes `count` records.

@@ -1,6 +1,6 @@
-//! Small values that properties are told with: keys, facts, labels and queries.
+//! Small values that properties are told with: keys, labels and queries.
 
-use ferrata_store::{Fingerprint, Labels, RunFacts, RunKey, RunQuery, TenantId, Timestamp, WorkflowName};
+use ferrata_store::{Labels, RunFacts, RunKey, RunQuery, TenantId};
 
 use super::key_in;
 
@@ -12,14 +12,6 @@ pub(crate) fn key(run: &str) -> RunKey {
 /// Makes a tenant.
 pub(crate) fn tenant(tenant: &str) -> TenantId {
     TenantId::new(tenant).expect("the suite's tenants are valid")
-}
-
-/// Makes the facts of a run of `workflow`, created at this time.
-pub(crate) fn facts(workflow: &str, created_ms: i64) -> RunFacts {
-    let workflow = WorkflowName::new(workflow).expect("the suite's workflows are valid");
-    let (graph, input) = (Fingerprint::of(b"graph"), Fingerprint::of(b"input"));
-    RunFacts::new(workflow, "1", graph, input, Timestamp::from_unix_ms(created_ms))
-        .expect("the suite's versions are valid")
 }
 
 /// Adds a label to facts.

@@ -4,7 +4,7 @@ use ferrata_store::{
     At, CheckpointStore as _, ExecutorId, HeaderRange, Page, PruneCut, RunQuery, RunStatus, Seq,
 };
 
-use crate::author::{Author, append_to};
+use crate::author::{append_to, is_kept, log_of, next_in, written};
 use crate::memory::Memory;
 use crate::raw::Raw;
 
@@ -29,11 +29,11 @@ async fn calls_cost_what_the_manual_says() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
     store.setup().await.unwrap();
-    let mut log = Author::new("r", 1);
+    let mut log = log_of("r", 1);
     kinds(&memory);
 
     let mut step = async |what: &str, count: usize, status: RunStatus, expected: &[&str]| {
-        let append = log.next_in(count, status);
+        let append = next_in(&log, count, status);
         append_to(&store, &append).await.unwrap();
         log.took(&append);
         assert_eq!(kinds(&memory), expected, "{what}");
@@ -45,19 +45,19 @@ async fn calls_cost_what_the_manual_says() {
     step("another status", 1, RunStatus::Interrupted, &["DELETE index", "PUT index", "PUT log"]).await;
     step("the end", 1, RunStatus::Completed, &["DELETE index", "PUT index", "PUT log"]).await;
 
-    let found = append_to(&store, &Author::new("r", 5).next(1)).await.unwrap_err();
+    let found = append_to(&store, &log_of("r", 5).next(1)).await.unwrap_err();
     assert_eq!(found.kind(), ferrata_store::ErrorKind::Conflict, "{found:?}");
     assert_eq!(kinds(&memory), ["LIST log"], "a start of a run that this process knows");
 
     let fresh = Raw::on(&memory).store();
-    append_to(&fresh, &Author::new("r", 5).next(1)).await.unwrap_err();
+    append_to(&fresh, &log_of("r", 5).next(1)).await.unwrap_err();
     assert_eq!(
         kinds(&memory),
         ["DELETE index", "GET ferrata.json", "GET log", "LIST log", "PUT index", "PUT log"],
         "a start of a run that is there, by a stranger"
     );
     let fresh = Raw::on(&memory).store();
-    let again = log.next_in(1, RunStatus::Completed);
+    let again = next_in(&log, 1, RunStatus::Completed);
     append_to(&fresh, &again).await.unwrap();
     log.took(&again);
     assert_eq!(
@@ -89,7 +89,7 @@ async fn calls_cost_what_the_manual_says() {
 
     store.purge(&log.key, None).await.unwrap();
     kinds(&memory);
-    append_to(&fresh, &Author::new("r", 6).next(1)).await.unwrap();
+    append_to(&fresh, &log_of("r", 6).next(1)).await.unwrap();
     assert_eq!(
         kinds(&memory),
         ["GET log", "LIST log", "PUT index", "PUT log"],
@@ -97,7 +97,7 @@ async fn calls_cost_what_the_manual_says() {
     );
     store.purge(&log.key, None).await.unwrap();
     kinds(&memory);
-    append_to(&Raw::on(&memory).store(), &Author::new("r", 6).next(1)).await.unwrap();
+    append_to(&Raw::on(&memory).store(), &log_of("r", 6).next(1)).await.unwrap();
     assert_eq!(
         kinds(&memory),
         [
@@ -121,11 +121,11 @@ async fn a_batch_of_runs_shares_what_can_be_shared() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
     store.setup().await.unwrap();
-    let mut logs: Vec<_> = (0..8).map(|n| Author::new(&format!("r-{n}"), n + 1)).collect();
+    let mut logs: Vec<_> = (0..8).map(|n| log_of(&format!("r-{n}"), n + 1)).collect();
     memory.take_asked();
     for step in 0..=20 {
         let status = if step < 20 { RunStatus::InProgress } else { RunStatus::Completed };
-        let batch: Vec<_> = logs.iter().map(|log| log.next_in(1, status)).collect();
+        let batch: Vec<_> = logs.iter().map(|log| next_in(log, 1, status)).collect();
         for done in store.append(batch.clone()).await {
             done.unwrap();
         }
@@ -138,7 +138,7 @@ async fn a_batch_of_runs_shares_what_can_be_shared() {
     assert_eq!((count("PUT log"), count("PUT index"), count("POST ?")), (8 * 21, 8 * 2, 1), "{kinds:?}");
     assert_eq!(kinds.len(), 8 * 23 + 1, "and nothing else: {kinds:?}");
     for log in &logs {
-        log.is_kept(&store, "after a batch of ends").await;
+        is_kept(log, &store, "after a batch of ends").await;
     }
     assert_eq!(memory.keys("some/prefix/index").len(), logs.len(), "one entry for each run");
 }
@@ -148,7 +148,7 @@ async fn a_batch_of_runs_shares_what_can_be_shared() {
 async fn a_step_takes_less_than_300_bytes_beside_its_body() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
-    let mut log = Author::written(&store, "r", &[1]).await;
+    let mut log = written(&store, "r", &[1]).await;
     let before = memory.written_bytes();
     let mut bodies = 0;
     for _ in 0..50 {
@@ -167,7 +167,7 @@ async fn a_history_of_ten_thousand_records_pages_in_constant_requests() {
     const LIMIT: u32 = 100;
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
-    let mut log = Author::written(&store, "r", &[1]).await;
+    let mut log = written(&store, "r", &[1]).await;
     for _ in 0..999 {
         log.write(&store, 10).await;
     }

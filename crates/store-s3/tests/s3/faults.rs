@@ -7,9 +7,10 @@ use ferrata_store::{
 };
 use ferrata_store_s3::S3Store;
 
-use crate::author::{Author, append_to};
+use crate::author::{append_to, is_kept, log_of, next_in, written};
 use crate::memory::{Fault, Memory};
 use crate::raw::Raw;
+use ferrata_store::testing::Log;
 
 /// A server with a store that has looked at it, and another that nobody has used.
 struct Scene {
@@ -103,15 +104,15 @@ impl Kind {
     const ALL: [Self; 4] = [Self::Start, Self::Known, Self::Unknown, Self::OtherStatus];
 
     /// Prepares a scene, and returns the log before the append, the append, and the store that makes it.
-    async fn prepare(self) -> (Scene, Author, ferrata_store::RunAppend, S3Store) {
+    async fn prepare(self) -> (Scene, Log, ferrata_store::RunAppend, S3Store) {
         let scene = Scene::new().await;
         let author = match self {
-            Self::Start => Author::new("r", 1),
-            _ => Author::written(&scene.store, "r", &[1, 2]).await,
+            Self::Start => log_of("r", 1),
+            _ => written(&scene.store, "r", &[1, 2]).await,
         };
         let status =
             if matches!(self, Self::OtherStatus) { RunStatus::Completed } else { RunStatus::InProgress };
-        let append = author.next_in(2, status);
+        let append = next_in(&author, 2, status);
         let store = match self {
             Self::Unknown => scene.another(),
             _ => scene.store.clone(),
@@ -123,7 +124,7 @@ impl Kind {
 /// Checks what was said of an append against what is there, and that the same append again settles it.
 async fn is_true(
     scene: &Scene,
-    mut author: Author,
+    mut author: Log,
     append: &ferrata_store::RunAppend,
     said: Result<ferrata_store::HeadRef, Error>,
     what: &str,
@@ -145,11 +146,11 @@ async fn is_true(
     }
     append_to(&fresh, append).await.unwrap_or_else(|e| panic!("{what}: the same again: {e:?}"));
     author.took(append);
-    author.is_kept(&fresh, what).await;
+    is_kept(&author, &fresh, what).await;
     let append = author.next(1);
     append_to(&scene.store, &append).await.unwrap_or_else(|e| panic!("{what}: going on: {e:?}"));
     author.took(&append);
-    author.is_kept(&scene.store, what).await;
+    is_kept(&author, &scene.store, what).await;
 }
 
 /// One fault at one request: the store gets over it by itself, and nothing is doubled.
@@ -194,7 +195,7 @@ async fn a_server_that_goes_down_at_any_request_of_an_append_leaves_no_lie() {
 async fn an_undecided_write_is_made_again() {
     for done in [Fault::Refuse(409, "ConditionalRequestConflict"), Fault::DoneBut(409, "OperationAborted")] {
         let scene = Scene::new().await;
-        let mut author = Author::written(&scene.store, "r", &[1]).await;
+        let mut author = written(&scene.store, "r", &[1]).await;
         let mut left = 2;
         let fault = done.clone();
         scene.memory.plan(move |asked| {
@@ -205,7 +206,7 @@ async fn an_undecided_write_is_made_again() {
         });
         author.write(&scene.store, 2).await;
         scene.memory.no_plan();
-        author.is_kept(&scene.another(), &format!("{done:?}")).await;
+        is_kept(&author, &scene.another(), &format!("{done:?}")).await;
     }
 }
 
@@ -213,20 +214,20 @@ async fn an_undecided_write_is_made_again() {
 #[tokio::test]
 async fn our_own_success_is_no_conflict() {
     let scene = Scene::new().await;
-    let mut author = Author::written(&scene.store, "r", &[1]).await;
+    let mut author = written(&scene.store, "r", &[1]).await;
     scene.memory.plan(|asked| asked.is_conditional.then_some(Fault::DoneBut(412, "PreconditionFailed")));
     author.write(&scene.store, 1).await;
-    let start = Author::new("new", 2);
+    let start = log_of("new", 2);
     append_to(&scene.store, &start.next(3)).await.unwrap();
     scene.memory.no_plan();
-    author.is_kept(&scene.store, "after 412 for a write that was done").await;
+    is_kept(&author, &scene.store, "after 412 for a write that was done").await;
 }
 
 /// A server that never decides: the call ends, and says that nothing was written.
 #[tokio::test]
 async fn a_server_that_never_decides_is_given_up() {
     let scene = Scene::new().await;
-    let author = Author::written(&scene.store, "r", &[1]).await;
+    let author = written(&scene.store, "r", &[1]).await;
     scene
         .memory
         .plan(|asked| asked.is_conditional.then_some(Fault::Refuse(409, "ConditionalRequestConflict")));
@@ -235,7 +236,7 @@ async fn a_server_that_never_decides_is_given_up() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(scene.memory.requests() - before < 30, "no storm of requests");
     scene.memory.no_plan();
-    author.is_kept(&scene.store, "after giving up").await;
+    is_kept(&author, &scene.store, "after giving up").await;
 }
 
 /// A prune that ends at any request leaves a log that is whole, before the cut or after it; called again it is done.
@@ -250,7 +251,7 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
     ] {
         let prepare = move || async move {
             let scene = Scene::new().await;
-            let author = Author::written(&scene.store, "r", counts).await;
+            let author = written(&scene.store, "r", counts).await;
             let base = (!is_base).then(|| author.as_base(at));
             (scene, author, PruneCut { at: Seq::new(at), base })
         };
@@ -279,9 +280,9 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
                     .await
                     .unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
                 author.pruned(at, cut.base);
-                author.is_kept(&fresh, &what).await;
+                is_kept(&author, &fresh, &what).await;
                 author.write(&scene.store, 1).await;
-                author.is_kept(&scene.store, &what).await;
+                is_kept(&author, &scene.store, &what).await;
             })
             .await;
         }
@@ -293,7 +294,7 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
 async fn a_purge_that_ends_at_any_request_can_be_called_again() {
     let prepare = || async {
         let scene = Scene::new().await;
-        let author = Author::written(&scene.store, "r", &[1, 2, 1]).await;
+        let author = written(&scene.store, "r", &[1, 2, 1]).await;
         (scene, author)
     };
     let (scene, author) = prepare().await;
@@ -309,7 +310,7 @@ async fn a_purge_that_ends_at_any_request_can_be_called_again() {
             let fresh = scene.another();
             if fresh.head(&author.key).await.unwrap().is_some() {
                 assert!(said.is_err(), "{what}: the run is there, and was said to be purged");
-                author.is_kept(&fresh, &what).await;
+                is_kept(&author, &fresh, &what).await;
             }
             let late = author.next(1);
             fresh.purge(&author.key, None).await.unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
@@ -321,9 +322,9 @@ async fn a_purge_that_ends_at_any_request_can_be_called_again() {
             let refused = append_to(&scene.store, &late).await.unwrap_err();
             assert_eq!(refused.actual_head(), Some(None), "{what}: a late append: {refused:?}");
             author.records.clear();
-            author.is_kept(&fresh, &what).await;
+            is_kept(&author, &fresh, &what).await;
             author.write(&scene.store, 2).await;
-            author.is_kept(&fresh, &what).await;
+            is_kept(&author, &fresh, &what).await;
         })
         .await;
     }

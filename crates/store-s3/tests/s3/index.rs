@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_store::{CheckpointStore as _, Order, Page, RunQuery, RunStatus};
 use ferrata_store_s3::S3Store;
 
-use crate::author::{Author, append_to, every_run};
+use crate::author::{append_to, every_run, is_kept, log_of, next_in, written};
 use crate::memory::{Fault, Memory};
 use crate::raw::Raw;
 
@@ -23,9 +23,9 @@ async fn a_lost_index_is_made_anew_from_the_logs() {
     let (memory, store) = scene().await;
     let mut logs = Vec::new();
     for n in 0..5 {
-        let mut log = Author::written(&store, &format!("r-{n}"), &[1, 2]).await;
+        let mut log = written(&store, &format!("r-{n}"), &[1, 2]).await;
         if n % 2 == 0 {
-            let end = log.next_in(1, RunStatus::Completed);
+            let end = next_in(&log, 1, RunStatus::Completed);
             append_to(&store, &end).await.unwrap();
             log.took(&end);
         }
@@ -41,7 +41,7 @@ async fn a_lost_index_is_made_anew_from_the_logs() {
         let mended = fresh.repair().await.unwrap();
         assert_eq!((mended.runs, mended.indexed), (5, gone.len() as u64), "{mended:?}");
         for log in &logs {
-            log.is_kept(&fresh, "after mending").await;
+            is_kept(log, &fresh, "after mending").await;
         }
     }
 }
@@ -50,28 +50,28 @@ async fn a_lost_index_is_made_anew_from_the_logs() {
 #[tokio::test]
 async fn stale_entries_are_passed_over_and_go() {
     let (memory, store) = scene().await;
-    let mut log = Author::written(&store, "r", &[1]).await;
+    let mut log = written(&store, "r", &[1]).await;
     // A writer that loses leaves nothing; one that dies before its log leaves an entry.
-    let late = log.next_in(1, RunStatus::Failed);
+    let late = next_in(&log, 1, RunStatus::Failed);
     log.write(&Raw::on(&memory).store(), 1).await;
     append_to(&store, &late).await.unwrap_err();
     let dying = Raw::on(&memory).store();
-    for append in [Author::new("never", 3).next(1), log.next_in(1, RunStatus::Cancelled)] {
+    for append in [log_of("never", 3).next(1), next_in(&log, 1, RunStatus::Cancelled)] {
         memory.plan(|asked| (asked.is_conditional || asked.method == "DELETE").then_some(Fault::HangUp));
         append_to(&dying, &append).await.unwrap_err();
         memory.no_plan();
     }
     let count = || memory.keys(INDEX).len();
     assert_eq!(count(), 3, "{:?}", memory.keys(INDEX));
-    log.is_kept(&store, "with stale entries").await;
+    is_kept(&log, &store, "with stale entries").await;
     assert_eq!(count(), 3, "what is young may still be needed");
 
     // The run ends; its entry among the live goes at once, and the others when nobody can need them.
-    let end = log.next_in(1, RunStatus::Completed);
+    let end = next_in(&log, 1, RunStatus::Completed);
     append_to(&store, &end).await.unwrap();
     log.took(&end);
     memory.advance(Duration::from_secs(2 * 60 * 60));
-    log.is_kept(&store, "when they are old").await;
+    is_kept(&log, &store, "when they are old").await;
     assert_eq!(memory.keys(INDEX).len(), 1, "one run, one entry: {:?}", memory.keys(INDEX));
 }
 
@@ -79,15 +79,15 @@ async fn stale_entries_are_passed_over_and_go() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_run_that_changes_its_status_is_in_every_listing() {
     let (memory, store) = scene().await;
-    let mut log = Author::written(&store, "restless", &[1]).await;
+    let mut log = written(&store, "restless", &[1]).await;
     for n in 0..20 {
-        Author::written(&store, &format!("other-{n}"), &[1]).await;
+        written(&store, &format!("other-{n}"), &[1]).await;
     }
     let key = log.key.clone();
     let writer = async {
         for n in 0..40 {
             let status = [RunStatus::Failed, RunStatus::InProgress][n % 2];
-            let append = log.next_in(1, status);
+            let append = next_in(&log, 1, status);
             append_to(&store, &append).await.unwrap();
             log.took(&append);
         }
@@ -106,5 +106,5 @@ async fn a_run_that_changes_its_status_is_in_every_listing() {
         () = writer => {}
         () = reading => {}
     }
-    log.is_kept(&store, "in the end").await;
+    is_kept(&log, &store, "in the end").await;
 }

@@ -4,7 +4,7 @@ use ferrata_store::{CheckpointStore as _, Error, ErrorKind};
 use ferrata_store_s3::{S3Options, S3Store};
 use ferrata_test_servers::Nobody;
 
-use crate::author::Author;
+use crate::author::{is_kept, log_of, written};
 use crate::memory::{ACCESS_KEY, BUCKET, Fault, Habit, Memory, SECRET_KEY};
 use crate::raw::Raw;
 use crate::spaces::client;
@@ -56,7 +56,7 @@ async fn a_sound_server_is_accepted_and_left_clean() {
 async fn another_layout_is_unsupported_for_every_call() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
-    let log = Author::new("r", 1);
+    let log = log_of("r", 1);
     for (layout, remedy) in [(3, "upgrade this process"), (1, "give the store an empty prefix")] {
         memory.set("some/prefix/ferrata.json", format!(r#"{{"layout":{layout}}}"#));
         let errors = [
@@ -94,7 +94,7 @@ async fn wrong_names_and_credentials_are_the_callers_to_correct() {
         ("no credentials", open(nobody, BUCKET), "found no credentials"),
         ("no signature", open(anonymous, BUCKET), "found no credentials"),
     ] {
-        let log = Author::new("r", 1);
+        let log = log_of("r", 1);
         let errors = [
             store.setup().await.unwrap_err(),
             store.append(vec![log.next(1)]).await.remove(0).unwrap_err(),
@@ -132,14 +132,14 @@ async fn refusals_reach_the_caller_as_what_they_are() {
     ] {
         let memory = Memory::start().await;
         let store = Raw::on(&memory).store();
-        let log = Author::written(&store, "r", &[1]).await;
+        let log = written(&store, "r", &[1]).await;
         memory.plan(move |asked| asked.is_conditional.then_some(Fault::Refuse(status, code)));
         let error = store.append(vec![log.next(1)]).await.remove(0).unwrap_err();
         assert_eq!(error.kind(), kind, "{code}: {error:?}");
         assert!(error.to_string().contains(code), "{code}: {error}");
         shows_no_secret(&error);
         memory.no_plan();
-        log.is_kept(&store, code).await;
+        is_kept(&log, &store, code).await;
     }
 }
 
@@ -150,7 +150,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
     let address = nobody.address();
     let client = client(&format!("http://{address}"), SECRET_KEY);
     let store = S3Store::with_client(client, BUCKET, "p", S3Options::default()).unwrap();
-    let log = Author::new("r", 1);
+    let log = log_of("r", 1);
     for error in [
         store.setup().await.unwrap_err(),
         store.append(vec![log.next(1)]).await.remove(0).unwrap_err(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_store::{CheckpointStore as _, ErrorKind, HeadRef, PruneCut, Seq};
 use ferrata_store_s3::S3Store;
 
-use crate::author::{Author, append_to};
+use crate::author::{append_to, is_kept, log_of, written};
 use crate::memory::Memory;
 use crate::raw::Raw;
 
@@ -42,7 +42,7 @@ async fn is_refused(scene: &Scene, append: &ferrata_store::RunAppend, actual: Op
 async fn a_writer_that_slept_through_a_prune_is_refused() {
     for nap in NAPS {
         let scene = scene().await;
-        let mut log = Author::written(&scene.sleeper, "r", &[1, 1]).await;
+        let mut log = written(&scene.sleeper, "r", &[1, 1]).await;
         let late = log.next(1);
         for _ in 0..8 {
             log.write(&scene.other, 1).await;
@@ -55,7 +55,7 @@ async fn a_writer_that_slept_through_a_prune_is_refused() {
         log.pruned(8, None);
         let what = format!("after a nap of {nap:?}");
         is_refused(&scene, &late, log.head(), &what).await;
-        log.is_kept(&scene.sleeper, &what).await;
+        is_kept(&log, &scene.sleeper, &what).await;
     }
 }
 
@@ -64,7 +64,7 @@ async fn a_writer_that_slept_through_a_prune_is_refused() {
 async fn a_writer_that_slept_through_a_purge_is_refused() {
     for (nap, is_reused) in NAPS.into_iter().flat_map(|nap| [(nap, false), (nap, true)]) {
         let scene = scene().await;
-        let mut log = Author::written(&scene.sleeper, "r", &[1, 1]).await;
+        let mut log = written(&scene.sleeper, "r", &[1, 1]).await;
         let late = log.next(1);
         for _ in 0..3 {
             log.write(&scene.other, 1).await;
@@ -77,15 +77,15 @@ async fn a_writer_that_slept_through_a_purge_is_refused() {
         let what = format!("after a nap of {nap:?}, reused: {is_reused}");
         if is_reused {
             // The very head that the sleeper saw is in the new life another record.
-            log = Author::written(&scene.other, "r", &[1, 1]).await;
+            log = written(&scene.other, "r", &[1, 1]).await;
             log.records.clear();
-            log = Author::new("r", 9);
+            log = log_of("r", 9);
             scene.other.purge(&log.key, None).await.unwrap();
             log.write(&scene.other, 1).await;
             log.write(&scene.other, 1).await;
         }
         is_refused(&scene, &late, log.head(), &what).await;
-        log.is_kept(&scene.sleeper, &what).await;
+        is_kept(&log, &scene.sleeper, &what).await;
     }
 }
 
@@ -94,7 +94,7 @@ async fn a_writer_that_slept_through_a_purge_is_refused() {
 async fn a_write_that_arrives_late_is_refused() {
     for (nap, is_purge) in NAPS.into_iter().flat_map(|nap| [(nap, false), (nap, true)]) {
         let scene = scene().await;
-        let mut log = Author::written(&scene.sleeper, "r", &[1, 1]).await;
+        let mut log = written(&scene.sleeper, "r", &[1, 1]).await;
         let late = log.next(1);
         let gate = scene.memory.hold();
         let what = format!("after a nap of {nap:?}, purged: {is_purge}");
@@ -121,7 +121,7 @@ async fn a_write_that_arrives_late_is_refused() {
         }
         let error = said.unwrap_err();
         assert_eq!((error.kind(), error.actual_head()), (ErrorKind::Conflict, Some(log.head())), "{what}");
-        log.is_kept(&scene.sleeper, &what).await;
+        is_kept(&log, &scene.sleeper, &what).await;
     }
 }
 
@@ -131,12 +131,12 @@ async fn a_write_that_arrives_late_is_refused() {
 async fn a_start_that_arrives_late_is_not_lost() {
     for nap in NAPS {
         let scene = scene().await;
-        let late = Author::new("r", 5);
+        let late = log_of("r", 5);
         let start = late.next(2);
         let gate = scene.memory.hold();
         let meanwhile = async {
             gate.arrived().await;
-            let log = Author::written(&scene.other, "r", &[1, 1]).await;
+            let log = written(&scene.other, "r", &[1, 1]).await;
             for _ in 0..2 {
                 scene.other.purge(&log.key, None).await.unwrap();
                 scene.memory.advance(nap);
@@ -150,7 +150,7 @@ async fn a_start_that_arrives_late_is_not_lost() {
             Ok(_) => log.took(&start),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{what}"),
         }
-        log.is_kept(&scene.other, &what).await;
+        is_kept(&log, &scene.other, &what).await;
     }
 }
 
@@ -158,7 +158,7 @@ async fn a_start_that_arrives_late_is_not_lost() {
 #[tokio::test]
 async fn two_marks_are_left_of_a_purged_run() {
     let scene = scene().await;
-    let log = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
+    let log = written(&scene.sleeper, "r", &[1, 2, 1]).await;
     scene.memory.advance(HOURS);
     scene.other.purge(&log.key, None).await.unwrap();
     let marks = |run: &str, count: usize, what: &str| {
@@ -173,7 +173,7 @@ async fn two_marks_are_left_of_a_purged_run() {
     marks("r", 2, "of an old run");
     assert_eq!(scene.memory.keys("some/prefix/index").len(), 0, "nothing of it in the index");
 
-    let young = Author::written(&scene.sleeper, "young", &[1, 2, 1]).await;
+    let young = written(&scene.sleeper, "young", &[1, 2, 1]).await;
     scene.other.purge(&young.key, None).await.unwrap();
     marks("young", 4, "the keys of a young run stay taken");
     scene.memory.advance(HOURS);
@@ -193,7 +193,7 @@ async fn a_start_after_a_purge_begins_a_new_life() {
         let scene = scene().await;
         let what = format!("after {lives} lives, the first object lost: {lost_first}");
         for life in 0..lives {
-            let log = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
+            let log = written(&scene.sleeper, "r", &[1, 2, 1]).await;
             if lost_first {
                 scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
             }
@@ -207,11 +207,11 @@ async fn a_start_after_a_purge_begins_a_new_life() {
         }
         scene.memory.advance(HOURS);
         let stranger = Raw::on(&scene.memory).store();
-        let mut log = Author::new("r", 7);
+        let mut log = log_of("r", 7);
         log.write(&stranger, 2).await;
         log.write(&stranger, 1).await;
-        log.is_kept(&stranger, &what).await;
-        log.is_kept(&scene.other, &what).await;
+        is_kept(&log, &stranger, &what).await;
+        is_kept(&log, &scene.other, &what).await;
         let index = scene.memory.keys("some/prefix/index");
         let of_life = format!("/{lives:08x}.");
         assert!(index.iter().any(|entry| entry.contains(&of_life)), "{what}: {index:?}");
@@ -229,9 +229,9 @@ async fn a_start_after_a_purge_begins_a_new_life() {
 #[tokio::test]
 async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was() {
     let scene = scene().await;
-    let old = Author::written(&scene.sleeper, "r", &[1, 2, 1]).await;
+    let old = written(&scene.sleeper, "r", &[1, 2, 1]).await;
     scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
-    let new = Author::new("r", 5).next(1);
+    let new = log_of("r", 5).next(1);
     let started = append_to(&scene.other, &new).await;
     let reader = Raw::on(&scene.memory).store();
     for store in [&reader, &scene.sleeper, &scene.other] {
@@ -240,16 +240,16 @@ async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was()
     }
     let purged = scene.other.purge(&old.key, None).await.unwrap();
     assert!(purged.records > 0, "it can go: {purged:?}");
-    let mut log = Author::new("r", 6);
+    let mut log = log_of("r", 6);
     log.write(&reader, 1).await;
-    log.is_kept(&scene.sleeper, "in a new life").await;
+    is_kept(&log, &scene.sleeper, "in a new life").await;
 }
 
 /// A start whose answer took so long that others went on with the run, and pruned its first record away, is no sleeper.
 #[tokio::test]
 async fn a_start_that_was_pruned_meanwhile_was_written() {
     let scene = scene().await;
-    let mut log = Author::new("r", 1);
+    let mut log = log_of("r", 1);
     let start = log.next(1);
     let gate = scene.memory.hold();
     let meanwhile = async {
@@ -269,5 +269,5 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
     };
     let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
     assert_eq!(said.unwrap(), start.records[0].header.head(), "it was written, and others went on from it");
-    log.is_kept(&scene.other, "after the look").await;
+    is_kept(&log, &scene.other, "after the look").await;
 }

@@ -4,7 +4,7 @@ use aws_sdk_s3::types::{BucketVersioningStatus, VersioningConfiguration};
 use ferrata_store::{CheckpointStore as _, PruneCut, Seq};
 use ferrata_store_s3::{S3Options, S3Store};
 
-use crate::author::Author;
+use crate::author::{is_kept, written};
 use crate::raw::Raw;
 use crate::spaces::server_client;
 
@@ -36,15 +36,15 @@ async fn a_purge_leaves_no_version_of_a_run() {
 
     let store = raw.store();
     store.setup().await.unwrap();
-    let mut log = Author::written(&store, "r", &[1, 2, 4, 2]).await;
-    let other = Author::written(&store, "other", &[1, 1]).await;
+    let mut log = written(&store, "r", &[1, 2, 4, 2]).await;
+    let other = written(&store, "other", &[1, 1]).await;
     store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
     log.pruned(4, None);
-    log.is_kept(&store, "in a bucket with versions").await;
+    is_kept(&log, &store, "in a bucket with versions").await;
     assert_eq!(store.purge(&log.key, None).await.unwrap().records, 5);
     log.records.clear();
-    log.is_kept(&store, "after the purge").await;
-    other.is_kept(&store, "after the purge of another").await;
+    is_kept(&log, &store, "after the purge").await;
+    is_kept(&other, &store, "after the purge of another").await;
 
     let prefix = format!("{}/log/default/r/", raw.prefix);
     let listed = raw.client.list_object_versions().bucket(raw.bucket).prefix(prefix).send().await.unwrap();
@@ -57,7 +57,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
         );
     }
     log.write(&store, 2).await;
-    log.is_kept(&store, "in its new life").await;
+    is_kept(&log, &store, "in its new life").await;
     store.purge(&log.key, None).await.unwrap();
     store.purge(&other.key, None).await.unwrap();
     raw.clear().await;

@@ -1,14 +1,16 @@
-//! For tests: a store that fails on purpose, a clock that stands still until it is told, ids that are the same in every run, and
-//! headers of all sorts.
+//! For tests: a store that fails on purpose, a clock that stands still until it is told, ids that are the same in every run, logs as they
+//! ought to be stored, and headers of all sorts.
 
 mod clock;
 mod fault;
 mod headers;
 mod ids;
+mod log;
 mod variety;
 
 pub use clock::ManualClock;
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use headers::every_header;
 pub use ids::SeqIds;
+pub use log::{Log, facts};
 pub use variety::{any_headers, headers_by_field};
