@@ -12,6 +12,7 @@ mod pages;
 mod promises;
 mod repo;
 mod source;
+mod structs;
 mod text;
 mod words;
 
@@ -31,6 +32,7 @@ struct Check {
 const CHECKS: &[Check] = &[
     Check { name: "header", find: layout::headers },
     Check { name: "size", find: layout::sizes },
+    Check { name: "fields", find: structs::fields },
     Check { name: "space", find: text::space },
     Check { name: "marker", find: text::markers },
     Check { name: "machine-path", find: text::machine_paths },

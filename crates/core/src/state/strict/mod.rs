@@ -166,6 +166,4 @@ impl<T: ?Sized + Serialize> Serialize for Guarded<'_, T> {
 }
 
 #[cfg(test)]
-mod shapes;
-#[cfg(test)]
 mod tests;

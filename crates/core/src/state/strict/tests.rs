@@ -1,5 +1,7 @@
 //! What is refused, how it is named, and that everything else comes back equal.
 
+mod shapes;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
