@@ -235,8 +235,8 @@ async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looke
     let reader = RedisStore::from_url(&cut.proxy.url(&cut.server.url()), options).unwrap();
     assert!(listed(&reader, &RunQuery::default()).await.is_empty());
     let store = cut.through(&place);
-    let append = Author::new("r-1").next(1);
-    let id = Author::mark(&append);
+    let append = log_of("r-1").next(1);
+    let id = mark(&append);
     cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!(size(&place, "all").await, 1, "it was announced");

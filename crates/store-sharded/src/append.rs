@@ -3,7 +3,7 @@
 //! A run that goes on is appended where it is. A run that starts goes to its home by the newest generation; but another process
 //! may not know that generation, and start the same run where it was at home before. So the start first puts a *signpost* into
 //! each such place, by the same "append if next" that starts a run: either it is there before, and the run can no longer be
-//! started there by anybody, or the run is, and is found. However many processes know however many generations, only one of
+//! started there by any process, or the run is, and is found. However many processes know however many generations, only one of
 //! them starts the run.
 
 use std::collections::{BTreeMap, HashSet};
@@ -49,7 +49,7 @@ impl ShardedStore {
         let mut entries: Vec<Entry> =
             batch.into_iter().map(|append| self.entry(append, &mut named)).collect();
         while entries.iter().any(|entry| !matches!(entry.next, Next::Done(_))) {
-            self.look(&mut entries).await;
+            self.read_places(&mut entries).await;
             self.send(&mut entries).await;
         }
         let lost = || Error::new(ErrorKind::Indeterminate, "an entry was lost; append the same again");
@@ -90,7 +90,7 @@ impl ShardedStore {
     }
 
     /// Does all that is to be read.
-    async fn look(&self, entries: &mut [Entry]) {
+    async fn read_places(&self, entries: &mut [Entry]) {
         let looks = entries.iter_mut().filter(|entry| matches!(entry.next, Next::Find | Next::Look(_)));
         together(looks.map(|entry| async move {
             entry.next = match std::mem::replace(&mut entry.next, Next::Find) {

@@ -88,7 +88,7 @@ impl Card {
     }
 }
 
-/// Makes a record that nobody goes on with: of a cancelled run without owner or wake-up.
+/// Makes a record that no process goes on with: of a cancelled run without owner or wake-up.
 fn record(id: RecordId, after: Option<HeadRef>, at: Timestamp, body: Bytes) -> Result<Record> {
     let header = RecordHeader {
         format: FORMAT,

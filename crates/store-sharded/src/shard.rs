@@ -21,7 +21,7 @@ pub(crate) struct Shard {
     slow: Mutex<Slow>,
 }
 
-/// How often a shard did not answer in time what needs somebody there.
+/// How often a shard did not answer in time which runs need a process.
 #[derive(Debug, Default)]
 struct Slow {
     times: u32,
@@ -29,7 +29,7 @@ struct Slow {
     pass: u32,
 }
 
-/// How long a listing of what needs somebody waits for a shard: at first, and when it is asked again and again. The runtime gives up all
+/// How long a listing of runs that need a process waits for a shard: at first, and when it is asked again and again. The runtime gives up all
 /// of a listing after a minute.
 const FIRST_LISTING: Duration = Duration::from_secs(5);
 const DOUBLINGS: u32 = 3;
@@ -132,7 +132,7 @@ impl Shard {
         lost
     }
 
-    /// Returns for how long to wait for a listing of what needs somebody; none if the shard is passed over, as it was silent before.
+    /// Returns for how long to wait for a listing of runs that need a process; none if the shard is passed over, as it was silent before.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         if slow.pass > 0 {

@@ -52,7 +52,7 @@ use ferrata_store::{
 ///   missed it gets it again before the next append of that executor to that shard, which is [`ErrorKind::Unavailable`] until then;
 /// - a listing fails if a shard does, but for runs that are orphaned or due: of these, those of the other shards are listed;
 /// - each shard is a [part](CheckpointStore::part): the runtime's appends to one never wait for another;
-/// - the run `ferrata:shards` of the default tenant is the map, and nobody else's.
+/// - the run `ferrata:shards` of the default tenant is the map, and no application's.
 pub struct ShardedStore {
     pub(crate) map: ShardMap,
     /// In the order of the map's names.
@@ -261,7 +261,7 @@ impl CheckpointStore for ShardedStore {
             return Ok(Removed::default());
         }
         let places = self.map.places(run);
-        // Signposts go last and the oldest at the very end: as long as there is a run, nobody may start it elsewhere.
+        // Signposts go last and the oldest at the very end: as long as there is a run, no process may start it elsewhere.
         let (mut runs, mut first, mut last) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_beyond = false;
         for index in places.shards.iter().rev() {

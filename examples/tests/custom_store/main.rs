@@ -38,7 +38,7 @@ impl Space for Folder {
 
 suite!(Folders, without: [
     instances = "one process at a time: a second would overwrite the file of the first",
-    notices = "nobody is told of changes; the runtime polls",
+    notices = "the store tells of no changes; the runtime polls",
     clock = "time is the machine's",
     damage = "damage to the one file is damage to all runs: it is refused when the file is opened",
     gap = "as above",

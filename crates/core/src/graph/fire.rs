@@ -47,7 +47,7 @@ impl fmt::Debug for Fired {
 }
 
 impl<S: State> Graph<S> {
-    /// As [`fire`](Self::fire), without asking anybody where there is nothing to choose.
+    /// As [`fire`](Self::fire), without asking a route where there is nothing to choose.
     ///
     /// # Errors
     ///

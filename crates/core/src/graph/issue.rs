@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind};
 /// `Display` gives the place and the message in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphIssue {
-    place: Place,
+    location: Location,
     message: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     Graph,
     Node(String),
     Edge(String, String),
@@ -23,32 +23,32 @@ enum Place {
 impl GraphIssue {
     /// Makes an issue of the graph as a whole.
     pub(crate) fn graph(message: impl Into<String>) -> Self {
-        Self { place: Place::Graph, message: message.into() }
+        Self { location: Location::Graph, message: message.into() }
     }
 
     /// Makes an issue of a node.
     pub(crate) fn node(node: &str, message: impl Into<String>) -> Self {
-        Self { place: Place::Node(node.into()), message: message.into() }
+        Self { location: Location::Node(node.into()), message: message.into() }
     }
 
     /// Makes an issue of an edge.
     pub(crate) fn edge(from: &str, to: &str, message: impl Into<String>) -> Self {
-        Self { place: Place::Edge(from.into(), to.into()), message: message.into() }
+        Self { location: Location::Edge(from.into(), to.into()), message: message.into() }
     }
 
     /// Returns the name of the node it is about, as it was written.
     pub fn node_name(&self) -> Option<&str> {
-        match &self.place {
-            Place::Node(name) => Some(name),
-            Place::Graph | Place::Edge(..) => None,
+        match &self.location {
+            Location::Node(name) => Some(name),
+            Location::Graph | Location::Edge(..) => None,
         }
     }
 
     /// Returns the ends of the edge it is about, as they were written.
     pub fn edge_ends(&self) -> Option<(&str, &str)> {
-        match &self.place {
-            Place::Edge(from, to) => Some((from, to)),
-            Place::Graph | Place::Node(_) => None,
+        match &self.location {
+            Location::Edge(from, to) => Some((from, to)),
+            Location::Graph | Location::Node(_) => None,
         }
     }
 
@@ -60,10 +60,10 @@ impl GraphIssue {
 
 impl fmt::Display for GraphIssue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Graph => {}
-            Place::Node(name) => write!(f, "node `{}`: ", name.escape_debug())?,
-            Place::Edge(from, to) => {
+        match &self.location {
+            Location::Graph => {}
+            Location::Node(name) => write!(f, "node `{}`: ", name.escape_debug())?,
+            Location::Edge(from, to) => {
                 write!(f, "edge `{}` -> `{}`: ", from.escape_debug(), to.escape_debug())?
             }
         }

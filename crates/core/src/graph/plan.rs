@@ -92,7 +92,7 @@ pub(crate) struct NodePlan {
     pub(crate) goal_gate: bool,
     /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure.
     pub(crate) retry_target: Option<NodeIx>,
-    /// Where somebody must agree to go on.
+    /// Where a signaller must agree to go on.
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     /// Whether a routing function chooses among the routed edges.

@@ -80,7 +80,7 @@ pub enum NodeCheckpoint {
     None,
 }
 
-/// Where somebody must agree before a run goes on.
+/// Where a signaller must agree before a run goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interrupt {
     /// Before the node starts.

@@ -98,7 +98,7 @@ pub struct Checkpoint {
     pub skipped: Vec<NodeName>,
     /// The tokens that waited at a join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingToken>,
     /// Whether each goal gate that was visited had last ended well.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gates: BTreeMap<NodeName, bool>,
@@ -186,7 +186,7 @@ pub struct Past {
 /// A token that waited at a join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct WaitingToken {
     /// Where it waited.
     pub at: NodeName,
     /// Where it came from.
@@ -232,7 +232,7 @@ pub struct Diagnostic {
 pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Checkpoint> {
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let folded = walk::folded_at(store, run, at, None).await?;
-    let mut told = Told::read(store, run, folded.last.seq).await?;
+    let mut told = RecordDetails::read(store, run, folded.last.seq).await?;
     let Folded { machine, channels, last, .. } = folded;
     let name = |node: Local| machine.name(node).clone();
     let json = |text: &str| -> Result<Value> {
@@ -330,12 +330,12 @@ fn pending(machine: &Machine, json: &impl Fn(&str) -> Result<Value>) -> Result<V
     going.chain(machine.stopped_at().iter().map(|(key, activation)| one((key, activation), true))).collect()
 }
 
-fn waiting(machine: &Machine) -> Vec<Waiting> {
+fn waiting(machine: &Machine) -> Vec<WaitingToken> {
     let at = |(&to, tokens): (&Local, &Vec<crate::engine::frontier::Token>)| {
         let at = machine.name(to).clone();
         tokens
             .iter()
-            .map(|token| Waiting {
+            .map(|token| WaitingToken {
                 at: at.clone(),
                 from: machine.name(token.from).clone(),
                 visit: token.visit,
@@ -366,7 +366,7 @@ impl Past {
 
 /// What the records that are kept tell beyond what a fold knows.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct RecordDetails {
     pub(super) started: Option<Started>,
     input: Option<String>,
     /// The ends of each visit in order: one that failed ends again after a retry.
@@ -375,7 +375,7 @@ pub(super) struct Told {
     pub(super) failed: Vec<Diagnostic>,
 }
 
-impl Told {
+impl RecordDetails {
     async fn read(store: &dyn CheckpointStore, run: &RunKey, to: Seq) -> Result<Self> {
         let mut told = Self::default();
         for end in walk::segment_ends(store, run, At::Seq(to)).await? {

@@ -14,7 +14,7 @@ mod verify;
 mod walk;
 
 pub use check::CheckedLog;
-pub use checkpoint::{Checkpoint, Diagnostic, Past, Pending, Replanned, Waiting};
+pub use checkpoint::{Checkpoint, Diagnostic, Past, Pending, Replanned, WaitingToken};
 pub use diff::{Change, Diff};
 pub use lineage::Ancestor;
 pub use position::Position;

@@ -27,7 +27,7 @@ pub enum Effect {
     #[default]
     Write,
     /// It does what must not be done twice. However an attempt ends (an error, a timeout, a panic, the end of its process), no
-    /// other follows unless the node says that [nothing was done](crate::node::NodeError::not_done), or somebody says so.
+    /// other follows unless the node says that [nothing was done](crate::node::NodeError::not_done), or an operator says so.
     External,
     /// It asks a person.
     Human,

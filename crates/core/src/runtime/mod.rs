@@ -32,5 +32,5 @@ pub use self::requests::{
 pub use self::runtime::Runtime;
 pub use crate::past::{
     Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position,
-    Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified, Waiting,
+    Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified, WaitingToken,
 };

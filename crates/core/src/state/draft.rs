@@ -1,4 +1,4 @@
-//! A copy to edit, made only when somebody edits it.
+//! A copy to edit, made at the first edit.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -36,7 +36,7 @@ pub struct Patch(Repr);
 enum Repr {
     /// As it was read or written.
     Text(Arc<RawValue>),
-    /// As it was merged: joined to text when somebody asks, not at every merge.
+    /// As it was merged: joined to text when a caller asks, not at every merge.
     Parts(Few<Part>),
 }
 

@@ -91,7 +91,7 @@ impl PatchWriter {
         Self { recording: false, noting: true, parts: Few::new(), touched: Few::new() }
     }
 
-    /// Makes a writer that notes nothing at all, for where nobody asks.
+    /// Makes a writer that notes nothing at all, for where no caller reads the patch.
     pub(crate) const fn idle() -> Self {
         Self { recording: false, noting: false, parts: Few::new(), touched: Few::new() }
     }

@@ -18,7 +18,7 @@ const LONG: u32 = 10;
 
 /// A store whose calls end within a bound, whatever becomes of the store.
 ///
-/// A store that never answers would stop a run for good while its process counts as alive, so that nobody takes the run over. What is
+/// A store that never answers would stop a run for good while its process counts as alive, so that no other process takes the run over. What is
 /// given up here is dropped; what the contract says of a dropped future is what the error says.
 pub(crate) struct Bounded {
     store: Arc<dyn CheckpointStore>,

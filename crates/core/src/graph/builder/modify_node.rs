@@ -79,7 +79,7 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// Asks whether to go on behind each activation of the node that leads anywhere: its work is done and recorded, and what
-    /// it leads to starts once somebody accepts the question `node@visit:after`. A rejection fails the run with its comment.
+    /// it leads to starts once a signaller accepts the question `node@visit:after`. A rejection fails the run with its comment.
     pub fn interrupt_after(self) -> Self {
         self.modify("interrupt_after", |node| node.interrupt.after = true)
     }

@@ -14,7 +14,7 @@ use crate::record::effect::Effect;
 use crate::state::{Draft, State, Update};
 
 impl<S: State> GraphBuilder<S> {
-    /// Adds a node that asks somebody and takes the answer into the state. Its question is `name@visit:gate`, and `name` is
+    /// Adds a node that asks a question and takes the answer into the state. Its question is `name@visit:gate`, and `name` is
     /// enough to answer it by as long as no other of the node is open.
     ///
     /// A rejection or an expired deadline fails the node with what was said; an `on_failure` edge takes it. See

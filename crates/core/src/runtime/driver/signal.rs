@@ -14,11 +14,9 @@ use crate::record::RunStatus;
 use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::pause::Edited;
 use crate::runtime::inbox::check_room;
+use crate::runtime::requests::amend::Races;
 use crate::runtime::requests::edit::misfit;
 use crate::state::{Patch, State};
-
-/// How often an answer is given again because others write to the run at the same time.
-const RACES: u32 = 8;
 
 impl<S: State> Driver<S> {
     /// Takes in what a caller in this process says to the run. The inner result is for the caller.
@@ -91,10 +89,15 @@ impl<S: State> Driver<S> {
         let by = self.shared.services.answerer.as_ref().map(|answerer| answerer.name());
         let what = SignalKind::Answer { question: question.clone(), answer };
         let signal = Signal { what, by, at: self.shared.clock.now() };
-        for _ in 0..RACES {
+        let mut races = Races::new();
+        loop {
             match self.signal(signal.clone()).await? {
                 Ok(()) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    if races.lost(self.journal.run()).await.is_err() {
+                        break;
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(run = %self.journal.run(), question, %error, "the answerer's answer is refused");
                     return Ok(());

@@ -172,7 +172,7 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
     });
 }
 
-/// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, nobody else would
+/// Lets a run go that stopped here with an error and is this process's by its log: while this process lives, no other process would
 /// take it up.
 pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());

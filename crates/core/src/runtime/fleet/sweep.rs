@@ -64,7 +64,7 @@ pub(crate) async fn sweep(shared: Weak<Shared>) {
         }
         turn += 1;
         let filters = if wide { &FILTERS[..] } else { &FILTERS[turn % 2..=turn % 2] };
-        match sweeper.look(&strong, filters).await {
+        match sweeper.claim_listed(&strong, filters).await {
             Ok(found) => (failed, wide) = (0, found),
             Err(error) => {
                 failed += 1;
@@ -148,7 +148,7 @@ impl Sweeper {
     }
 
     /// Claims runs without a driver. Returns whether the listings held any.
-    async fn look(&mut self, shared: &Arc<Shared>, filters: &[RunFilter]) -> Result<bool> {
+    async fn claim_listed(&mut self, shared: &Arc<Shared>, filters: &[RunFilter]) -> Result<bool> {
         let mut found = false;
         for &filter in filters {
             let mut any = RunQuery::default();

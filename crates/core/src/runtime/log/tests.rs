@@ -24,7 +24,7 @@ enum Act {
     Clear,
     /// A record that leaves the state as it is.
     Quiet,
-    /// Somebody asks for a base.
+    /// A caller asks for a base.
     Base,
     /// Another process loads the log and goes on with it.
     TakeUp,
@@ -40,7 +40,7 @@ struct Writing {
     /// The bytes of all records that are no bases, with what each costs, and the same since the newest base.
     written: u64,
     since: u64,
-    /// What bases took that nobody asked for, and how many there were.
+    /// What bases took that no caller asked for, and how many there were.
     bases: u64,
     copies: u32,
     /// What the state and the machine took whenever they were encoded without being asked for.

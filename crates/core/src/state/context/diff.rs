@@ -18,7 +18,7 @@ pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {
     }
     for (key, value) in after.values {
         let old = before.values.get(&key);
-        // What nobody edited is still shared, so most keys cost one comparison of pointers.
+        // What was not edited is still shared, so most keys cost one comparison of pointers.
         if old.is_some_and(|old| Arc::ptr_eq(old, &value) || same(old, &value)) {
             continue;
         }

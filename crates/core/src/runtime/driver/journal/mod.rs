@@ -294,7 +294,7 @@ impl<S: State> Journal<S> {
                 | StatusChange::Expired(_)
                 | StatusChange::Rested(_),
             ) => Anew::Follows,
-            Event::Signal(_) | Event::Edit(_) => Anew::Told,
+            Event::Signal(_) | Event::Edit(_) => Anew::Reported,
             // What nodes returned is not kept; the first record and claims are of a run that another writer has by now.
             Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => Anew::Never,
         }

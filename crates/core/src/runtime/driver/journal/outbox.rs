@@ -20,7 +20,7 @@ pub(crate) enum Anew {
     /// It follows from the machine and the time, which the driver looks at again in its next turn.
     Follows,
     /// The signaller is told that it is not on record.
-    Told,
+    Reported,
     /// Not at all: the run stops here, and goes on from its last record.
     Never,
 }
