@@ -123,6 +123,9 @@ pub(crate) struct Line {
 pub(crate) struct Sketch {
     /// What it is called.
     pub(crate) name: String,
+    /// All that the pipeline says of itself.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attributes: BTreeMap<String, String>,
     /// Its nodes.
     pub(crate) nodes: Vec<Box>,
     /// Its edges.
@@ -139,6 +142,7 @@ impl Sketch {
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            attributes: BTreeMap::new(),
             nodes: Vec::new(),
             edges: Vec::new(),
             is_run: false,
@@ -149,6 +153,7 @@ impl Sketch {
     /// Makes one of a pipeline.
     pub(crate) fn of_pipeline(pipeline: &Pipeline) -> Self {
         let mut sketch = Self::new(pipeline.name());
+        sketch.attributes = listed(&pipeline.attributes);
         for node in pipeline.nodes() {
             let at = sketch.node(node.id());
             sketch.nodes[at].label = node.label().into_owned();

@@ -63,6 +63,29 @@ fn a_pipeline_is_drawn() {
     assert_eq!(place.call(&["graph", "nowhere.dot"]).code, 4);
 }
 
+/// A tool that reads the picture as JSON had no attribute, type or condition of the pipeline.
+#[test]
+fn a_pipeline_as_json_has_each_attribute_type_and_condition() {
+    let place = Place::new();
+    place.write(
+        "all.dot",
+        "digraph All { graph [goal=\"ship it\", max_cost=2.5] start [shape=Mdiamond] exit [shape=Msquare] node [timeout=5s] \
+         t [shape=parallelogram, tool_command=\"make\", env.MODE=fast] start -> t t -> exit [condition=\"outcome=success\", weight=2] t -> exit }",
+    );
+    let told = place.json(&["graph", "all.dot"]);
+    assert_eq!(told["attributes"], serde_json::json!({"goal": "ship it", "max_cost": "2.5"}));
+    let node = &told["nodes"][2];
+    assert_eq!((&node["id"], &node["kind"]), (&"t".into(), &"tool".into()), "{node}");
+    let said = serde_json::json!({"shape": "parallelogram", "tool_command": "make", "env.MODE": "fast", "timeout": "5s"});
+    assert_eq!(node["attributes"], said);
+    let edge = &told["edges"][1];
+    assert_eq!(
+        (&edge["condition"], &edge["attributes"]["weight"]),
+        (&"outcome=success".into(), &"2".into()),
+        "{edge}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_drawn_in_the_colours_of_how_it_stands() {
     let place = Place::new();
