@@ -12,7 +12,7 @@ use ferrata_store::{CheckpointStore, RunKey, Seq, Timestamp};
 /// a call to either on the way, except that a property that exceeds its deadline is dropped whatever it is doing.
 #[async_trait]
 pub trait StoreFactory: Send + Sync + 'static {
-    /// Makes a fresh space: no run is in it, and nobody else writes to it.
+    /// Makes a fresh space: no run is in it, and no other test writes to it.
     ///
     /// A schema, a key prefix or a temporary folder of its own; each property gets one, and many run at once.
     async fn fresh(&self) -> Box<dyn Space>;

@@ -231,7 +231,7 @@ macro_rules! __properties {
     };
 }
 
-/// The topic whose properties begin before anybody has prepared the space.
+/// The topic whose properties begin before any instance has prepared the space.
 const UNPREPARED: &str = "first_setup";
 
 /// One sentence of the contract, as a function that panics if a store does not keep it.

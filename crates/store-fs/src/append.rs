@@ -2,7 +2,7 @@
 
 use ferrata_store::{HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES, Writer};
 use crate::line::{self, MAX_BODY, Part};
 use crate::slots::Slot;
@@ -18,8 +18,8 @@ pub(crate) struct Lines {
 
 impl Inner {
     /// Appends to one run.
-    pub(crate) fn append(&self, entry: &RunAppend) -> Result<HeadRef, Fault> {
-        check_append(entry).map_err(Fault::Refused)?;
+    pub(crate) fn append(&self, entry: &RunAppend) -> Result<HeadRef, StoreError> {
+        check_append(entry).map_err(StoreError::Refused)?;
         let lines = encode(entry)?;
         let run = &entry.run;
         let slot = self.slots.of(run);
@@ -28,7 +28,7 @@ impl Inner {
             match self.writer(&slot, run)? {
                 Some(writer) => return self.append_to(&slot, writer, entry, &lines),
                 None if entry.expected.is_some() => {
-                    return Err(Fault::Conflict { expected: entry.expected, actual: None });
+                    return Err(StoreError::Conflict { expected: entry.expected, actual: None });
                 }
                 None => {
                     if let Some(head) = self.create(&slot, entry, &lines)? {
@@ -37,7 +37,7 @@ impl Inner {
                 }
             }
         }
-        Err(Fault::Restless { path: self.layout.log(run) })
+        Err(StoreError::Restless { path: self.layout.log(run) })
     }
 
     fn append_to(
@@ -46,7 +46,7 @@ impl Inner {
         writer: Writer,
         entry: &RunAppend,
         lines: &Lines,
-    ) -> Result<HeadRef, Fault> {
+    ) -> Result<HeadRef, StoreError> {
         let head = writer.log.head();
         if entry.expected == Some(head) {
             return self.extend(slot, writer, entry, &lines.bytes);
@@ -56,7 +56,7 @@ impl Inner {
             self.sync_all(slot, &writer, &entry.run)?;
             return Ok(head);
         }
-        Err(Fault::Conflict { expected: entry.expected, actual: Some(head) })
+        Err(StoreError::Conflict { expected: entry.expected, actual: Some(head) })
     }
 
     fn extend(
@@ -65,16 +65,16 @@ impl Inner {
         mut writer: Writer,
         entry: &RunAppend,
         bytes: &[u8],
-    ) -> Result<HeadRef, Fault> {
+    ) -> Result<HeadRef, StoreError> {
         let path = || self.layout.log(&entry.run);
         let log = &mut writer.log;
         let end = log.tail.end;
         if let Err(source) = self.disk.write_at(&log.file, bytes, end) {
             slot.forget();
             return Err(match self.disk.set_len(&log.file, end) {
-                Ok(()) => Fault::io(Doing::Write, &path(), source),
+                Ok(()) => StoreError::io(Doing::Write, &path(), source),
                 // What was written of it is no whole append, but that is only known of the part that was.
-                Err(_) => Fault::Unsure { path: path(), source },
+                Err(_) => StoreError::Unsure { path: path(), source },
             });
         }
         if let Err(source) = self.disk.sync(&log.file) {
@@ -90,29 +90,29 @@ impl Inner {
         Ok(head.header.head())
     }
 
-    /// Brings to stable storage what somebody else may have left unsynced.
-    fn sync_all(&self, slot: &Slot, writer: &Writer, run: &RunKey) -> Result<(), Fault> {
+    /// Brings to stable storage what another writer may have left unsynced.
+    fn sync_all(&self, slot: &Slot, writer: &Writer, run: &RunKey) -> Result<(), StoreError> {
         self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, run, source))?;
         self.sync_name(run).map_err(|fault| self.suspect_name(slot, run, fault))
     }
 
     /// Remembers that a sync of the run's log failed.
-    pub(crate) fn suspect(&self, slot: &Slot, run: &RunKey, source: std::io::Error) -> Fault {
+    pub(crate) fn suspect(&self, slot: &Slot, run: &RunKey, source: std::io::Error) -> StoreError {
         slot.forget();
         self.suspects().insert(run.clone());
-        Fault::Unsure { path: self.layout.log(run), source }
+        StoreError::Unsure { path: self.layout.log(run), source }
     }
 
     /// The same for a sync of its name.
-    pub(crate) fn suspect_name(&self, slot: &Slot, run: &RunKey, fault: Fault) -> Fault {
+    pub(crate) fn suspect_name(&self, slot: &Slot, run: &RunKey, fault: StoreError) -> StoreError {
         match fault {
-            Fault::Io { source, .. } => self.suspect(slot, run, source),
+            StoreError::Io { source, .. } => self.suspect(slot, run, source),
             fault => fault,
         }
     }
 
     /// Tells whether the log ends with what is to be appended, as far as it was not pruned away since.
-    fn ends_with(&self, writer: &Writer, entry: &RunAppend) -> Result<bool, Fault> {
+    fn ends_with(&self, writer: &Writer, entry: &RunAppend) -> Result<bool, StoreError> {
         let log = &writer.log;
         // Most appends that come here lost a race, and need no reading to be told so.
         if last(entry).header.id != log.head().id {
@@ -136,7 +136,7 @@ pub(crate) fn last(entry: &RunAppend) -> &Record {
     entry.records.last().expect("an append holds a record, as was checked first")
 }
 
-fn encode(entry: &RunAppend) -> Result<Lines, Fault> {
+fn encode(entry: &RunAppend) -> Result<Lines, StoreError> {
     let RunAppend { run, expected, records, facts } = entry;
     let bodies: usize = records.iter().map(|record| record.body.len()).sum();
     // A header takes some 250 bytes; a body in base64 a third more, and the buffer grows for it.
@@ -149,7 +149,11 @@ fn encode(entry: &RunAppend) -> Result<Lines, Fault> {
     let mut before = expected.map(|head| head.id);
     for (number, record) in (1..).zip(records) {
         if record.body.len() > MAX_BODY {
-            return Err(Fault::LargeBody { seq: record.header.seq, len: record.body.len(), max: MAX_BODY });
+            return Err(StoreError::LargeBody {
+                seq: record.header.seq,
+                len: record.body.len(),
+                max: MAX_BODY,
+            });
         }
         line::write_record(&mut bytes, record, before, Part { number, of });
         before = Some(record.header.id);

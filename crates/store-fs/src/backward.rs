@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::disk::Disk;
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::line::MAX_LINE;
 
 /// What is read at first: most tails fit, and it is one call.
@@ -23,12 +23,14 @@ pub(crate) struct Source<'a> {
 
 impl Source<'_> {
     /// Reads exactly `buffer.len()` bytes.
-    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), Fault> {
-        let read =
-            self.disk.read_at(self.file, buffer, at).map_err(|e| Fault::io(Doing::Read, self.path, e))?;
+    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), StoreError> {
+        let read = self
+            .disk
+            .read_at(self.file, buffer, at)
+            .map_err(|e| StoreError::io(Doing::Read, self.path, e))?;
         if read < buffer.len() {
-            // Somebody cut a torn end off meanwhile; whoever reads again under the lock sees the end that is left.
-            return Err(Fault::damaged(self.path, at + read as u64, "the file ends early"));
+            // Another writer cut a torn end off meanwhile; a reader under the lock sees the end that is left.
+            return Err(StoreError::damaged(self.path, at + read as u64, "the file ends early"));
         }
         Ok(())
     }
@@ -60,14 +62,14 @@ impl<'a> Backward<'a> {
     }
 
     /// Hands out what follows the last newline, and where it begins: nothing, if the file ends as it should.
-    pub(crate) fn remainder(&mut self) -> Result<(u64, &[u8]), Fault> {
+    pub(crate) fn remainder(&mut self) -> Result<(u64, &[u8]), StoreError> {
         self.left_after_newline(0)
     }
 
     /// Hands out the line before the one handed out last, without its newline, and where it begins.
     ///
     /// What is left must end with a newline; it does after [`remainder`](Self::remainder), and between lines.
-    pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {
+    pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
         if self.position() == self.floor {
             return Ok(None);
         }
@@ -75,7 +77,7 @@ impl<'a> Backward<'a> {
     }
 
     /// Hands out what is left after its last newline, not counting as many bytes at its end as `skip` says.
-    fn left_after_newline(&mut self, skip: usize) -> Result<(u64, &[u8]), Fault> {
+    fn left_after_newline(&mut self, skip: usize) -> Result<(u64, &[u8]), StoreError> {
         if self.left < skip {
             self.fill()?;
         }
@@ -88,7 +90,7 @@ impl<'a> Backward<'a> {
                 break 0;
             }
             if self.left > MAX_LINE {
-                return Err(Fault::damaged(self.source.path, self.start, "a line has no end"));
+                return Err(StoreError::damaged(self.source.path, self.start, "a line has no end"));
             }
             unseen = self.fill()?;
         };
@@ -98,7 +100,7 @@ impl<'a> Backward<'a> {
     }
 
     /// Reads what lies before the window, and returns how much that is.
-    fn fill(&mut self) -> Result<usize, Fault> {
+    fn fill(&mut self) -> Result<usize, StoreError> {
         // As much again as there is, so that a line longer than any read is copied a bounded number of times.
         let wanted = self.next_read.max(self.left as u64).min(self.start - self.floor);
         self.next_read = (self.next_read * 2).min(LARGEST_READ);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::{HeadRef, Result, RunAppend, RunKey, refusal};
 
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// The entries still to be done, and the results of those that were.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Batch {
     /// Returns one result for each entry; of an entry whose thread did not end it is unknown what was written.
     pub(crate) fn results(&self) -> Vec<Result<HeadRef>> {
         let results = std::mem::take(&mut self.work().results);
-        let given_up = |run| Err(Fault::GivenUp.of_run("store.append", run));
+        let given_up = |run| Err(StoreError::GivenUp.of_run("store.append", run));
         results.into_iter().zip(&self.runs).map(|(done, run)| done.unwrap_or_else(|| given_up(run))).collect()
     }
 

@@ -7,7 +7,7 @@ use ferrata_store::{HeadRef, RunAppend, Seq};
 
 use crate::append::{Lines, last};
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES};
 use crate::line::Opening;
 use crate::lock::{Locked, Mode};
@@ -23,7 +23,7 @@ struct Unborn {
 }
 
 impl Inner {
-    /// Makes the run's log; `None` if somebody else did meanwhile.
+    /// Makes the run's log; `None` if another writer did meanwhile.
     ///
     /// The caller must have the slot's turn.
     pub(crate) fn create(
@@ -31,10 +31,10 @@ impl Inner {
         slot: &Slot,
         entry: &RunAppend,
         lines: &Lines,
-    ) -> Result<Option<HeadRef>, Fault> {
+    ) -> Result<Option<HeadRef>, StoreError> {
         let run = &entry.run;
         let tenant = self.layout.tenant(&run.tenant);
-        self.disk.make_dir(&tenant).map_err(|e| Fault::io(Doing::MakeDir, &tenant, e))?;
+        self.disk.make_dir(&tenant).map_err(|e| StoreError::io(Doing::MakeDir, &tenant, e))?;
         let (path, unborn_path) = (self.layout.log(run), self.layout.unborn(run));
         let unborn = self.hold_unborn(&unborn_path)?;
         if self.stat(&path)?.is_some() {
@@ -64,8 +64,8 @@ impl Inner {
     /// Writes and syncs the file and gives it its name. A failure is plain: what did not become a log was not appended.
     ///
     /// The name is free: all who make the run hold the same file first, and then look.
-    fn name(&self, unborn: &Unborn, from: &Path, to: &Path, bytes: &[u8]) -> Result<(), Fault> {
-        let failed = |doing| move |e| Fault::io(doing, from, e);
+    fn name(&self, unborn: &Unborn, from: &Path, to: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        let failed = |doing| move |e| StoreError::io(doing, from, e);
         self.disk.set_len(&unborn.file, 0).map_err(failed(Doing::Cut))?;
         self.disk.write_at(&unborn.file, bytes, 0).map_err(failed(Doing::Write))?;
         self.disk.sync(&unborn.file).map_err(failed(Doing::Sync))?;
@@ -73,23 +73,24 @@ impl Inner {
     }
 
     /// Opens the file in which the run's log is made, and locks it against others who make or purge the same run.
-    fn hold_unborn(&self, path: &Path) -> Result<Unborn, Fault> {
+    fn hold_unborn(&self, path: &Path) -> Result<Unborn, StoreError> {
         for _ in 0..MOVES {
-            let file = self.disk.open(path, Access::Create).map_err(|e| Fault::io(Doing::Open, path, e))?;
+            let file =
+                self.disk.open(path, Access::Create).map_err(|e| StoreError::io(Doing::Open, path, e))?;
             let file = Arc::new(file);
             let lock = self.lock(&file, path, Mode::Exclusive)?;
-            let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+            let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
             let ident = Ident::of(&metadata);
             if self.stat(path)?.map(|named| Ident::of(&named)) != Some(ident) {
                 continue;
             }
             return Ok(Unborn { file, ident, _lock: lock });
         }
-        Err(Fault::Restless { path: path.into() })
+        Err(StoreError::Restless { path: path.into() })
     }
 
     /// Removes what a crash left of making the run, waiting for whoever is making it just now.
-    pub(crate) fn remove_unborn(&self, path: &Path) -> Result<(), Fault> {
+    pub(crate) fn remove_unborn(&self, path: &Path) -> Result<(), StoreError> {
         if self.stat(path)?.is_some() {
             let _unborn = self.hold_unborn(path)?;
             self.remove(path)?;

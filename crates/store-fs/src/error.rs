@@ -45,7 +45,7 @@ impl Doing {
 
 /// Everything that can fail here.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum StoreError {
     #[error("cannot {} {}: {}", doing.words(), path.display(), remedy(*doing, source))]
     Io { doing: Doing, path: PathBuf, source: io::Error },
     #[error(
@@ -140,7 +140,7 @@ fn remedy(doing: Doing, source: &io::Error) -> &'static str {
     verdict(doing, source).1
 }
 
-impl Fault {
+impl StoreError {
     pub(crate) fn io(doing: Doing, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source }
     }
@@ -204,16 +204,16 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<StoreError> for Error {
+    fn from(fault: StoreError) -> Self {
         let mut error = Error::new(fault.kind(), fault.to_string());
         if let Some(seq) = fault.seq() {
             error = error.with_seq(seq);
         }
         match fault {
-            Fault::Refused(error) => error,
-            Fault::Conflict { actual, .. } => error.with_actual_head(actual),
-            Fault::Io { source, .. } | Fault::Unsure { source, .. } => error.with_source(source),
+            StoreError::Refused(error) => error,
+            StoreError::Conflict { actual, .. } => error.with_actual_head(actual),
+            StoreError::Io { source, .. } | StoreError::Unsure { source, .. } => error.with_source(source),
             _ => error,
         }
     }

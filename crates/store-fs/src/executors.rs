@@ -10,7 +10,7 @@ use ferrata_store::{ExecutorId, Timestamp};
 use serde::Deserialize;
 
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES};
 use crate::line::{check_sum, write_sum};
 use crate::lock::{Locked, Mode};
@@ -56,7 +56,7 @@ struct Expiry {
 
 impl Inner {
     /// Says that the executor is alive for `ttl` from now.
-    pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+    pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
         let path = self.layout.executor(executor);
         if ttl.is_zero() {
             held().remove(&path);
@@ -64,25 +64,26 @@ impl Inner {
             return Ok(());
         }
         let line = lines(self.clock.now().plus(ttl), self.clock.monotonic().saturating_add(ttl));
-        // Held by this process already, unless somebody removed it.
+        // Held by this process already, unless it was removed.
         let known = held().get(&path).cloned();
         if let Some(file) = known
             && self.is_named(&file, &path)?
         {
-            return self.disk.write_at(&file, &line, 0).map_err(|e| Fault::io(Doing::Write, &path, e));
+            return self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(Doing::Write, &path, e));
         }
         self.sweep();
         for _ in 0..MOVES {
-            let file = self.disk.open(&path, Access::Create).map_err(|e| Fault::io(Doing::Open, &path, e))?;
+            let file =
+                self.disk.open(&path, Access::Create).map_err(|e| StoreError::io(Doing::Open, &path, e))?;
             let file = Arc::new(file);
             // Whoever else has it for longer than a look is this process by another path, so it is known to live.
             let lock = match Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, OWN_LOCK) {
                 Ok(lock) => Some(lock),
-                Err(Fault::Locked { .. }) => None,
+                Err(StoreError::Locked { .. }) => None,
                 Err(fault) => return Err(fault),
             };
             // Never synced: after a crash of the machine no executor lives, and none of their ids comes again.
-            self.disk.write_at(&file, &line, 0).map_err(|e| Fault::io(Doing::Write, &path, e))?;
+            self.disk.write_at(&file, &line, 0).map_err(|e| StoreError::io(Doing::Write, &path, e))?;
             if self.is_named(&file, &path)? {
                 if let Some(lock) = lock {
                     lock.keep();
@@ -91,23 +92,24 @@ impl Inner {
                 return Ok(());
             }
         }
-        Err(Fault::Restless { path })
+        Err(StoreError::Restless { path })
     }
 
     /// Tells whether the executor's process lives and its heartbeat has not expired.
     ///
     /// Only one whose file is not there, or not locked, is surely dead. By the time since the machine was started a process that is
     /// stopped is taken for dead, too, when its heartbeat has expired; a wall clock has no part in it. What cannot be read under a
-    /// lock counts as alive: somebody holds it.
+    /// lock counts as alive: its owner holds it.
     ///
     /// # Errors
     ///
     /// If no more files can be opened: that says nothing about the executor.
-    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> Result<bool, Fault> {
+    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
         let path = self.layout.executor(executor);
-        let alive = || -> Result<bool, Fault> {
-            let file =
-                Arc::new(self.disk.open(&path, Access::Read).map_err(|e| Fault::io(Doing::Open, &path, e))?);
+        let alive = || -> Result<bool, StoreError> {
+            let file = Arc::new(
+                self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(Doing::Open, &path, e))?,
+            );
             // Whoever looks shares the lock with others who look; only the executor excludes them.
             if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
                 return Ok(false);
@@ -127,10 +129,11 @@ impl Inner {
         }
     }
 
-    fn expiry(&self, file: &File, path: &Path) -> Result<Option<Expiry>, Fault> {
+    fn expiry(&self, file: &File, path: &Path) -> Result<Option<Expiry>, StoreError> {
         for _ in 0..READS {
             let mut bytes = [0; LENGTH];
-            let read = self.disk.read_at(file, &mut bytes, 0).map_err(|e| Fault::io(Doing::Read, path, e))?;
+            let read =
+                self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(Doing::Read, path, e))?;
             let (first, second) = bytes[..read].split_at(read.min(LINE));
             let Some(Heartbeat { expires_ms }) = parse(first) else { continue };
             let until = match second.is_empty() {
@@ -160,10 +163,10 @@ impl Inner {
         }
     }
 
-    fn remove_expired(&self, executor: &ExecutorId) -> Result<(), Fault> {
+    fn remove_expired(&self, executor: &ExecutorId) -> Result<(), StoreError> {
         let path = self.layout.executor(executor);
         let file =
-            Arc::new(self.disk.open(&path, Access::Read).map_err(|e| Fault::io(Doing::Open, &path, e))?);
+            Arc::new(self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(Doing::Open, &path, e))?);
         let Some(_lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
             return Ok(());
         };
@@ -174,8 +177,8 @@ impl Inner {
         Ok(())
     }
 
-    fn is_named(&self, file: &File, path: &Path) -> Result<bool, Fault> {
-        let own = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+    fn is_named(&self, file: &File, path: &Path) -> Result<bool, StoreError> {
+        let own = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
         Ok(self.stat(path)?.map(|named| Ident::of(&named)) == Some(Ident::of(&own)))
     }
 }

@@ -1,7 +1,7 @@
 //! Reads a file line by line from some place on, holding no more of it than the longest line asks for.
 
 use crate::backward::Source;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::line::MAX_LINE;
 
 /// What is read at once: enough to make the calls few beside the work on what they bring.
@@ -31,14 +31,14 @@ impl<'a> Forward<'a> {
     }
 
     /// Hands out the next line without its newline, and where it begins; `None` when no newline follows.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
         let mut seen = self.done;
         let newline = loop {
             if let Some(at) = self.window[seen..].iter().position(|byte| *byte == b'\n') {
                 break seen + at;
             }
             if self.window.len() - self.done > MAX_LINE {
-                return Err(Fault::damaged(self.source.path, self.position(), "a line has no end"));
+                return Err(StoreError::damaged(self.source.path, self.position(), "a line has no end"));
             }
             seen = self.window.len() - self.done;
             if !self.fill()? {
@@ -51,7 +51,7 @@ impl<'a> Forward<'a> {
     }
 
     /// Drops what has been handed out and reads on; returns whether there was more.
-    fn fill(&mut self) -> Result<bool, Fault> {
+    fn fill(&mut self) -> Result<bool, StoreError> {
         self.start += self.done as u64;
         self.window.drain(..self.done);
         self.done = 0;

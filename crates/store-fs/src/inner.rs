@@ -12,14 +12,14 @@ use ferrata_store::{Clock, RunKey, TenantId};
 
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, Ident};
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::layout::Layout;
 use crate::lock::{Locked, Mode};
 use crate::log::Log;
 use crate::roomy::{self, Roomy, Turns};
 use crate::slots::{Slot, Slots};
 
-/// How often to open a file again that was replaced while it was being opened. Each time somebody pruned, purged or
+/// How often to open a file again that was replaced while it was being opened. Each time another caller pruned, purged or
 /// remade the run in between.
 pub(crate) const MOVES: usize = 100;
 
@@ -77,7 +77,7 @@ impl Inner {
     /// Opens and locks the run's log, and cuts off what a crash left of a write; `None` if there is no such run.
     ///
     /// The caller must have the slot's turn.
-    pub(crate) fn writer(&self, slot: &Slot, run: &RunKey) -> Result<Option<Writer>, Fault> {
+    pub(crate) fn writer(&self, slot: &Slot, run: &RunKey) -> Result<Option<Writer>, StoreError> {
         let path = self.layout.log(run);
         for _ in 0..MOVES {
             let known = slot.known();
@@ -86,14 +86,14 @@ impl Inner {
                 None => match self.disk.open(&path, Access::Write) {
                     Ok(file) => Arc::new(file),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                    Err(error) => return Err(Fault::io(Doing::Open, &path, error)),
+                    Err(error) => return Err(StoreError::io(Doing::Open, &path, error)),
                 },
             };
             let lock = self.lock(&file, &path, Mode::Exclusive)?;
-            // Only now is it certain that nobody removes or replaces the file, so only now its name is compared.
+            // Only now is it certain that no other caller removes or replaces the file, so only now its name is compared.
             let ident = match &known {
                 Some(log) => log.ident,
-                None => Ident::of(&file.metadata().map_err(|e| Fault::io(Doing::Open, &path, e))?),
+                None => Ident::of(&file.metadata().map_err(|e| StoreError::io(Doing::Open, &path, e))?),
             };
             let metadata = match self.stat(&path)? {
                 Some(metadata) if Ident::of(&metadata) == ident => metadata,
@@ -115,10 +115,10 @@ impl Inner {
             let log = if self.suspects().contains(run) { self.renew(slot, &log)? } else { log };
             return Ok(Some(Writer { log, _lock: lock }));
         }
-        Err(Fault::Restless { path })
+        Err(StoreError::Restless { path })
     }
 
-    fn cut_torn_end(&self, log: &Log, path: &Path, metadata: &Metadata) -> Result<(), Fault> {
+    fn cut_torn_end(&self, log: &Log, path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
         let torn = metadata.len() - log.tail.end;
         if torn == 0 {
             return Ok(());
@@ -127,20 +127,20 @@ impl Inner {
             path = %path.display(), bytes = torn, at = log.tail.end,
             "cut off a write that was never acknowledged"
         );
-        self.disk.set_len(&log.file, log.tail.end).map_err(|e| Fault::io(Doing::Cut, path, e))?;
+        self.disk.set_len(&log.file, log.tail.end).map_err(|e| StoreError::io(Doing::Cut, path, e))?;
         // So that no crash brings back a part of it behind what is written there next.
-        self.disk.sync(&log.file).map_err(|e| Fault::io(Doing::Sync, path, e))
+        self.disk.sync(&log.file).map_err(|e| StoreError::io(Doing::Sync, path, e))
     }
 
     /// Shows the run's log to `read` without locking it; `None` if there is no such run.
     ///
-    /// While somebody cuts off a torn end and writes anew, a reader may see some of each. So what looks like damage is
+    /// While a writer cuts off a torn end and writes anew, a reader may see some of each. So what looks like damage is
     /// looked at again under the lock.
     pub(crate) fn look<T>(
         &self,
         run: &RunKey,
-        read: impl Fn(&Log, &Path) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
         let path = self.layout.log(run);
         let Some(metadata) = self.stat(&path)? else {
             return Ok(None);
@@ -150,7 +150,7 @@ impl Inner {
             Some(log) => read(&log, &path).map(Some),
             None => self.look_at(run, &path, &metadata, None, &read),
         };
-        let Err(Fault::Damaged { .. }) = seen else {
+        let Err(StoreError::Damaged { .. }) = seen else {
             return seen;
         };
         for _ in 0..MOVES {
@@ -158,11 +158,11 @@ impl Inner {
                 return Ok(None);
             };
             match self.look_at(run, &path, &metadata, Some(Mode::Shared), &read) {
-                Err(Fault::Restless { .. }) => {}
+                Err(StoreError::Restless { .. }) => {}
                 seen => return seen,
             }
         }
-        Err(Fault::Restless { path })
+        Err(StoreError::Restless { path })
     }
 
     fn look_at<T>(
@@ -171,32 +171,32 @@ impl Inner {
         path: &Path,
         metadata: &Metadata,
         mode: Option<Mode>,
-        read: impl Fn(&Log, &Path) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
         if metadata.is_dir() {
-            return Err(Fault::io(Doing::Read, path, io::ErrorKind::IsADirectory.into()));
+            return Err(StoreError::io(Doing::Read, path, io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
             // Opening a pipe would wait for whoever writes to it.
-            return Err(Fault::damaged(path, 0, "it is not a file"));
+            return Err(StoreError::damaged(path, 0, "it is not a file"));
         }
         let file = match self.disk.open(path, Access::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Fault::io(Doing::Open, path, error)),
+            Err(error) => return Err(StoreError::io(Doing::Open, path, error)),
         };
         let _lock = mode.map(|mode| self.lock(&file, path, mode)).transpose()?;
-        let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
         if mode.is_some() && self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
-            return Err(Fault::Restless { path: path.into() });
+            return Err(StoreError::Restless { path: path.into() });
         }
         let log = Log::read(&*self.disk, file, path, run, &metadata)?;
         read(&log, path).map(Some)
     }
 
     /// Brings the name of the run's log to stable storage.
-    pub(crate) fn sync_name(&self, run: &RunKey) -> Result<(), Fault> {
-        let sync = |path: &Path| self.disk.sync_dir(path).map_err(|e| Fault::io(Doing::Sync, path, e));
+    pub(crate) fn sync_name(&self, run: &RunKey) -> Result<(), StoreError> {
+        let sync = |path: &Path| self.disk.sync_dir(path).map_err(|e| StoreError::io(Doing::Sync, path, e));
         sync(&self.layout.tenant(&run.tenant))?;
         if self.tenants().contains(&run.tenant) {
             return Ok(());
@@ -210,24 +210,29 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn lock(&self, file: &Arc<std::fs::File>, path: &Path, mode: Mode) -> Result<Locked, Fault> {
+    pub(crate) fn lock(
+        &self,
+        file: &Arc<std::fs::File>,
+        path: &Path,
+        mode: Mode,
+    ) -> Result<Locked, StoreError> {
         Locked::wait(Arc::clone(file), path, mode, self.options.lock_wait)
     }
 
-    pub(crate) fn stat(&self, path: &Path) -> Result<Option<Metadata>, Fault> {
+    pub(crate) fn stat(&self, path: &Path) -> Result<Option<Metadata>, StoreError> {
         match self.disk.stat(path) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Fault::io(Doing::Open, path, error)),
+            Err(error) => Err(StoreError::io(Doing::Open, path, error)),
         }
     }
 
     /// Removes a file; returns whether it was there.
-    pub(crate) fn remove(&self, path: &Path) -> Result<bool, Fault> {
+    pub(crate) fn remove(&self, path: &Path) -> Result<bool, StoreError> {
         match self.disk.remove(path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(Fault::io(Doing::Remove, path, error)),
+            Err(error) => Err(StoreError::io(Doing::Remove, path, error)),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
 
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::inner::Inner;
 use crate::layout::Layout;
 use crate::roomy::with_room;
@@ -25,14 +25,14 @@ struct Best {
 
 impl Inner {
     /// Lists the runs that meet the query.
-    pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
+    pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
         let listing = Listing::of_runs(query, page.order);
         let after = page
             .cursor
             .as_ref()
             .map(|cursor| RunPlace::read(listing, cursor))
             .transpose()
-            .map_err(|_| Fault::Cursor)?;
+            .map_err(|_| StoreError::Cursor)?;
         let now = self.clock.now();
         let mut alive = HashMap::new();
         let mut best = Best { order: page.order, after, limit: page.len() + 1, heads: Vec::new() };
@@ -58,7 +58,7 @@ impl Inner {
         run: &RunKey,
         best: &Best,
         alive: &mut HashMap<ExecutorId, bool>,
-    ) -> Result<Option<RunHead>, Fault> {
+    ) -> Result<Option<RunHead>, StoreError> {
         let seen = self.look(run, |log, _| {
             let place = RunPlace { created: log.opening.facts.created, run: run.clone() };
             let wanted = best.wants(&place);
@@ -91,8 +91,8 @@ impl Inner {
     fn for_each_log(
         &self,
         tenant: Option<&TenantId>,
-        mut see: impl FnMut(&RunKey) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut see: impl FnMut(&RunKey) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let mut in_tenant = |tenant: &TenantId| {
             for_each_name(&self.slots, &self.layout.tenant(tenant), |name| match Layout::run_of(name) {
                 Some(run) => see(&RunKey::new(tenant.clone(), run)),
@@ -114,9 +114,9 @@ impl Inner {
 fn for_each_name(
     slots: &Slots,
     path: &Path,
-    mut see: impl FnMut(&str) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let failed = |e| Fault::io(Doing::List, path, e);
+    mut see: impl FnMut(&str) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let failed = |e| StoreError::io(Doing::List, path, e);
     let entries = match with_room(slots, || fs::read_dir(path)).map_err(failed) {
         Err(fault) if fault.is_absence() => return Ok(()),
         entries => entries?,

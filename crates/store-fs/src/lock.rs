@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 
 /// How long to wait before the second try: an append that holds the lock takes about as long.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// How a file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nobody else may write or read under a lock.
+    /// No other holder may write or read under a lock.
     Exclusive,
     /// Others may read, too.
     Shared,
@@ -31,11 +31,16 @@ impl Locked {
     ///
     /// The system's own waiting has no end, and one stopped process would keep a thread here for ever. So this tries and
     /// pauses in turn, and counts the pauses. It runs on threads made for blocking, and runs are seldom contended.
-    pub(crate) fn wait(file: Arc<File>, path: &Path, mode: Mode, patience: Duration) -> Result<Self, Fault> {
+    pub(crate) fn wait(
+        file: Arc<File>,
+        path: &Path,
+        mode: Mode,
+        patience: Duration,
+    ) -> Result<Self, StoreError> {
         let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
         while !try_lock(&file, path, mode)? {
             if waited >= patience {
-                return Err(Fault::Locked { path: path.into(), waited });
+                return Err(StoreError::Locked { path: path.into(), waited });
             }
             std::thread::park_timeout(pause);
             waited += pause;
@@ -44,8 +49,8 @@ impl Locked {
         Ok(Self(Some(file)))
     }
 
-    /// Takes the lock if nobody holds one that excludes it.
-    pub(crate) fn try_now(file: Arc<File>, path: &Path, mode: Mode) -> Result<Option<Self>, Fault> {
+    /// Takes the lock if no holder has one that excludes it.
+    pub(crate) fn try_now(file: Arc<File>, path: &Path, mode: Mode) -> Result<Option<Self>, StoreError> {
         Ok(try_lock(&file, path, mode)?.then(|| Self(Some(file))))
     }
 
@@ -64,7 +69,7 @@ impl Drop for Locked {
     }
 }
 
-fn try_lock(file: &File, path: &Path, mode: Mode) -> Result<bool, Fault> {
+fn try_lock(file: &File, path: &Path, mode: Mode) -> Result<bool, StoreError> {
     loop {
         let tried = match mode {
             Mode::Exclusive => file.try_lock(),
@@ -74,7 +79,7 @@ fn try_lock(file: &File, path: &Path, mode: Mode) -> Result<bool, Fault> {
             Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(TryLockError::Error(error)) => return Err(Fault::io(Doing::Lock, path, error)),
+            Err(TryLockError::Error(error)) => return Err(StoreError::io(Doing::Lock, path, error)),
         }
     }
 }

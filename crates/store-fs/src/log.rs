@@ -8,7 +8,7 @@ use ferrata_store::{HeadRef, RunKey};
 
 use crate::backward::{Backward, Source};
 use crate::disk::{Disk, Ident};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::forward::Forward;
 use crate::line::{self, Flaw, Opening};
 use crate::tail::{Tail, flawed, read_tail};
@@ -35,11 +35,11 @@ impl Log {
         path: &Path,
         run: &RunKey,
         metadata: &Metadata,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, StoreError> {
         let source = Source { disk, file: &file, path };
         let (opening, floor) = read_opening(source, metadata.len())?;
         if opening.run != *run {
-            return Err(Fault::damaged(path, 0, format!("it is the log of run {}", opening.run)));
+            return Err(StoreError::damaged(path, 0, format!("it is the log of run {}", opening.run)));
         }
         let tail = read_tail(source, floor, opening.first, metadata.len())?;
         Ok(Self { ident: Ident::of(metadata), opening: Arc::new(opening), floor, tail, named: false, file })
@@ -70,16 +70,16 @@ impl Log {
 }
 
 /// Reads the first line of a file, and where the second begins.
-fn read_opening(source: Source<'_>, len: u64) -> Result<(Opening, u64), Fault> {
+fn read_opening(source: Source<'_>, len: u64) -> Result<(Opening, u64), StoreError> {
     let mut lines = Forward::new(source, 0, len);
     let Some((_, bytes)) = lines.next()? else {
         let what = if len == 0 { "the file is empty" } else { "its first line has no end" };
-        return Err(Fault::damaged(source.path, 0, what));
+        return Err(StoreError::damaged(source.path, 0, what));
     };
     match line::read_opening(bytes) {
         Ok(opening) => Ok((opening, bytes.len() as u64 + 1)),
         Err(Flaw::Newer(found)) => {
-            Err(Fault::NewerLayout { path: source.path.into(), found, known: crate::layout::LAYOUT })
+            Err(StoreError::NewerLayout { path: source.path.into(), found, known: crate::layout::LAYOUT })
         }
         Err(flaw) => Err(flawed(source.path, 0, flaw)),
     }

@@ -9,7 +9,7 @@ use ferrata_store::{HeadRef, Removed, RunKey};
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::inner::{Inner, MOVES};
 use crate::lock::Mode;
 use crate::log::Log;
@@ -17,7 +17,7 @@ use crate::rewrite::tally;
 
 impl Inner {
     /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
-    pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, Fault> {
+    pub(crate) fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         slot.forget();
@@ -30,7 +30,7 @@ impl Inner {
                     purged = removed;
                     break;
                 }
-                Err(Fault::Restless { .. }) => {}
+                Err(StoreError::Restless { .. }) => {}
                 Err(fault) => return Err(fault),
             }
         }
@@ -39,25 +39,25 @@ impl Inner {
         let tenant = self.layout.tenant(&run.tenant);
         match self.disk.sync_dir(&tenant) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Fault::io(Doing::Sync, &tenant, error))
+                Err(StoreError::io(Doing::Sync, &tenant, error))
             }
             _ => Ok(purged),
         }
     }
 
-    fn purge_log(&self, run: &RunKey, path: &Path, expected: Option<HeadRef>) -> Result<Removed, Fault> {
+    fn purge_log(&self, run: &RunKey, path: &Path, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
         match self.stat(path)? {
             None => {
                 self.remove(&self.layout.copy(run))?;
                 return Ok(Removed::default());
             }
             Some(metadata) if expected.is_some() && !metadata.is_file() => {
-                return Err(Fault::damaged(path, 0, "it is not a file"));
+                return Err(StoreError::damaged(path, 0, "it is not a file"));
             }
             Some(metadata) if metadata.is_dir() => {
                 // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
                 fs::remove_dir(path)
-                    .map_err(|_| Fault::io(Doing::Remove, path, io::ErrorKind::IsADirectory.into()))?;
+                    .map_err(|_| StoreError::io(Doing::Remove, path, io::ErrorKind::IsADirectory.into()))?;
                 return Ok(Removed::default());
             }
             Some(metadata) if !metadata.is_file() => {
@@ -70,19 +70,19 @@ impl Inner {
         let file = match self.disk.open(path, Access::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Fault::Restless { path: path.into() });
+                return Err(StoreError::Restless { path: path.into() });
             }
-            Err(error) => return Err(Fault::io(Doing::Open, path, error)),
+            Err(error) => return Err(StoreError::io(Doing::Open, path, error)),
         };
         let _lock = self.lock(&file, path, Mode::Exclusive)?;
-        let metadata = file.metadata().map_err(|e| Fault::io(Doing::Open, path, e))?;
+        let metadata = file.metadata().map_err(|e| StoreError::io(Doing::Open, path, e))?;
         if self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
-            return Err(Fault::Restless { path: path.into() });
+            return Err(StoreError::Restless { path: path.into() });
         }
         if expected.is_some() {
             let actual = Log::read(&*self.disk, Arc::clone(&file), path, run, &metadata)?.head();
             if expected != Some(actual) {
-                return Err(Fault::Conflict { expected, actual: Some(actual) });
+                return Err(StoreError::Conflict { expected, actual: Some(actual) });
             }
         }
         let source = Source { disk: &*self.disk, file: &file, path };

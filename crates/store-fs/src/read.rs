@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RunHead, RunKey, Seq};
 
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::line;
 use crate::log::Log;
@@ -17,13 +17,13 @@ const NEAR: u64 = 64 << 10;
 
 impl Inner {
     /// Loads the newest base at or before `at` and what follows it up to there.
-    pub(crate) fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Fault> {
+    pub(crate) fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, StoreError> {
         self.look(run, |log, path| self.load_from(log, path, at))
     }
 
-    fn load_from(&self, log: &Log, path: &Path, wanted: At) -> Result<Vec<Record>, Fault> {
+    fn load_from(&self, log: &Log, path: &Path, wanted: At) -> Result<Vec<Record>, StoreError> {
         let (first, last) = (log.opening.first, log.head().seq);
-        let absent = || Fault::NoRecord { at: wanted, first, last };
+        let absent = || StoreError::NoRecord { at: wanted, first, last };
         if matches!(wanted, At::Seq(seq) if seq < first || seq > last) {
             return Err(absent());
         }
@@ -45,7 +45,7 @@ impl Inner {
             let record = Record { header: line.header, body };
             record
                 .verify(&log.opening.run)
-                .map_err(|error| Fault::damaged(path, at, error.message()).with_seq(seq))?;
+                .map_err(|error| StoreError::damaged(path, at, error.message()).with_seq(seq))?;
             let is_base = record.header.base;
             records.push(record);
             if is_base {
@@ -56,15 +56,15 @@ impl Inner {
         if records.is_empty() {
             return Err(absent());
         }
-        Err(Fault::damaged(path, log.floor, "there is no base").with_seq(first))
+        Err(StoreError::damaged(path, log.floor, "there is no base").with_seq(first))
     }
 
     /// Lists the headers of a range.
-    pub(crate) fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, Fault> {
-        self.look(run, |log, path| self.headers_of(log, path, range))?.ok_or(Fault::NoRun)
+    pub(crate) fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, StoreError> {
+        self.look(run, |log, path| self.headers_of(log, path, range))?.ok_or(StoreError::NoRun)
     }
 
-    fn headers_of(&self, log: &Log, path: &Path, range: HeaderRange) -> Result<Headers, Fault> {
+    fn headers_of(&self, log: &Log, path: &Path, range: HeaderRange) -> Result<Headers, StoreError> {
         let (first, last) = (log.opening.first, log.head().seq);
         let items = match range.within(first, last) {
             None => Vec::new(),
@@ -73,13 +73,13 @@ impl Inner {
         };
         let headers = Headers::checked(&log.opening.run, range, (first, last), items);
         headers.map_err(|error| match error.seq() {
-            Some(seq) => Fault::damaged(path, log.floor, "the record is missing").with_seq(seq),
-            None => Fault::damaged(path, log.floor, error.message()),
+            Some(seq) => StoreError::damaged(path, log.floor, "the record is missing").with_seq(seq),
+            None => StoreError::damaged(path, log.floor, error.message()),
         })
     }
 
     /// Reads headers from the head back to a record.
-    fn newest(&self, log: &Log, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, Fault> {
+    fn newest(&self, log: &Log, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, StoreError> {
         let mut headers: Vec<RecordHeader> = Vec::new();
         let mut walk = Walk::new(&*self.disk, log, path);
         while let Some((_, line)) = walk.previous()? {
@@ -94,7 +94,7 @@ impl Inner {
     }
 
     /// Reads headers from one record to another, both included.
-    fn onward(&self, log: &Log, path: &Path, begin: Seq, end: Seq) -> Result<Vec<RecordHeader>, Fault> {
+    fn onward(&self, log: &Log, path: &Path, begin: Seq, end: Seq) -> Result<Vec<RecordHeader>, StoreError> {
         let mut walk = match begin.get().checked_sub(1).map(Seq::new) {
             // The record before tells the first one's `prev`, if its line leaves that out.
             Some(before) if before >= log.opening.first => {
@@ -117,7 +117,7 @@ impl Inner {
 
     /// Finds where a line begins that is not far before the record's, or is its own: the numbers ascend with the place, so half
     /// of what is left is ruled out with each line that is read.
-    fn place_before(&self, log: &Log, path: &Path, seq: Seq) -> Result<u64, Fault> {
+    fn place_before(&self, log: &Log, path: &Path, seq: Seq) -> Result<u64, StoreError> {
         let (mut low, mut high) = (log.floor, log.tail.end);
         while high - low > NEAR {
             let middle = low + (high - low) / 2;
@@ -136,7 +136,7 @@ impl Inner {
     }
 
     /// Returns the run's head.
-    pub(crate) fn head(&self, run: &RunKey) -> Result<Option<RunHead>, Fault> {
+    pub(crate) fn head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
         let Some((opening, head)) =
             self.look(run, |log, _| Ok((Arc::clone(&log.opening), log.tail.head.clone())))?
         else {

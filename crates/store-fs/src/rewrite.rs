@@ -7,7 +7,7 @@ use ferrata_store::{At, PruneCut, Record, RecordHeader, Removed, RunKey, Seq, ch
 
 use crate::backward::Source;
 use crate::disk::{Access, Ident};
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::forward::Forward;
 use crate::inner::Inner;
 use crate::line::{self, Opening, Part};
@@ -30,10 +30,10 @@ struct Kept<'a> {
 
 impl Inner {
     /// Drops the records before the cut.
-    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, Fault> {
+    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
-        let writer = self.writer(&slot, run)?.ok_or(Fault::NoRun)?;
+        let writer = self.writer(&slot, run)?.ok_or(StoreError::NoRun)?;
         let path = self.layout.log(run);
         // What a crash left of pruning before.
         self.remove(&self.layout.copy(run))?;
@@ -42,7 +42,7 @@ impl Inner {
             return Ok(Removed::default());
         }
         let (at, end, header) = self.find(log, &path, cut.at)?;
-        let base = check_prune(run, &header, cut).map_err(Fault::Refused)?;
+        let base = check_prune(run, &header, cut).map_err(StoreError::Refused)?;
         let (records, bytes) = tally(log.source(&*self.disk, &path), log.floor, at);
         if at > log.floor || base.is_some() {
             let kept = Kept { first: cut.at, from: if base.is_some() { end } else { at }, base };
@@ -53,13 +53,13 @@ impl Inner {
     }
 
     /// Replaces a log of which a sync has failed by a copy that is surely on stable storage.
-    pub(crate) fn renew(&self, slot: &Slot, log: &Log) -> Result<Log, Fault> {
+    pub(crate) fn renew(&self, slot: &Slot, log: &Log) -> Result<Log, StoreError> {
         let run = &log.opening.run;
         let path = self.layout.log(run);
         let kept = Kept { first: log.opening.first, from: log.floor, base: None };
         let renewed = self.copy(slot, log, &path, &kept).map_err(|fault| match fault {
             // The records in doubt still are.
-            Fault::Io { source, .. } => Fault::Unsure { path: path.clone(), source },
+            StoreError::Io { source, .. } => StoreError::Unsure { path: path.clone(), source },
             fault => fault,
         })?;
         self.suspects().remove(run);
@@ -67,7 +67,7 @@ impl Inner {
     }
 
     /// Finds a record's line: where it begins, where it ends, and its whole header.
-    fn find(&self, log: &Log, path: &Path, seq: Seq) -> Result<(u64, u64, RecordHeader), Fault> {
+    fn find(&self, log: &Log, path: &Path, seq: Seq) -> Result<(u64, u64, RecordHeader), StoreError> {
         let mut walk = Walk::new(&*self.disk, log, path);
         let mut end = log.tail.end;
         while let Some((at, line)) = walk.previous()? {
@@ -83,18 +83,18 @@ impl Inner {
             }
             end = at;
         }
-        Err(Fault::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
+        Err(StoreError::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
     }
 
     /// Writes what is kept to another file, syncs it, and puts it in the log's place.
     ///
     /// The caller must hold the lock on the log. The new file is not locked: whoever opens it syncs its name before
     /// saying that anything in it is safe.
-    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &Kept<'_>) -> Result<Log, Fault> {
+    fn copy(&self, slot: &Slot, log: &Log, path: &Path, kept: &Kept<'_>) -> Result<Log, StoreError> {
         let run = &log.opening.run;
         let copy_path = self.layout.copy(run);
         let written = self.write_copy(log, path, &copy_path, kept).and_then(|copy| {
-            self.disk.rename(&copy_path, path).map_err(|e| Fault::io(Doing::Rename, path, e))?;
+            self.disk.rename(&copy_path, path).map_err(|e| StoreError::io(Doing::Rename, path, e))?;
             Ok(copy)
         });
         let mut copy = match written {
@@ -110,9 +110,15 @@ impl Inner {
         Ok(copy)
     }
 
-    fn write_copy(&self, log: &Log, path: &Path, copy_path: &Path, kept: &Kept<'_>) -> Result<Log, Fault> {
+    fn write_copy(
+        &self,
+        log: &Log,
+        path: &Path,
+        copy_path: &Path,
+        kept: &Kept<'_>,
+    ) -> Result<Log, StoreError> {
         let run = &log.opening.run;
-        let failed = |doing| move |e| Fault::io(doing, copy_path, e);
+        let failed = |doing| move |e| StoreError::io(doing, copy_path, e);
         let file = self.disk.open(copy_path, Access::Create).map_err(failed(Doing::Open))?;
         self.disk.set_len(&file, 0).map_err(failed(Doing::Cut))?;
         let mut bytes = Vec::new();

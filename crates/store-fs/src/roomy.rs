@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::disk::{Access, Disk};
 use crate::slots::Slots;
 
-/// How long to wait before the second try, and between tries at most: about what somebody needs who writes to a file and closes it.
+/// How long to wait before the second try, and between tries at most: about what a caller needs that writes to a file and closes it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -69,7 +69,7 @@ pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// Opens something, with the logs closed that nobody is at work on if there is no room otherwise.
+/// Opens something, with the logs closed that no caller works on if there is no room otherwise.
 pub(crate) fn with_room<T>(slots: &Slots, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
     loop {

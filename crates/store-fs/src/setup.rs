@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 
 use crate::disk::Access;
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::inner::Inner;
 use crate::layout::LAYOUT;
 use crate::lock::{Locked, Mode};
@@ -23,11 +23,11 @@ struct Marker {
 impl Inner {
     /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
     /// without the right to write as well.
-    pub(crate) fn set_up(&self) -> Result<(), Fault> {
+    pub(crate) fn set_up(&self) -> Result<(), StoreError> {
         let root = self.layout.root();
         for path in [root, self.layout.runs(), self.layout.executors()] {
             if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
-                self.disk.make_dir(path).map_err(|e| Fault::io(Doing::SetUp, path, e))?;
+                self.disk.make_dir(path).map_err(|e| StoreError::io(Doing::SetUp, path, e))?;
             }
         }
         let path = self.layout.marker();
@@ -37,39 +37,39 @@ impl Inner {
         self.check_locks(&path)?;
         if self.stat(&self.layout.marker_in_capitals())?.is_some() {
             // Two runs whose ids differ in nothing else would share a file.
-            return Err(Fault::FoldsCase { path });
+            return Err(StoreError::FoldsCase { path });
         }
         if let Some(above) = root.parent() {
             match self.disk.sync_dir(above) {
                 // The root's own name is in a directory that may not be ours to read, and was there before in that case.
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
-                done => done.map_err(|e| Fault::io(Doing::SetUp, above, e))?,
+                done => done.map_err(|e| StoreError::io(Doing::SetUp, above, e))?,
             }
         }
-        self.disk.sync_dir(root).map_err(|e| Fault::io(Doing::SetUp, root, e))?;
+        self.disk.sync_dir(root).map_err(|e| StoreError::io(Doing::SetUp, root, e))?;
         self.ready.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Checks that a lock excludes another open file, as everything here rests on it. Where locks belong to a process or
     /// mean nothing, as on many network file systems, the second is granted as well.
-    fn check_locks(&self, path: &Path) -> Result<(), Fault> {
-        let open = || self.disk.open(path, Access::Read).map_err(|e| Fault::io(Doing::Open, path, e));
+    fn check_locks(&self, path: &Path) -> Result<(), StoreError> {
+        let open = || self.disk.open(path, Access::Read).map_err(|e| StoreError::io(Doing::Open, path, e));
         let (first, second) = (Arc::new(open()?), Arc::new(open()?));
         let _lock = self.lock(&first, path, Mode::Exclusive)?;
         match Locked::try_now(second, path, Mode::Exclusive)? {
-            Some(_) => Err(Fault::NoLocks { path: path.into() }),
+            Some(_) => Err(StoreError::NoLocks { path: path.into() }),
             None => Ok(()),
         }
     }
 
     /// Makes the root ready before the first write.
-    pub(crate) fn ready_to_write(&self) -> Result<(), Fault> {
+    pub(crate) fn ready_to_write(&self) -> Result<(), StoreError> {
         if self.ready.load(Ordering::Relaxed) { Ok(()) } else { self.set_up() }
     }
 
     /// Looks at the marker before the first read; writes nothing, as a reader may have no right to.
-    pub(crate) fn ready_to_read(&self) -> Result<(), Fault> {
+    pub(crate) fn ready_to_read(&self) -> Result<(), StoreError> {
         if !self.marked.load(Ordering::Relaxed) && self.find_marker(&self.layout.marker())?.is_some() {
             self.marked.store(true, Ordering::Relaxed);
         }
@@ -78,25 +78,25 @@ impl Inner {
 
     /// Says that the folder is gone, if it was there before: an absence is then none of a run, nor is a failure what it seems.
     ///
-    /// Nobody makes it anew unasked: an empty store in the place of one that was unmounted would start every run a second time.
-    pub(crate) fn still_there<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
+    /// No caller makes it anew unasked: an empty store in the place of one that was unmounted would start every run a second time.
+    pub(crate) fn still_there<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         let was_there = self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed);
         if was_there && matches!(self.stat(&self.layout.marker()), Ok(None)) {
-            return Err(Fault::Gone { path: self.layout.root().into() });
+            return Err(StoreError::Gone { path: self.layout.root().into() });
         }
         done
     }
 
-    fn find_marker(&self, path: &Path) -> Result<Option<u64>, Fault> {
+    fn find_marker(&self, path: &Path) -> Result<Option<u64>, StoreError> {
         if self.stat(path)?.is_none() {
             return Ok(None);
         }
-        let file = self.disk.open(path, Access::Read).map_err(|e| Fault::io(Doing::Open, path, e))?;
+        let file = self.disk.open(path, Access::Read).map_err(|e| StoreError::io(Doing::Open, path, e))?;
         self.read_marker(&file, path)
     }
 
-    fn write_marker(&self, path: &Path) -> Result<(), Fault> {
-        let failed = |e| Fault::io(Doing::SetUp, path, e);
+    fn write_marker(&self, path: &Path) -> Result<(), StoreError> {
+        let failed = |e| StoreError::io(Doing::SetUp, path, e);
         let file = Arc::new(self.disk.open(path, Access::Create).map_err(failed)?);
         let _lock = self.lock(&file, path, Mode::Exclusive)?;
         if self.read_marker(&file, path)?.is_some() {
@@ -111,17 +111,18 @@ impl Inner {
     }
 
     /// Reads the layout; `None` if the marker has not been written to its end.
-    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<Option<u64>, Fault> {
+    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<Option<u64>, StoreError> {
         let mut bytes = vec![0; MARKER];
-        let read = self.disk.read_at(file, &mut bytes, 0).map_err(|e| Fault::io(Doing::Read, path, e))?;
+        let read =
+            self.disk.read_at(file, &mut bytes, 0).map_err(|e| StoreError::io(Doing::Read, path, e))?;
         bytes.truncate(read);
         if bytes.is_empty() || (bytes.last() != Some(&b'\n') && read < MARKER) {
             return Ok(None);
         }
         let marker: Marker =
-            serde_json::from_slice(&bytes).map_err(|e| Fault::damaged(path, 0, e.to_string()))?;
+            serde_json::from_slice(&bytes).map_err(|e| StoreError::damaged(path, 0, e.to_string()))?;
         if marker.layout > LAYOUT {
-            return Err(Fault::NewerLayout { path: path.into(), found: marker.layout, known: LAYOUT });
+            return Err(StoreError::NewerLayout { path: path.into(), found: marker.layout, known: LAYOUT });
         }
         Ok(Some(marker.layout))
     }

@@ -19,7 +19,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Waits until nobody else in this instance writes to the run.
+    /// Waits until no other caller of this instance writes to the run.
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
         // It guards no data; what a panicking writer left is looked at under the file's lock.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)

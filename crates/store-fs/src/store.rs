@@ -16,7 +16,7 @@ use crate::batch::Batch;
 use crate::clock::MachineClock;
 use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::layout::Layout;
 
@@ -89,14 +89,14 @@ impl FsStore {
     /// Runs `work` on a thread that may block.
     async fn block<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<T, Fault> {
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let folder = Arc::clone(&self.folder);
         let work = move || {
             let _turn = folder.turns.take();
             folder.still_there(work(&folder))
         };
-        spawn_blocking(work).await.unwrap_or(Err(Fault::GivenUp))
+        spawn_blocking(work).await.unwrap_or(Err(StoreError::GivenUp))
     }
 
     /// The same for one run, whose name goes into the error.
@@ -104,7 +104,7 @@ impl FsStore {
         &self,
         operation: &'static str,
         run: &RunKey,
-        work: impl FnOnce(&Inner, &RunKey) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&Inner, &RunKey) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T> {
         let key = run.clone();
         self.block(move |folder| work(folder, &key)).await.map_err(|fault| fault.of_run(operation, run))
@@ -126,7 +126,7 @@ impl CheckpointStore for FsStore {
 
     async fn setup(&self) -> Result<()> {
         let folder = Arc::clone(&self.folder);
-        let done = spawn_blocking(move || folder.set_up()).await.unwrap_or(Err(Fault::GivenUp));
+        let done = spawn_blocking(move || folder.set_up()).await.unwrap_or(Err(StoreError::GivenUp));
         done.map_err(|fault| Error::from(fault).with_operation("store.setup"))
     }
 

@@ -8,7 +8,7 @@
 use ferrata_store::{RecordHeader, Seq};
 
 use crate::backward::{Backward, Source};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::line::{self, Flaw};
 
 /// The least that a disk writes whole or not at all.
@@ -33,8 +33,8 @@ struct Row {
 }
 
 /// Finds the last whole append of a log whose records begin at `floor` with number `first`, and which has `len` bytes.
-pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) -> Result<Tail, Fault> {
-    let damaged = |at, what: &str, seq| Fault::damaged(source.path, at, what).with_seq(seq);
+pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) -> Result<Tail, StoreError> {
+    let damaged = |at, what: &str, seq| StoreError::damaged(source.path, at, what).with_seq(seq);
     let mut lines = Backward::new(source, floor, len);
     let (at, rest) = lines.remainder()?;
     // Intact but for what stands where its newline was.
@@ -105,12 +105,12 @@ fn after(seq: Seq) -> Seq {
 }
 
 /// What a flaw in a line at `at` means where no torn write can be.
-pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> Fault {
+pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> StoreError {
     match flaw {
-        Flaw::Sum => Fault::damaged(path, at, "a line's checksum differs"),
-        Flaw::Content(what) => Fault::damaged(path, at, what),
+        Flaw::Sum => StoreError::damaged(path, at, "a line's checksum differs"),
+        Flaw::Content(what) => StoreError::damaged(path, at, what),
         Flaw::Newer(found) => {
-            Fault::NewerRecord { path: path.into(), seq: None, found, known: crate::header::LINE }
+            StoreError::NewerRecord { path: path.into(), seq: None, found, known: crate::header::LINE }
         }
     }
 }

@@ -6,7 +6,7 @@ use ferrata_store::{RecordHeader, RecordId, Seq};
 
 use crate::backward::Backward;
 use crate::disk::Disk;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::forward::Forward;
 use crate::line::{self, RecordLine};
 use crate::log::Log;
@@ -37,12 +37,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Hands out the record before the one handed out last, and where its line begins. Its `prev` may be left out.
-    pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, Fault> {
+    pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, StoreError> {
         let Some(seq) = self.next else {
             return Ok(None);
         };
         let (path, end) = (self.path, self.lines.position());
-        let damaged = |at, what: &str| Err(Fault::damaged(path, at, what).with_seq(seq));
+        let damaged = |at, what: &str| Err(StoreError::damaged(path, at, what).with_seq(seq));
         let Some((at, bytes)) = self.lines.previous()? else {
             return damaged(end, "the record is missing");
         };
@@ -86,9 +86,9 @@ impl<'a> Onward<'a> {
     }
 
     /// Hands out the next header, and where its line begins.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, RecordHeader)>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, RecordHeader)>, StoreError> {
         let (path, next) = (self.path, self.next);
-        let named = |fault: Fault| match next {
+        let named = |fault: StoreError| match next {
             Some(seq) => fault.with_seq(seq),
             None => fault,
         };
@@ -98,12 +98,12 @@ impl<'a> Onward<'a> {
         let line = line::read_record(bytes).map_err(|flaw| named(flawed(path, at, flaw)))?;
         let mut header = line.header;
         if next.is_some_and(|seq| seq != header.seq) {
-            return Err(named(Fault::damaged(path, at, "another record stands in its place")));
+            return Err(named(StoreError::damaged(path, at, "another record stands in its place")));
         }
         if let Some(before) = self.before
             && *header.prev.get_or_insert(before) != before
         {
-            return Err(named(Fault::damaged(path, at, "it names another record before it")));
+            return Err(named(StoreError::damaged(path, at, "it names another record before it")));
         }
         self.next = header.seq.get().checked_add(1).map(Seq::new);
         self.before = Some(header.id);

@@ -9,7 +9,7 @@ use sqlx::{PgConnection, Postgres, Row as _};
 
 use crate::batch::{Batch, check};
 use crate::db::{Db, Sql};
-use crate::error::{Call, Fault, fault};
+use crate::error::{Call, StoreError, fault};
 use crate::statement::{Statements, Waits};
 use crate::{single, tail};
 
@@ -28,14 +28,17 @@ pub(crate) struct Appending {
     pub(crate) look: Sql,
 }
 
-/// Where an append goes: through the pool, or into somebody's transaction.
+/// Where an append goes: through the pool, or into a caller's transaction.
 pub(crate) enum Via<'c> {
     Pool(&'c Db),
     Transaction { connection: &'c mut PgConnection, prepared: bool },
 }
 
 impl Via<'_> {
-    async fn write(&mut self, query: Query<'static, Postgres, PgArguments>) -> Result<Vec<PgRow>, Fault> {
+    async fn write(
+        &mut self,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, StoreError> {
         match self {
             Self::Pool(db) => db.write(query).await,
             Self::Transaction { connection, prepared } => {
@@ -48,7 +51,7 @@ impl Via<'_> {
     async fn read(
         &mut self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, Fault> {
+    ) -> Result<Vec<PgRow>, StoreError> {
         match self {
             Self::Pool(db) => db.read(make).await,
             Self::Transaction { connection, prepared } => {
@@ -92,15 +95,15 @@ impl Appending {
 
     /// Writes the entries at these places with one statement; if a value of one is refused, each with its own.
     async fn write(&self, via: &mut Via<'_>, batch: &[RunAppend], places: &[usize], results: &mut Results) {
-        // An entry alone waits for one run, which no order makes safer; and in somebody's transaction nothing can be tried.
+        // An entry alone waits for one run, which no order makes safer; and in a caller's transaction nothing can be tried.
         let is_pooled = matches!(via, Via::Pool(_));
         let waits = if is_pooled && places.len() > 1 { Waits::Briefly } else { Waits::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
-        if waits == Waits::Briefly && sent.as_ref().is_err_and(Fault::is_about_waiting) {
+        if waits == Waits::Briefly && sent.as_ref().is_err_and(StoreError::is_about_waiting) {
             sent = self.write_together(via, batch, places, Waits::InOrder, results).await;
         }
         let Err(refused) = sent else { return };
-        // In somebody's transaction nothing more can be done once a statement has failed.
+        // In a caller's transaction nothing more can be done once a statement has failed.
         if refused.is_about_values() && places.len() > 1 && is_pooled {
             for place in places {
                 let alone = self.write_together(via, batch, &[*place], Waits::InOrder, results).await;
@@ -148,7 +151,7 @@ impl Appending {
         places: &[usize],
         waits: Waits,
         results: &mut Results,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StoreError> {
         let Some((query, sent)) = self.query(batch, places, waits, results) else { return Ok(()) };
         let rows = via.write(query).await?;
         for place in written(&rows, &sent).map_err(|error| fault(&error, Call::Write))? {
@@ -215,7 +218,7 @@ fn written(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
 }
 
 /// The records were not written now, but may have been before, by a try whose reply was lost.
-fn in_doubt(failed: &Fault, run: &RunKey) -> Error {
+fn in_doubt(failed: &StoreError, run: &RunKey) -> Error {
     let message = "whether the records are there already could not be read; retry the same records";
     Error::new(ErrorKind::Indeterminate, message)
         .with_operation(OPERATION)

@@ -1,8 +1,8 @@
 //! Connections at hand: one that was just used is used again at once, without the pool.
 //!
 //! The pool asks the server whether a connection is well each time that one comes back: a round trip, and a task, for every
-//! statement. So a connection stays here after a statement that succeeded. The pool gets it back when somebody waits there, when
-//! nobody has used it for [`TRUSTED`], and once in [`AWAY`], so that the pool's own limits of age hold.
+//! statement. So a connection stays here after a statement that succeeded. The pool gets it back when a caller waits there, when
+//! no caller has used it for [`TRUSTED`], and once in [`AWAY`], so that the pool's own limits of age hold.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct AtHand {
 /// connection's place with it, so one that does not answer in time is closed.
 pub(crate) fn give_back(mut connection: PoolConnection<Postgres>, patience: Duration) {
     let returning = connection.return_to_pool();
-    // Without a runtime nobody can ask, and it is closed.
+    // Without a runtime no task can ask, and it is closed.
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move { within(&SystemClock::new(), patience, returning).await });
     }
@@ -106,7 +106,7 @@ impl AtHand {
     /// Takes a connection; without any, the caller counts as waiting for the pool until the other value is dropped.
     pub(crate) fn take(&self) -> Result<Held, Waiting<'_>> {
         let mut state = self.kept.lock();
-        // One of another runtime may be dead, as may be one that nobody swept out because its runtime was busy.
+        // One of another runtime may be dead, as may be one that no sweep took out because its runtime was busy.
         let (now, runtime) =
             (SystemClock::new().monotonic(), Handle::try_current().map(|handle| handle.id()));
         let fits = |idle: &Idle| {
@@ -153,7 +153,7 @@ impl Kept {
     }
 }
 
-/// Gives back what nobody uses, until the store is gone and ends the task.
+/// Gives back what no caller uses, until the store is gone and ends the task.
 async fn sweep(kept: Arc<Kept>) {
     let clock = SystemClock::new();
     loop {

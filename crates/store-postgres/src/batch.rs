@@ -7,7 +7,7 @@ use sqlx::query::Query;
 use uuid::Uuid;
 
 use crate::db::roomy;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::row::{code, fingerprint_to_uuid};
 use crate::statement::{Statements, Waits};
 
@@ -206,12 +206,12 @@ pub(crate) fn number(seq: Seq) -> i64 {
 const MAX_ENTRY: usize = 256 << 20;
 
 /// Checks what the tables cannot hold, beyond what every store must refuse.
-pub(crate) fn check(append: &RunAppend) -> Result<(), Fault> {
+pub(crate) fn check(append: &RunAppend) -> Result<(), StoreError> {
     let bytes: usize = append.records.iter().map(|record| record.body.len()).sum();
     if bytes > MAX_ENTRY {
         let message =
             format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
-        return Err(Fault::new(ErrorKind::TooLarge, message));
+        return Err(StoreError::new(ErrorKind::TooLarge, message));
     }
     let texts = append.facts.iter().flat_map(|facts| {
         let labels = facts.labels.iter().flat_map(|(key, value)| [key, value]);
@@ -220,11 +220,11 @@ pub(crate) fn check(append: &RunAppend) -> Result<(), Fault> {
     if texts.into_iter().any(|text| text.contains('\0')) {
         let message =
             "what is said of the run holds a zero character, which PostgreSQL cannot store; leave it out";
-        return Err(Fault::new(ErrorKind::Invalid, message));
+        return Err(StoreError::new(ErrorKind::Invalid, message));
     }
     let parent = append.facts.as_ref().and_then(|facts| facts.parent.as_ref());
     if parent.is_some_and(|parent| i64::try_from(parent.at.seq.get()).is_err()) {
-        return Err(Fault::new(
+        return Err(StoreError::new(
             ErrorKind::Invalid,
             "the parent's record has a number beyond 2^63; correct it",
         ));

@@ -30,7 +30,7 @@ pub struct PostgresOptions {
     /// How long to wait for an answer; 10 seconds by default, for a pool handed in, too.
     ///
     /// When it ends, the connection is closed. A read is sent again over another, up to four times in all, and fails with
-    /// [`ErrorKind::Unavailable`] then; an append fails with [`ErrorKind::Indeterminate`] at once. A network that swallows what is sent tells nobody. `setup` may take ten times as long, and a
+    /// [`ErrorKind::Unavailable`] then; an append fails with [`ErrorKind::Indeterminate`] at once. A network that swallows what is sent tells neither side. `setup` may take ten times as long, and a
     /// purge twice. Raised: a silent server is noticed later. Lowered: one that is slow, or waits for a lock, is taken for silent.
     pub response_timeout: Duration,
     /// Whether to keep prepared statements on each connection; true by default.
@@ -40,10 +40,10 @@ pub struct PostgresOptions {
     pub prepared: bool,
     /// Whether to send and receive notices; true by default.
     ///
-    /// False where nobody needs to hear of a change within milliseconds. A process that subscribes keeps one connection more.
+    /// False where no subscriber needs to hear of a change within milliseconds. A process that subscribes keeps one connection more.
     pub notices: bool,
     /// Where to listen for notices, if the store itself is reached through a pooler that shares connections by transaction,
-    /// on which nobody can listen: the URL of the server. Absent by default: where the store is.
+    /// on which no listener can stay: the URL of the server. Absent by default: where the store is.
     pub listen_url: Option<SecretUrl>,
 }
 

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::at_hand::{AtHand, Held, TRUSTED, give_back};
 use crate::config::PostgresOptions;
-use crate::error::{Call, Fault, fault, is_lost};
+use crate::error::{Call, StoreError, fault, is_lost};
 use crate::tasks::to_its_end;
 
 /// A statement with its names filled in; the same text is prepared once on each connection.
@@ -27,7 +27,7 @@ const READS: u32 = 4;
 #[derive(Clone)]
 pub(crate) struct Db {
     pool: Arc<OnceLock<PgPool>>,
-    /// Absent for a pool of somebody else's, who wants its connections back.
+    /// Absent for a pool of the application's, which wants its connections back.
     at_hand: Option<Arc<AtHand>>,
     connect: PgConnectOptions,
     options: Arc<PostgresOptions>,
@@ -90,7 +90,7 @@ impl Db {
         Self { pool: Arc::default(), at_hand, connect, options: Arc::new(options) }
     }
 
-    /// Uses a pool of somebody else's.
+    /// Uses a pool of the application's.
     pub(crate) fn of_pool(pool: PgPool, options: PostgresOptions) -> Self {
         let mut db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
         db.at_hand = None;
@@ -107,12 +107,12 @@ impl Db {
     }
 
     /// Waits for a connection, for a bounded time; nothing was sent if this fails.
-    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, Fault> {
+    pub(crate) async fn acquire(&self) -> Result<PoolConnection<Postgres>, StoreError> {
         self.hold().await.map(|held| held.connection)
     }
 
     /// The same, of a connection that may be kept at hand.
-    async fn hold(&self) -> Result<Held, Fault> {
+    async fn hold(&self) -> Result<Held, StoreError> {
         let _waiting = match self.at_hand.as_ref().map(|at_hand| at_hand.take()) {
             Some(Ok(held)) => return Ok(held),
             waiting => waiting,
@@ -125,7 +125,7 @@ impl Db {
     pub(crate) async fn read(
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, Fault> {
+    ) -> Result<Vec<PgRow>, StoreError> {
         self.read_as(make, |row| row).await
     }
 
@@ -134,7 +134,7 @@ impl Db {
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Clone + Send + 'static,
-    ) -> Result<Vec<T>, Fault> {
+    ) -> Result<Vec<T>, StoreError> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -151,7 +151,7 @@ impl Db {
     pub(crate) async fn write(
         &self,
         query: Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, Fault> {
+    ) -> Result<Vec<PgRow>, StoreError> {
         let held = self.hold().await?;
         self.send(held, query, |row| row, Call::Write).await?.map_err(|error| fault(&error, Call::Write))
     }
@@ -163,7 +163,7 @@ impl Db {
         query: Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Send + 'static,
         call: Call,
-    ) -> Result<Result<Vec<T>, sqlx::Error>, Fault> {
+    ) -> Result<Result<Vec<T>, sqlx::Error>, StoreError> {
         let patience = self.options.response_timeout;
         if self.options.prepared {
             let mut asked = Asked::of(held);
@@ -220,7 +220,7 @@ impl Db {
     }
 }
 
-/// A connection with a statement under way. One that is not taken out, because its answer did not come or nobody waits for it any more,
+/// A connection with a statement under way. One that is not taken out, because its answer did not come or its caller was dropped,
 /// is closed: the driver would ask it whether it is there, and wait for the answer without a bound.
 struct Asked {
     held: Option<Held>,

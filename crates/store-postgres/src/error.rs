@@ -17,7 +17,7 @@ pub(crate) enum Call {
 
 /// A failure of the driver or the server, told apart once.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct StoreError {
     kind: ErrorKind,
     message: String,
     source: Option<Cause>,
@@ -46,7 +46,7 @@ impl fmt::Display for Cause {
 
 impl StdError for Cause {}
 
-impl Fault {
+impl StoreError {
     /// Says what went wrong in our own words.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None, about: About::Other }
@@ -100,7 +100,7 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
 }
 
 /// Puts an error of the driver into a kind.
-pub(crate) fn fault(error: &sqlx::Error, call: Call) -> Fault {
+pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
     let lost = match call {
         Call::Read => ErrorKind::Unavailable,
         Call::Write => ErrorKind::Indeterminate,
@@ -167,7 +167,7 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> Fault {
         },
         _ => About::Other,
     };
-    Fault { kind, message, source: Some(cause(error)), about }
+    StoreError { kind, message, source: Some(cause(error)), about }
 }
 
 fn cause(error: &sqlx::Error) -> Cause {

@@ -110,7 +110,7 @@ fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: Value) -> Query<'q, 
 fn statement(
     asked: &RunQuery,
     order: Order,
-    after: Option<Place>,
+    after: Option<ListPlace>,
     limit: usize,
 ) -> Option<(String, Vec<Value>)> {
     let mut conditions = conditions(asked)?;
@@ -240,9 +240,9 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
 }
 
 /// Where a run stands in listings.
-type Place = (i64, String, String);
+type ListPlace = (i64, String, String);
 
-fn place(row: &PgRow) -> Result<Place> {
+fn place(row: &PgRow) -> Result<ListPlace> {
     let bad = |error| fault(&error, Call::Read).into_error(OPERATION);
     Ok((row.try_get(row::CREATED).map_err(bad)?, row.try_get(0).map_err(bad)?, row.try_get(1).map_err(bad)?))
 }

@@ -108,11 +108,11 @@ impl Hub {
         }
     }
 
-    /// Begins to listen, if nobody does yet, and returns a further receiver.
+    /// Begins to listen, if no receiver does yet, and returns a further receiver.
     pub(crate) fn subscribe(&self) -> Option<Notices> {
         let remote = self.remote.as_ref()?;
         let receiver = self.local.subscribe();
-        // Without a runtime nobody listens, and a subscriber hears of this process alone; it polls for the rest.
+        // Without a runtime no task listens, and a subscriber hears of this process alone; it polls for the rest.
         self.listener.ensure(|| listen(Arc::clone(remote), self.local.clone()));
         Some(Notices::new(receiver))
     }
@@ -166,7 +166,7 @@ async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut
         listener.listen(&remote.channel).await?;
         *failures = 0;
         loop {
-            // A network that swallows what is sent tells nobody; so whoever hears nothing for long asks.
+            // A network that swallows what is sent tells neither side; so a listener that hears nothing for long asks.
             let Some(heard) = within(&SystemClock::new(), SILENCE, listener.try_recv()).await else {
                 let asked = sqlx::query("SELECT 1").execute(&mut listener);
                 remote.db.in_time(1, asked).await?;
@@ -174,7 +174,7 @@ async fn hear(remote: &Remote, local: &broadcast::Sender<RunKey>, failures: &mut
             };
             let Some(notice) = heard? else { return Ok(()) };
             for run in unpack(&remote.tag, notice.payload()) {
-                // Fails when nobody subscribes any more.
+                // Fails when the last subscriber is gone.
                 let _ = local.send(run);
             }
         }

@@ -8,7 +8,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::batch::number;
 use crate::db::{Db, Sql, query};
-use crate::error::{Call, Fault, fault};
+use crate::error::{Call, StoreError, fault};
 use crate::row::{Columns, code, header, header_columns, seq};
 use crate::tasks::to_its_end;
 
@@ -40,7 +40,7 @@ pub(crate) fn cut() -> String {
     )
 }
 
-/// Puts the base in its place and drops what is before it, unless somebody has cut further on meanwhile.
+/// Puts the base in its place and drops what is before it, unless another caller has cut further on meanwhile.
 ///
 /// One statement, so that it is done or not done. What it removes was there when the cut was read, so that its view of the
 /// table, which is from before it waited for the run's row, holds all of it.
@@ -167,9 +167,10 @@ fn plan<'c>(
     Ok(Some((key, check_prune(run, &header(row, BEFORE, run)?, cut)?)))
 }
 
-fn sums(rows: &[PgRow]) -> Result<(u64, u64), Fault> {
-    let row = rows.first().ok_or_else(|| Fault::new(ErrorKind::Corrupt, "the server counted nothing"))?;
-    let sum = |at: usize| -> Result<u64, Fault> {
+fn sums(rows: &[PgRow]) -> Result<(u64, u64), StoreError> {
+    let row =
+        rows.first().ok_or_else(|| StoreError::new(ErrorKind::Corrupt, "the server counted nothing"))?;
+    let sum = |at: usize| -> Result<u64, StoreError> {
         let sum: i64 = row.try_get(at).map_err(|error| fault(&error, Call::Read))?;
         Ok(u64::try_from(sum).unwrap_or(0))
     };

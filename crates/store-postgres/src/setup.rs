@@ -6,7 +6,7 @@ use ferrata_store::{ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
 use crate::db::{Db, Sql, query};
-use crate::error::{Call, Fault, fault, is_lost};
+use crate::error::{Call, StoreError, fault, is_lost};
 use crate::migrations::{VERSION, after};
 use crate::names::Names;
 use crate::tasks::to_its_end;
@@ -37,7 +37,7 @@ pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
         .map_err(|failed| failed.into_error(OPERATION))
 }
 
-async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), Fault> {
+async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), StoreError> {
     // A setup that found a connection dead begins anew on another: it changes nothing that it has changed before.
     let mut tries = 0;
     loop {
@@ -52,7 +52,7 @@ async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), Fault> {
     }
 }
 
-async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(), Fault>, sqlx::Error> {
+async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(), StoreError>, sqlx::Error> {
     // All in one transaction: with a pooler that shares connections by transaction, everything reaches one server process.
     let mut transaction = connection.begin().await?;
     let look = look(&mut transaction, names).await?;
@@ -116,15 +116,15 @@ async fn look(connection: &mut PgConnection, names: &Names) -> Result<Look, sqlx
 }
 
 impl Look {
-    fn check(&self) -> Result<(), Fault> {
+    fn check(&self) -> Result<(), StoreError> {
         if self.server < OLDEST_SERVER {
             let message = format!("the server is PostgreSQL {}; use 14 or later", self.server / 10_000);
-            return Err(Fault::new(ErrorKind::Unsupported, message));
+            return Err(StoreError::new(ErrorKind::Unsupported, message));
         }
         if self.encoding != "UTF8" {
             let message =
                 format!("the database is encoded in {}; create one with ENCODING 'UTF8'", self.encoding);
-            return Err(Fault::new(ErrorKind::Unsupported, message));
+            return Err(StoreError::new(ErrorKind::Unsupported, message));
         }
         if self.fsync == "off" || self.synchronous_commit == "off" {
             tracing::warn!(
@@ -137,7 +137,10 @@ impl Look {
     }
 }
 
-async fn version(connection: &mut PgConnection, names: &Names) -> Result<Result<i32, Fault>, sqlx::Error> {
+async fn version(
+    connection: &mut PgConnection,
+    names: &Names,
+) -> Result<Result<i32, StoreError>, sqlx::Error> {
     let sql: Sql = Arc::from(names.fill(VERSIONS));
     let row = query(&sql).persistent(false).fetch_one(connection).await?;
     let (version, usable_by): (Option<i32>, Option<i32>) = (row.try_get(0)?, row.try_get(1)?);
@@ -147,7 +150,7 @@ async fn version(connection: &mut PgConnection, names: &Names) -> Result<Result<
             "the tables have version {version} and need a library that knows {usable_by}, this one knows {VERSION}; \
              upgrade this process"
         );
-        return Ok(Err(Fault::new(ErrorKind::Unsupported, message)));
+        return Ok(Err(StoreError::new(ErrorKind::Unsupported, message)));
     }
     Ok(Ok(version))
 }

@@ -72,7 +72,7 @@ pub(crate) enum Waits {
     /// In the order in which the server comes to the rows, and not for long: then nothing is written.
     Briefly,
     /// As long as it takes, in one order that all share: first the rows of the runs that grow are locked, by key; then new runs
-    /// are inserted, by name; what follows waits for nobody.
+    /// are inserted, by name; what follows waits for no other transaction.
     InOrder,
 }
 

@@ -167,7 +167,7 @@ impl PostgresStore {
             .await;
         let head = results.swap_remove(0)?;
         if let Some(payload) = self.inner.hub.payload(&run) {
-            // In the transaction itself, so that nobody hears of it before it has committed.
+            // In the transaction itself, so that no subscriber hears of it before it has committed.
             query(&self.inner.notify_in)
                 .bind(self.inner.names.channel())
                 .bind(payload)

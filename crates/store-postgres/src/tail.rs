@@ -58,7 +58,7 @@ pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<HeadRef> {
 fn settle(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Result<HeadRef> {
     match actual {
         Some(head) if is_repeat => Ok(head),
-        // Somebody else purged or started the run between the two looks.
+        // Another caller purged or started the run between the two looks.
         actual if actual == append.expected => Err(Error::new(
             ErrorKind::Unavailable,
             "the run was changed and changed back while this was written; nothing was written, retry",

@@ -7,7 +7,7 @@ use ferrata_store::ErrorKind;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// Runs work to its end, also when the caller is dropped meanwhile.
 ///
@@ -15,13 +15,13 @@ use crate::error::Fault;
 /// in a transaction of which the pool knows nothing, and whatever the next caller writes on it is acknowledged and never
 /// committed.
 pub(crate) async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Fault>> + Send + 'static,
-) -> Result<T, Fault> {
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+) -> Result<T, StoreError> {
     let Ok(runtime) = Handle::try_current() else {
-        return Err(Fault::new(ErrorKind::Invalid, "there is no tokio runtime; call this within one"));
+        return Err(StoreError::new(ErrorKind::Invalid, "there is no tokio runtime; call this within one"));
     };
     let given_up =
-        |_| Fault::new(ErrorKind::Indeterminate, "the runtime shut down during the call; call again");
+        |_| StoreError::new(ErrorKind::Indeterminate, "the runtime shut down during the call; call again");
     runtime.spawn(work).await.unwrap_or_else(|error| Err(given_up(error)))
 }
 

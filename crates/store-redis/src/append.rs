@@ -13,7 +13,7 @@ use ferrata_store::{
 use redis::Value;
 
 use crate::entry::{Head, Said};
-use crate::error::{Doubt, Fault};
+use crate::error::{Doubt, StoreError};
 use crate::header::{header_of, write_header};
 use crate::index::{Index, Placement};
 use crate::known::{Placed, Stood};
@@ -45,7 +45,7 @@ impl Entry {
         self.append.records.last().map(|record| &record.header)
     }
 
-    fn refuse(&mut self, fault: Fault, doubt: Doubt) {
+    fn refuse(&mut self, fault: StoreError, doubt: Doubt) {
         self.result = Some(Err(fault.of_run(OPERATION, &self.append.run, doubt)));
     }
 
@@ -97,7 +97,7 @@ impl Inner {
                 entries
                     .iter_mut()
                     .filter(|e| e.result.is_none())
-                    .for_each(|e| e.refuse(Fault::StoodStill, Doubt::None));
+                    .for_each(|e| e.refuse(StoreError::StoodStill, Doubt::None));
             }
         }
         let after = self.write(index, &mut entries, together).await;
@@ -143,8 +143,10 @@ impl Inner {
                 Ok(Some(head)) if entry.append.expected == Some(head.last.head()) => {
                     entry.stood = stood(&entry.append.run, &head);
                     if entry.stood.is_none() {
-                        entry
-                            .refuse(Fault::corrupt(None, "the run's name in the index is none"), Doubt::None);
+                        entry.refuse(
+                            StoreError::corrupt(None, "the run's name in the index is none"),
+                            Doubt::None,
+                        );
                     }
                 }
                 Ok(_) => {}
@@ -201,9 +203,14 @@ impl Inner {
         Arc::from([channel, self.layout.name_at().to_string().into()])
     }
 
-    fn script(&self, index: Option<&Index>, common: &Arc<[Bytes]>, entry: &Entry) -> Result<Call, Fault> {
+    fn script(
+        &self,
+        index: Option<&Index>,
+        common: &Arc<[Bytes]>,
+        entry: &Entry,
+    ) -> Result<Call, StoreError> {
         let RunAppend { run, expected, records, facts } = &entry.append;
-        let last = entry.last().ok_or_else(|| Fault::strange("an append without records"))?;
+        let last = entry.last().ok_or_else(|| StoreError::strange("an append without records"))?;
         let beside = index.zip(entry.moves()).map(|(index, standing)| index.beside(&standing));
         let beside = beside.unwrap_or_default();
         let keep = self.keep(entry, last);
@@ -248,9 +255,10 @@ impl Inner {
         entry: &mut Entry,
         reply: Value,
         after: &mut Vec<Call>,
-    ) -> Result<Result<HeadRef>, Fault> {
+    ) -> Result<Result<HeadRef>, StoreError> {
         if reply == Value::Int(1) {
-            let head = entry.last().map(RecordHeader::head).ok_or_else(|| Fault::strange("no record"))?;
+            let head =
+                entry.last().map(RecordHeader::head).ok_or_else(|| StoreError::strange("no record"))?;
             if let (Some(index), Some(standing), Some(_)) = (index, entry.moves(), entry.append.expected) {
                 after.push(index.settle(&standing));
             }
@@ -281,8 +289,8 @@ impl Inner {
                 self.known.forget(run);
                 Ok(Err(refusal::conflict(run, entry.append.expected, None)))
             }
-            "broken" => Err(Fault::corrupt(None, "the run's list holds no record")),
-            other => Err(Fault::strange(format!("the append script says {other:?}"))),
+            "broken" => Err(StoreError::corrupt(None, "the run's list holds no record")),
+            other => Err(StoreError::strange(format!("the append script says {other:?}"))),
         }
     }
 
@@ -311,14 +319,14 @@ struct Found {
 }
 
 impl Found {
-    fn read(mut reply: Parts) -> Result<Self, Fault> {
+    fn read(mut reply: Parts) -> Result<Self, StoreError> {
         let head = header_of(&reply.bytes()?, None)?.head();
         let said = Said::read(&reply.bytes()?)?;
         Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 
     /// Tells whether the append already is the end of the log.
-    fn is_repeat(&self, append: &RunAppend) -> Result<bool, Fault> {
+    fn is_repeat(&self, append: &RunAppend) -> Result<bool, StoreError> {
         let mut kept = Vec::with_capacity(self.newest_first.len());
         for header in &self.newest_first {
             kept.push(header_of(&bytes(header.clone())?, None)?);

@@ -3,7 +3,7 @@
 use ferrata_store::{Record, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::header::{header_of, read};
 use crate::layout::{LAYOUT, Member};
 use crate::reply::Parts;
@@ -24,13 +24,15 @@ struct Version {
 }
 
 impl Said {
-    pub(crate) fn write(member: &Member, facts: &RunFacts) -> Result<String, Fault> {
+    pub(crate) fn write(member: &Member, facts: &RunFacts) -> Result<String, StoreError> {
         let said = Self { layout: LAYOUT, member: member.as_str().to_owned(), facts: facts.clone() };
-        serde_json::to_string(&said).map_err(|error| Fault::strange(format!("facts without JSON ({error})")))
+        serde_json::to_string(&said)
+            .map_err(|error| StoreError::strange(format!("facts without JSON ({error})")))
     }
 
-    pub(crate) fn read(text: &[u8]) -> Result<Self, Fault> {
-        let fault = |error| Fault::corrupt(None, format!("what is said of the run cannot be read ({error})"));
+    pub(crate) fn read(text: &[u8]) -> Result<Self, StoreError> {
+        let fault =
+            |error| StoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"));
         let Version { layout } = serde_json::from_slice(text).map_err(fault)?;
         check_layout(layout, "the run has")?;
         serde_json::from_slice(text).map_err(fault)
@@ -38,11 +40,11 @@ impl Said {
 }
 
 /// Refuses a layout that this version does not read.
-pub(crate) fn check_layout(layout: u64, whose: &str) -> Result<(), Fault> {
+pub(crate) fn check_layout(layout: u64, whose: &str) -> Result<(), StoreError> {
     match layout {
         LAYOUT => Ok(()),
-        newer if newer > LAYOUT => Err(Fault::Newer { what: format!("{whose} layout {newer},") }),
-        older => Err(Fault::Unfit {
+        newer if newer > LAYOUT => Err(StoreError::Newer { what: format!("{whose} layout {newer},") }),
+        older => Err(StoreError::Unfit {
             what: format!(
                 "{whose} layout {older}, this version reads {LAYOUT} and no older one; use another prefix, or remove the keys"
             ),
@@ -62,7 +64,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Reads the reply to the script of heads; `None` if there is no such run.
-    pub(crate) fn read(reply: redis::Value) -> Result<Option<Self>, Fault> {
+    pub(crate) fn read(reply: redis::Value) -> Result<Option<Self>, StoreError> {
         if matches!(reply, redis::Value::Int(_)) {
             return Ok(None);
         }
@@ -79,7 +81,7 @@ impl Head {
 }
 
 /// Reads headers and bodies in turns, which must be the records up to `last`, in order and without a hole.
-pub(crate) fn records_of(mut parts: Parts, first: u64, last: u64) -> Result<Vec<Record>, Fault> {
+pub(crate) fn records_of(mut parts: Parts, first: u64, last: u64) -> Result<Vec<Record>, StoreError> {
     let mut records = Vec::with_capacity(parts.len() / 2);
     while parts.len() >= 2 {
         let (header, body) = (parts.bytes()?, parts.bytes()?);
@@ -89,7 +91,7 @@ pub(crate) fn records_of(mut parts: Parts, first: u64, last: u64) -> Result<Vec<
     let mut expected = last;
     for record in records.iter().rev() {
         if record.header.seq.get() != expected {
-            return Err(Fault::corrupt(
+            return Err(StoreError::corrupt(
                 Some(Seq::new(expected)),
                 format!("the record is gone; record {} stands in its place", record.header.seq),
             ));
@@ -97,7 +99,7 @@ pub(crate) fn records_of(mut parts: Parts, first: u64, last: u64) -> Result<Vec<
         expected = expected.wrapping_sub(1);
     }
     if expected.wrapping_add(1) != first {
-        return Err(Fault::corrupt(Some(Seq::new(expected)), "the record is gone"));
+        return Err(StoreError::corrupt(Some(Seq::new(expected)), "the record is gone"));
     }
     Ok(records)
 }

@@ -6,7 +6,7 @@ use thiserror::Error as ThisError;
 
 /// Everything that can fail.
 #[derive(Clone, Debug, ThisError)]
-pub(crate) enum Fault {
+pub(crate) enum StoreError {
     /// There was no connection, so nothing was sent.
     #[error("{server} cannot be reached; see that it runs and that the network lets this process in")]
     Unreachable { server: String, source: RedisError },
@@ -125,7 +125,7 @@ pub(crate) enum Doubt {
     None,
 }
 
-impl Fault {
+impl StoreError {
     pub(crate) fn refused(server: &str, error: &ServerError) -> Self {
         let detail = error.details().map(str::to_owned);
         Self::Refused { server: server.to_owned(), code: error.code().to_owned(), detail }

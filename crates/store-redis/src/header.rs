@@ -4,29 +4,29 @@ use bytes::Bytes;
 use ferrata_store::codec::binary::{self, Unreadable};
 use ferrata_store::{FORMAT, RecordHeader, Seq};
 
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// Encodes a header; `base` is the number of the newest base up to it.
-pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, Fault> {
-    binary::write(header, base).ok_or_else(|| Fault::strange("a record without a base before it"))
+pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, StoreError> {
+    binary::write(header, base).ok_or_else(|| StoreError::strange("a record without a base before it"))
 }
 
 /// Reads a header; `seq` is the number it must have.
-pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, Fault> {
+pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, StoreError> {
     let header = read(text, seq)?.0;
     if let Some(seq) = seq.filter(|seq| *seq != header.seq) {
-        return Err(Fault::corrupt(Some(seq), format!("record {} stands in its place", header.seq)));
+        return Err(StoreError::corrupt(Some(seq), format!("record {} stands in its place", header.seq)));
     }
     Ok(header)
 }
 
 /// Reads a header, and the number of the newest base up to it.
-pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq), Fault> {
+pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq), StoreError> {
     binary::read(text).map_err(|unreadable| match unreadable {
-        Unreadable::Newer { seq, format } => Fault::Newer {
+        Unreadable::Newer { seq, format } => StoreError::Newer {
             what: format!("record {seq} has format {format}, this version reads up to {FORMAT}: it is"),
         },
-        Unreadable::Damaged => Fault::corrupt(seq, "the record's header cannot be read"),
+        Unreadable::Damaged => StoreError::corrupt(seq, "the record's header cannot be read"),
     })
 }
 
@@ -44,7 +44,7 @@ mod tests {
             let text = write_header(&header, base).unwrap();
             assert_eq!(header_of(&text, Some(header.seq)).unwrap(), header);
             let other = Some(header.seq.next());
-            assert!(matches!(header_of(&text, other), Err(Fault::Corrupt { .. })));
+            assert!(matches!(header_of(&text, other), Err(StoreError::Corrupt { .. })));
         }
     }
 
@@ -54,7 +54,7 @@ mod tests {
         let mut text = write_header(header, Seq::new(0)).unwrap().to_vec();
         // Behind the id and a number of two bytes.
         text[18] = 2;
-        assert!(matches!(header_of(&text, None), Err(Fault::Newer { .. })));
-        assert!(matches!(header_of(&text[..10], None), Err(Fault::Corrupt { .. })));
+        assert!(matches!(header_of(&text, None), Err(StoreError::Newer { .. })));
+        assert!(matches!(header_of(&text[..10], None), Err(StoreError::Corrupt { .. })));
     }
 }

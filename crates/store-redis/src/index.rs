@@ -78,7 +78,7 @@ impl Index {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
-    /// Keeps these places and gives up the others, unless somebody announced a later record.
+    /// Keeps these places and gives up the others, unless a writer announced a later record.
     pub(crate) fn settle(&self, standing: &Placement<'_>) -> Call {
         self.call("settle", standing.run, standing.member, standing.seq, Self::places(standing))
     }

@@ -10,7 +10,7 @@ use ferrata_store::{
 use redis::Value;
 
 use crate::entry::Head;
-use crate::error::{Doubt, Fault};
+use crate::error::{Doubt, StoreError};
 use crate::index::{Index, Placement};
 use crate::layout::{Member, fixed_places, moving_places, name, place, place_in_time};
 use crate::link::Call;
@@ -41,7 +41,7 @@ impl Inner {
         page: &Page,
         listing: Listing,
         after: Option<RunPlace>,
-    ) -> Result<Paged<RunHead>, Fault> {
+    ) -> Result<Paged<RunHead>, StoreError> {
         let index = self.index().await?;
         let began = self.clock.monotonic();
         let now = self.now().await?;
@@ -79,10 +79,10 @@ impl Inner {
                     // No run, or another life of it: announced and not yet written, or gone.
                     Ok(_) => unborn.push((run, candidate.member)),
                     Err(
-                        fault @ (Fault::Corrupt { .. }
-                        | Fault::Newer { .. }
-                        | Fault::Strange { .. }
-                        | Fault::Unfit { .. }),
+                        fault @ (StoreError::Corrupt { .. }
+                        | StoreError::Newer { .. }
+                        | StoreError::Strange { .. }
+                        | StoreError::Unfit { .. }),
                     ) => {
                         tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
                     }
@@ -109,7 +109,7 @@ impl Inner {
     }
 
     /// Reads the server's clock.
-    pub(crate) async fn now(&self) -> Result<Timestamp, Fault> {
+    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
         let reply = self.link.call(Call::plain(&["TIME"], Bytes::new()).without_keys()).await?;
         let mut reply = Parts::of(reply)?;
         let ms = reply.number()?.saturating_mul(1_000).saturating_add(reply.number()? / 1_000);
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     /// Returns the places whose runs together are all that may meet the query, and are the fewest.
-    async fn narrowest(&self, index: &Index, query: &RunQuery) -> Result<Vec<String>, Fault> {
+    async fn narrowest(&self, index: &Index, query: &RunQuery) -> Result<Vec<String>, StoreError> {
         let mut groups: Vec<Vec<String>> = Vec::new();
         if query.filter == RunFilter::Orphaned {
             groups.push(self.ownerless(index).await?);
@@ -154,7 +154,7 @@ impl Inner {
     }
 
     /// Returns the places of runs whose owner is not alive, or that have none.
-    async fn ownerless(&self, index: &Index) -> Result<Vec<String>, Fault> {
+    async fn ownerless(&self, index: &Index) -> Result<Vec<String>, StoreError> {
         let calls = index.keys(place::OWNERS).map(|key| Call::plain(&["SMEMBERS"], key)).collect();
         let mut owners = BTreeSet::new();
         for reply in self.link.many(calls, None).await {
@@ -173,14 +173,14 @@ impl Inner {
     }
 
     /// Tells which executors' heartbeats have not expired.
-    async fn alive(&self, executors: &[ExecutorId]) -> Result<HashMap<ExecutorId, bool>, Fault> {
+    async fn alive(&self, executors: &[ExecutorId]) -> Result<HashMap<ExecutorId, bool>, StoreError> {
         let calls = executors.iter().map(|id| Call::plain(&["EXISTS"], self.layout.executor(id))).collect();
         let replies = self.link.many(calls, None).await;
         executors.iter().zip(replies).map(|(id, reply)| Ok((*id, reply? == Value::Int(1)))).collect()
     }
 
     /// Returns the runs whose time has come, as the index has it.
-    async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<Candidate>, Fault> {
+    async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<Candidate>, StoreError> {
         // Scores are floating-point numbers; one more millisecond makes up for their rounding, and the head decides.
         let until = now.unix_ms().saturating_add(1).to_string();
         let call = |key| Call::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE");
@@ -198,11 +198,11 @@ impl Inner {
     async fn heads(
         &self,
         candidates: Vec<Candidate>,
-    ) -> Result<Vec<(Candidate, Result<Option<(Head, bool)>, Fault>)>, Fault> {
+    ) -> Result<Vec<(Candidate, Result<Option<(Head, bool)>, StoreError>)>, StoreError> {
         let runs: Vec<RunKey> = candidates.iter().filter_map(|candidate| candidate.member.run()).collect();
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
         let heads: Vec<_> = replies.into_iter().map(|reply| Head::read(reply?)).collect();
-        let owner_of = |head: &Result<Option<Head>, Fault>| head.as_ref().ok()?.as_ref()?.last.owner;
+        let owner_of = |head: &Result<Option<Head>, StoreError>| head.as_ref().ok()?.as_ref()?.last.owner;
         let owners: BTreeSet<ExecutorId> = heads.iter().filter_map(owner_of).collect();
         let alive = self.alive(&owners.into_iter().collect::<Vec<_>>()).await?;
         let is_alive = |head: &Head| head.last.owner.is_some_and(|owner| alive.get(&owner) == Some(&true));

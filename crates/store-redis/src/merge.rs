@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use ferrata_store::{Order, Timestamp};
 
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::layout::{Member, place_in_time};
 use crate::link::{Call, Link};
 use crate::reply::{Parts, bytes};
@@ -115,7 +115,7 @@ impl Merge {
     }
 
     /// Returns up to `count` more candidates; none says that there are no more.
-    pub(crate) async fn next(&mut self, link: &Link, count: usize) -> Result<Vec<Candidate>, Fault> {
+    pub(crate) async fn next(&mut self, link: &Link, count: usize) -> Result<Vec<Candidate>, StoreError> {
         let mut found = Vec::new();
         while found.len() < count {
             self.fill(link, count).await?;
@@ -145,7 +145,7 @@ impl Merge {
     }
 
     /// Reads on in every source that has run dry, since its next member may be the first of all.
-    async fn fill(&mut self, link: &Link, count: usize) -> Result<(), Fault> {
+    async fn fill(&mut self, link: &Link, count: usize) -> Result<(), StoreError> {
         let mut dry: Vec<&mut Source> =
             self.sources.iter_mut().filter(|source| !source.is_over && source.read.is_empty()).collect();
         if dry.is_empty() {

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot};
 
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::layout::{Layout, parse_name};
 use crate::link::Link;
 
@@ -18,7 +18,7 @@ const NOTICES: usize = 1_024;
 /// How long to wait before the next attempt after the connection was lost. Executors look by themselves meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The one connection that hears notices, once somebody subscribes.
+/// The one connection that hears notices, once there is a subscriber.
 #[derive(Debug, Default)]
 pub(crate) struct Hearing(Mutex<Option<Running>>);
 
@@ -30,7 +30,7 @@ struct Running {
 }
 
 impl Hearing {
-    /// Returns a receiver of notices; `None` outside of a tokio runtime, where nobody could listen.
+    /// Returns a receiver of notices; `None` outside of a tokio runtime, where no task could listen.
     pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = running.as_ref() {
@@ -74,10 +74,10 @@ async fn listen(
     channel: &[u8],
     notices: &broadcast::Sender<RunKey>,
     attempt: usize,
-) -> Result<(), Fault> {
+) -> Result<(), StoreError> {
     let node = link.listener(attempt).await?;
     let mut heard = node.subscribe().await?;
-    heard.subscribe(channel).await.map_err(|source| Fault::connecting(&node.name, source))?;
+    heard.subscribe(channel).await.map_err(|source| StoreError::connecting(&node.name, source))?;
     let mut messages = heard.into_on_message();
     while let Some(message) = messages.next().await {
         let text = std::str::from_utf8(message.get_payload_bytes()).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::link::Node;
 use crate::reply;
 
@@ -73,7 +73,7 @@ pub(crate) struct Settings {
 }
 
 /// Asks a server. A refusal (services that sell Redis forbid `CONFIG`) is no error: then less is known.
-pub(crate) async fn ask(node: &Node) -> Result<Settings, Fault> {
+pub(crate) async fn ask(node: &Node) -> Result<Settings, StoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("server").arg("memory").arg("persistence");
     let info = allowed(node.ask(info).await)?.map(reply::text).transpose()?.unwrap_or_default();
@@ -83,18 +83,18 @@ pub(crate) async fn ask(node: &Node) -> Result<Settings, Fault> {
     Ok(settings(&info, &config))
 }
 
-/// Asks a server again for what somebody may set while it runs.
-pub(crate) async fn ask_again(node: &Node) -> Result<Option<String>, Fault> {
+/// Asks a server again for what an operator may set while it runs.
+pub(crate) async fn ask_again(node: &Node) -> Result<Option<String>, StoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
     let info = allowed(node.ask(info).await)?.map(reply::text).transpose()?.unwrap_or_default();
     Ok(settings(&info, &[]).objection())
 }
 
-fn allowed(reply: Result<Value, Fault>) -> Result<Option<Value>, Fault> {
+fn allowed(reply: Result<Value, StoreError>) -> Result<Option<Value>, StoreError> {
     match reply {
         Ok(value) => Ok(Some(value)),
-        Err(Fault::Refused { code, .. }) if matches!(code.as_str(), "ERR" | "NOPERM") => Ok(None),
+        Err(StoreError::Refused { code, .. }) if matches!(code.as_str(), "ERR" | "NOPERM") => Ok(None),
         Err(fault) => Err(fault),
     }
 }

@@ -7,7 +7,7 @@ use ferrata_store::{
 use redis::Value;
 
 use crate::entry::{Head, records_of};
-use crate::error::{Doubt, Fault};
+use crate::error::{Doubt, StoreError};
 use crate::header::header_of;
 use crate::link::Call;
 use crate::reply::{Parts, bytes};
@@ -23,14 +23,14 @@ pub(crate) enum Found {
     Missing,
     /// A cut was made beyond it.
     Pruned,
-    /// Somebody changed the run meanwhile.
+    /// A writer changed the run meanwhile.
     Changed,
     /// Its head is not the expected one; what follows is the header of the head.
     Differs(Parts),
 }
 
 impl Found {
-    pub(crate) fn of(reply: Value) -> Result<Self, Fault> {
+    pub(crate) fn of(reply: Value) -> Result<Self, StoreError> {
         let mut reply = Parts::of(reply)?;
         Ok(match reply.text()?.as_str() {
             "ok" => Self::Yes(reply),
@@ -39,15 +39,15 @@ impl Found {
             "pruned" => Self::Pruned,
             "changed" => Self::Changed,
             "differs" => Self::Differs(reply),
-            "hole" => return Err(Fault::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
-            "broken" => return Err(Fault::corrupt(None, "the run's list holds no record")),
-            other => return Err(Fault::strange(format!("a script says {other:?}"))),
+            "hole" => return Err(StoreError::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
+            "broken" => return Err(StoreError::corrupt(None, "the run's list holds no record")),
+            other => return Err(StoreError::strange(format!("a script says {other:?}"))),
         })
     }
 }
 
 impl Inner {
-    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, Fault> {
+    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
         let reply = self.link.call(self.head_call(run)).await?;
         let Some(head) = Head::read(reply)? else { return Ok(None) };
         let is_alive = match &head.last.owner {
@@ -106,17 +106,17 @@ impl Inner {
 }
 
 /// Reads what the script returns after `ok`: first and last number, and headers and bodies.
-fn loaded(mut reply: Parts) -> Result<Vec<Record>, Fault> {
+fn loaded(mut reply: Parts) -> Result<Vec<Record>, StoreError> {
     let (first, last) = (reply.number()?, reply.number()?);
     let records = records_of(reply.parts()?, first, last)?;
     match records.first() {
         Some(record) if record.header.base => Ok(records),
-        _ => Err(Fault::corrupt(Some(Seq::new(first)), "there is no base at or before the record")),
+        _ => Err(StoreError::corrupt(Some(Seq::new(first)), "there is no base at or before the record")),
     }
 }
 
 /// Reads what the script returns after `ok`: the first and the last number kept, and headers from the anchor of the range on.
-fn listed(mut reply: Parts, range: HeaderRange) -> Result<((Seq, Seq), Vec<RecordHeader>), Fault> {
+fn listed(mut reply: Parts, range: HeaderRange) -> Result<((Seq, Seq), Vec<RecordHeader>), StoreError> {
     let kept = (Seq::new(reply.number()?), Seq::new(reply.number()?));
     let Some((begin, end)) = range.within(kept.0, kept.1) else { return Ok((kept, Vec::new())) };
     let is_up = matches!(range.anchor(), Anchor::From(_));

@@ -5,7 +5,7 @@ use ferrata_store::codec::binary::beginning;
 use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 
 use crate::entry::Said;
-use crate::error::{Doubt, Fault};
+use crate::error::{Doubt, StoreError};
 use crate::header::{header_of, write_header};
 use crate::index::Index;
 use crate::layout::{Member, name};
@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 16;
 impl Inner {
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         const OPERATION: &str = "store.prune";
-        let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::Written);
+        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::Written);
         let key = self.layout.run(run);
         for _ in 0..ATTEMPTS {
             let look = Call::script(&AT, key.clone()).arg(cut.at.to_string());
@@ -62,7 +62,7 @@ impl Inner {
 
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         const OPERATION: &str = "store.purge";
-        let fail = |fault: Fault| fault.of_run(OPERATION, run, Doubt::None);
+        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
         let index = self.index().await.map_err(fail)?;
         let beginning = expected.as_ref().map(beginning).unwrap_or_default();
         let call = Call::script(&PURGE, self.layout.run(run)).arg(beginning);
@@ -73,12 +73,12 @@ impl Inner {
                 let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
                 Err(refusal::conflict(run, expected, Some(head.head())).with_operation(OPERATION))
             }
-            _ => Err(fail(Fault::strange("the script that purges says something else"))),
+            _ => Err(fail(StoreError::strange("the script that purges says something else"))),
         }
     }
 
     /// Gives up the places in the index of a run whose key is gone.
-    async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, Fault> {
+    async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, StoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);
         // Without a member the run was damaged, or there is none: entries that name it lapse.

@@ -3,42 +3,42 @@
 use bytes::Bytes;
 use redis::Value;
 
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// The parts of a reply that is a list, taken from its front.
 #[derive(Debug)]
 pub(crate) struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {
-    pub(crate) fn of(value: Value) -> Result<Self, Fault> {
+    pub(crate) fn of(value: Value) -> Result<Self, StoreError> {
         match value {
             Value::Array(parts) | Value::Set(parts) => Ok(Self(parts.into_iter())),
             other => Err(strange(&other)),
         }
     }
 
-    pub(crate) fn value(&mut self) -> Result<Value, Fault> {
-        self.0.next().ok_or_else(|| Fault::strange("the server's reply is too short"))
+    pub(crate) fn value(&mut self) -> Result<Value, StoreError> {
+        self.0.next().ok_or_else(|| StoreError::strange("the server's reply is too short"))
     }
 
-    pub(crate) fn parts(&mut self) -> Result<Self, Fault> {
+    pub(crate) fn parts(&mut self) -> Result<Self, StoreError> {
         Self::of(self.value()?)
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, Fault> {
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
         text(self.value()?)
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<Bytes, Fault> {
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, StoreError> {
         bytes(self.value()?)
     }
 
-    pub(crate) fn number(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
         match self.value()? {
-            Value::Int(number) => u64::try_from(number).map_err(|_| Fault::strange("a negative number")),
+            Value::Int(number) => u64::try_from(number).map_err(|_| StoreError::strange("a negative number")),
             value => {
                 let text = text(value)?;
-                text.parse().map_err(|_| Fault::strange("a text where a number belongs"))
+                text.parse().map_err(|_| StoreError::strange("a text where a number belongs"))
             }
         }
     }
@@ -55,7 +55,7 @@ impl Iterator for Parts {
     }
 }
 
-pub(crate) fn bytes(value: Value) -> Result<Bytes, Fault> {
+pub(crate) fn bytes(value: Value) -> Result<Bytes, StoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes.into()),
         Value::SimpleString(text) => Ok(text.into()),
@@ -65,12 +65,12 @@ pub(crate) fn bytes(value: Value) -> Result<Bytes, Fault> {
     }
 }
 
-pub(crate) fn text(value: Value) -> Result<String, Fault> {
+pub(crate) fn text(value: Value) -> Result<String, StoreError> {
     let bytes = bytes(value)?;
-    String::from_utf8(bytes.into()).map_err(|_| Fault::strange("the server's reply is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| StoreError::strange("the server's reply is no text"))
 }
 
-fn strange(value: &Value) -> Fault {
+fn strange(value: &Value) -> StoreError {
     let shape = match value {
         Value::Nil => "nothing",
         Value::Int(_) => "a number",
@@ -78,5 +78,5 @@ fn strange(value: &Value) -> Fault {
         Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "a text",
         _ => "a value of another kind",
     };
-    Fault::strange(format!("the server's reply has {shape} in the wrong place"))
+    StoreError::strange(format!("the server's reply has {shape} in the wrong place"))
 }

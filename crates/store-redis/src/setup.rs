@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::config::MAX_KEEP;
 use crate::entry::Head;
-use crate::error::{Doubt, Fault};
+use crate::error::{Doubt, StoreError};
 use crate::index::{Index, Placement};
 use crate::layout::{Member, fixed_places, place};
 use crate::link::{Call, Node};
@@ -54,13 +54,13 @@ impl RedisStore {
 }
 
 impl Inner {
-    pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), Fault> {
+    pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), StoreError> {
         let began = self.clock.monotonic();
         let mut found: Option<persistence::Persistence> = None;
         for node in self.link.primaries().await? {
             let settings = persistence::ask(&node).await?;
             if let Some(objection) = settings.objection() {
-                return Err(Fault::Unfit { what: format!("{} {objection}", node.name) });
+                return Err(StoreError::Unfit { what: format!("{} {objection}", node.name) });
             }
             found = Some(found.map_or(settings.persistence, |found| found.min(settings.persistence)));
         }
@@ -81,7 +81,7 @@ impl Inner {
 
     /// Writes runs that are none, enters them in the index and removes them again, in each shard: a user who may not do all of it
     /// would leave runs half written. And finds out whether one script may use the keys of several runs.
-    async fn probe(&self, index: &Index) -> Result<(), Fault> {
+    async fn probe(&self, index: &Index) -> Result<(), StoreError> {
         // Of its own, since several processes may do this at the same time.
         let id = RandomIds::new().next(self.now().await?);
         let shards = if self.link.is_cluster() { index.shards() } else { PROBES };
@@ -112,7 +112,7 @@ impl Inner {
     ///
     /// A proxy that divides keys among servers refuses such a script, or brings all of it to the server of its first key. What lies
     /// in the wrong place then is gone after a minute.
-    async fn are_together(&self, writes: Vec<Call>) -> Result<bool, Fault> {
+    async fn are_together(&self, writes: Vec<Call>) -> Result<bool, StoreError> {
         let keys: Vec<Bytes> = writes.iter().map(|call| call.key().clone()).collect();
         for reply in self.link.many_as_one(&writes).await {
             match reply {
@@ -130,7 +130,7 @@ impl Inner {
     }
 
     /// Lets one process do it for all, beside its other work, and not again before it is due.
-    async fn repair_if_due(self: &Arc<Self>) -> Result<(), Fault> {
+    async fn repair_if_due(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.options.repair_every.is_zero() {
             return self.repair().await.map(drop);
         }
@@ -157,7 +157,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn repair_and_mark(&self) -> Result<u64, Fault> {
+    async fn repair_and_mark(&self) -> Result<u64, StoreError> {
         let runs = self.repair().await?;
         let ms = self.options.repair_every.min(MAX_KEEP).as_millis().max(1).to_string();
         // Only while the claim is there.
@@ -166,7 +166,7 @@ impl Inner {
         Ok(runs)
     }
 
-    pub(crate) async fn repair(&self) -> Result<u64, Fault> {
+    pub(crate) async fn repair(&self) -> Result<u64, StoreError> {
         let index = self.index().await?;
         let mut runs = 0;
         for node in self.link.primaries().await? {
@@ -191,7 +191,7 @@ impl Inner {
     }
 
     /// Enters the runs of these keys where they belong.
-    async fn enter(&self, index: &Index, keys: Vec<Value>) -> Result<u64, Fault> {
+    async fn enter(&self, index: &Index, keys: Vec<Value>) -> Result<u64, StoreError> {
         let mut runs = Vec::new();
         for key in keys {
             runs.extend(self.layout.run_of_key(&bytes(key)?));
@@ -219,7 +219,7 @@ impl Inner {
     }
 
     /// Takes out of one shard what names no run.
-    async fn clear(&self, index: &Index, catalog: Bytes) -> Result<(), Fault> {
+    async fn clear(&self, index: &Index, catalog: Bytes) -> Result<(), StoreError> {
         let mut cursor = "0".to_owned();
         loop {
             let began = self.clock.monotonic();
@@ -255,7 +255,7 @@ impl Inner {
 }
 
 /// Sends one step of a walk to a node; returns what it found and moves the cursor on.
-async fn step(node: &Node, scan: redis::Cmd, cursor: &mut String) -> Result<Vec<Value>, Fault> {
+async fn step(node: &Node, scan: redis::Cmd, cursor: &mut String) -> Result<Vec<Value>, StoreError> {
     let mut reply = Parts::of(node.ask(scan).await?)?;
     *cursor = reply.text()?;
     Ok(reply.parts()?.collect())

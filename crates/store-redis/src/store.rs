@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 
 use crate::config::{MAX_KEEP, RedisOptions, target};
 use crate::entry::check_layout;
-use crate::error::{Doubt, Fault};
+use crate::error::{Doubt, StoreError};
 use crate::index::Index;
 use crate::known::Known;
 use crate::layout::{CLUSTER_SHARDS, LAYOUT, Layout};
@@ -91,7 +91,7 @@ impl RedisStore {
 
 impl Inner {
     /// Returns the index, after finding out how it is divided. The first instance on a prefix decides that for good.
-    pub(crate) async fn index(&self) -> Result<&Index, Fault> {
+    pub(crate) async fn index(&self) -> Result<&Index, StoreError> {
         let init = async || {
             let key = self.layout.version();
             let look = Call::plain(&["GET"], key.clone());
@@ -108,15 +108,16 @@ impl Inner {
             };
             let found = reply::text(found)?;
             let (layout, shards) = found.split_once(' ').unwrap_or((&found, ""));
-            let layout = layout.parse().map_err(|_| Fault::strange("the layout is no number"))?;
+            let layout = layout.parse().map_err(|_| StoreError::strange("the layout is no number"))?;
             check_layout(layout, "the prefix has")?;
-            let shards = shards.parse().map_err(|_| Fault::strange("the index's shards are no number"))?;
+            let shards =
+                shards.parse().map_err(|_| StoreError::strange("the index's shards are no number"))?;
             Ok(Index::new(self.layout.clone(), shards, self.options.stale_after))
         };
         self.index.get_or_try_init(init).await
     }
 
-    async fn heartbeat(self: &Arc<Self>, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+    async fn heartbeat(self: &Arc<Self>, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
         let key = self.layout.executor(executor);
         let call = if ttl.is_zero() {
             Call::plain(&["DEL"], key)
@@ -131,7 +132,7 @@ impl Inner {
         if !ttl.is_zero()
             && let Some(what) = self.check_again()
         {
-            return Err(Fault::Unfit { what });
+            return Err(StoreError::Unfit { what });
         }
         self.link.call(call).await.map(drop)
     }
@@ -164,7 +165,7 @@ impl Inner {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn objection(&self) -> Result<Option<String>, Fault> {
+    async fn objection(&self) -> Result<Option<String>, StoreError> {
         for node in self.link.primaries().await? {
             if let Some(objection) = persistence::ask_again(&node).await? {
                 return Ok(Some(format!("{} {objection}", node.name)));
@@ -174,7 +175,7 @@ impl Inner {
     }
 }
 
-/// What the servers said last of settings that somebody may change while they run.
+/// What the servers said last of settings that an operator may change while they run.
 #[derive(Debug, Default)]
 struct Checked {
     /// When they were asked.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use ferrata_store::index::{Move, Standing};
 use ferrata_store::{FORMAT, HeadRef, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
-use crate::bucket::{Put, ServerTime, Told};
+use crate::bucket::{Answer, Put, ServerTime};
 use crate::codes::Sort;
 use crate::entry::Entry;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner, TRUSTED};
-use crate::layout::{Place, Tree};
+use crate::layout::{ObjectPlace, Tree};
 use crate::line::Tag;
 use crate::object::Head;
 use crate::view::{Look, Seen};
@@ -25,14 +25,14 @@ enum Judged {
     Repeat(HeadRef),
     /// It comes next.
     Next,
-    /// Somebody else wrote first.
-    Lost(Fault),
+    /// Another writer was first.
+    Lost(StoreError),
 }
 
 /// An append on its way.
 struct Draft {
     expected: Option<HeadRef>,
-    place: Place,
+    place: ObjectPlace,
     confirmed: Option<ServerTime>,
     head: Head,
     last: RecordHeader,
@@ -45,24 +45,28 @@ struct Draft {
 
 impl Inner {
     /// Appends one entry of a batch; adds to `stale` what the index then holds without need.
-    pub(crate) async fn append(&self, append: &RunAppend, stale: &mut Vec<String>) -> Result<HeadRef, Fault> {
-        check_append(append).map_err(Fault::Checked)?;
+    pub(crate) async fn append(
+        &self,
+        append: &RunAppend,
+        stale: &mut Vec<String>,
+    ) -> Result<HeadRef, StoreError> {
+        check_append(append).map_err(StoreError::Checked)?;
         let len = append.records.iter().map(|record| record.body.len() as u64).sum();
         if len > MOST_BYTES {
-            return Err(Fault::Large { len, max: MOST_BYTES });
+            return Err(StoreError::Large { len, max: MOST_BYTES });
         }
         // Whether an earlier attempt may have been written without our knowledge.
         let mut doubt = None;
         let mut indexed = None;
         let done = self.try_append(append, &mut doubt, &mut indexed, stale).await;
         match done {
-            Err(Fault::Conflict { .. }) => {
+            Err(StoreError::Conflict { .. }) => {
                 // Our records will never be in the log, so nothing needs their entry.
                 stale.extend(indexed);
                 done
             }
             Err(fault) if doubt.is_some() && fault.sort() != Sort::Lost => {
-                Err(Fault::Unsure(Box::new(doubt.unwrap_or(fault))))
+                Err(StoreError::Unsure(Box::new(doubt.unwrap_or(fault))))
             }
             done => done,
         }
@@ -71,10 +75,10 @@ impl Inner {
     async fn try_append(
         &self,
         append: &RunAppend,
-        doubt: &mut Option<Fault>,
+        doubt: &mut Option<StoreError>,
         indexed: &mut Option<String>,
         stale: &mut Vec<String>,
-    ) -> Result<HeadRef, Fault> {
+    ) -> Result<HeadRef, StoreError> {
         let run = &append.run;
         let mut known = match (append.expected, self.cache.get(run)) {
             (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(Look::There(seen)),
@@ -83,7 +87,7 @@ impl Inner {
             (None, None) => Some(Look::Absent { life: 0, ended: None, at: None }),
             _ => None,
         };
-        let mut failed = Fault::Restless { what: self.layout.run(run) };
+        let mut failed = StoreError::Restless { what: self.layout.run(run) };
         for attempt in 0..ATTEMPTS {
             let look = match known.take() {
                 Some(look) => look,
@@ -104,15 +108,15 @@ impl Inner {
             }
             let key = self.layout.object(run, draft.place);
             match self.bucket.put_new(&key, draft.head.encode(&append.records)).await {
-                Ok(Told { value: Put::Done(etag), at }) => {
+                Ok(Answer { value: Put::Done(etag), at }) => {
                     return self.appended(run, draft, etag, at, stale).await;
                 }
-                // Somebody wrote first, perhaps we ourselves: the log tells.
-                Ok(Told { value: Put::Lost, .. }) if attempt == 0 => continue,
-                Ok(Told { value: Put::Lost, .. }) => {}
-                Ok(Told { value: Put::Undecided, .. }) => {
+                // A writer was first, perhaps this one: the log tells.
+                Ok(Answer { value: Put::Lost, .. }) if attempt == 0 => continue,
+                Ok(Answer { value: Put::Lost, .. }) => {}
+                Ok(Answer { value: Put::Undecided, .. }) => {
                     let (status, code) = (409, "ConditionalRequestConflict".to_owned());
-                    failed = Fault::Refused { doing: crate::error::Doing::Put, key, status, code };
+                    failed = StoreError::Refused { doing: crate::error::Doing::Put, key, status, code };
                 }
                 Err(fault) => match fault.sort() {
                     Sort::Busy => failed = fault,
@@ -134,12 +138,12 @@ impl Inner {
     }
 
     /// Compares an append with the head that was found.
-    async fn judge(&self, look: &Look, append: &RunAppend) -> Result<Judged, Fault> {
+    async fn judge(&self, look: &Look, append: &RunAppend) -> Result<Judged, StoreError> {
         let expected = append.expected;
         let Look::There(seen) = look else {
             return Ok(match expected {
                 None => Judged::Next,
-                Some(_) => Judged::Lost(Fault::Conflict { expected, actual: None }),
+                Some(_) => Judged::Lost(StoreError::Conflict { expected, actual: None }),
             });
         };
         let actual = seen.last.head();
@@ -147,7 +151,7 @@ impl Inner {
             if seen.last.format > FORMAT {
                 let key = self.layout.object(&append.run, seen.place);
                 let (seq, found) = (Some(actual.seq), u64::from(seen.last.format));
-                return Err(Fault::NewerRecord { key, seq, found, known: FORMAT });
+                return Err(StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
             return Ok(Judged::Next);
         }
@@ -155,11 +159,11 @@ impl Inner {
         if is_last && self.is_repeat(seen, append).await? {
             return Ok(Judged::Repeat(actual));
         }
-        Ok(Judged::Lost(Fault::Conflict { expected, actual: Some(actual) }))
+        Ok(Judged::Lost(StoreError::Conflict { expected, actual: Some(actual) }))
     }
 
     /// Tells whether an append already is the end of the log, reading no more of it than the append has.
-    async fn is_repeat(&self, seen: &Seen, append: &RunAppend) -> Result<bool, Fault> {
+    async fn is_repeat(&self, seen: &Seen, append: &RunAppend) -> Result<bool, StoreError> {
         let run = &append.run;
         let mut key = self.layout.object(run, seen.place);
         let mut headers: Vec<RecordHeader> = Vec::new();
@@ -180,31 +184,31 @@ impl Inner {
     }
 
     /// Works out what to write.
-    async fn draft(&self, look: &Look, append: &RunAppend) -> Result<Draft, Fault> {
+    async fn draft(&self, look: &Look, append: &RunAppend) -> Result<Draft, StoreError> {
         let run = &append.run;
         // Checked: an append has records.
-        let first = append.records.first().ok_or(Fault::NoRun)?;
+        let first = append.records.first().ok_or(StoreError::NoRun)?;
         let (place, confirmed, log, base, bytes, before) = match look {
             Look::Absent { life, at, .. } => {
-                (Place { life: *life, start: 0 }, *at, Tag::of(&first.header), 0, 0, None)
+                (ObjectPlace { life: *life, start: 0 }, *at, Tag::of(&first.header), 0, 0, None)
             }
             Look::There(seen) => {
-                let place = Place { life: seen.place.life, start: seen.last.seq.next().get() };
+                let place = ObjectPlace { life: seen.place.life, start: seen.last.seq.next().get() };
                 (place, seen.confirmed, seen.log, seen.base, seen.bytes, Some(seen))
             }
         };
         let head = Head::new(&append.records, log, base, bytes, append.facts.clone());
-        let last = head.last().cloned().ok_or(Fault::NoRun)?;
+        let last = head.last().cloned().ok_or(StoreError::NoRun)?;
         let mut facts = append.facts.clone().map(Arc::new);
         facts = facts.or_else(|| before.and_then(|seen| seen.facts.clone()));
         let mut entry = None;
         let change = Move::new(before.map(|seen| seen.standing()), Standing::after(&last));
         if change.announced().is_some() {
             if facts.is_none() {
-                facts = self.card(run, place.life).await?.map(|card| card.facts);
+                facts = self.first_object(run, place.life).await?.map(|first_object| first_object.facts);
             }
-            let key = self.layout.object(run, Place { life: place.life, start: 0 });
-            let missing = Fault::Missing { key, seq: Some(Seq::new(0)) };
+            let key = self.layout.object(run, ObjectPlace { life: place.life, start: 0 });
+            let missing = StoreError::Missing { key, seq: Some(Seq::new(0)) };
             let created = facts.as_ref().ok_or(missing)?.created;
             entry = Some(self.layout.entry(created, run, &Entry::of(place.life, &last)));
         }
@@ -220,7 +224,7 @@ impl Inner {
         etag: String,
         at: Option<ServerTime>,
         stale: &mut Vec<String>,
-    ) -> Result<HeadRef, Fault> {
+    ) -> Result<HeadRef, StoreError> {
         let Draft { expected, place, confirmed, head, last, entry, entry_before, facts } = draft;
         let is_fresh = confirmed.zip(at).is_some_and(|(before, now)| now - before <= TRUSTED);
         if !is_fresh {
@@ -249,16 +253,16 @@ impl Inner {
     async fn confirm(
         &self,
         run: &RunKey,
-        place: Place,
+        place: ObjectPlace,
         expected: Option<HeadRef>,
         entry: Option<&str>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StoreError> {
         self.cache.forget(run);
         if let Some(entry) = entry {
             // A listing may have taken it for what a lost writer left.
             self.bucket.put(entry, bytes::Bytes::new()).await?;
         }
-        let log = self.open(run).await.map_err(|fault| Fault::Unsure(Box::new(fault)))?;
+        let log = self.open(run).await.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
         let actual = match log {
             // Who wrote the first object of a life has begun it, whatever was pruned since.
             Some(log) if log.life() == place.life && (place.start == 0 || place.start >= log.first()) => {
@@ -266,12 +270,12 @@ impl Inner {
             }
             log => log.map(|log| log.seen.last.head()),
         };
-        // It is below where the log begins, or in a life that has ended: nobody reads it, and nobody else has its key.
-        if place != Place::FIRST {
+        // It is below where the log begins, or in a life that has ended: no reader reads it, and no other writer has its key.
+        if place != ObjectPlace::FIRST {
             self.bucket.delete(&self.layout.object(run, place)).await?;
         }
         tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
-        Err(Fault::Conflict { expected, actual })
+        Err(StoreError::Conflict { expected, actual })
     }
 
     /// Removes entries of the index that nothing stands on. What fails is left to the next listing that meets them.

@@ -11,11 +11,11 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
+use crate::bounded_join::Task;
 use crate::client::{Clients, Unsigned};
 use crate::codes::Sort;
 use crate::config::S3Options;
-use crate::crowd::Task;
-use crate::error::{Doing, Fault};
+use crate::error::{Doing, StoreError};
 use crate::time::{millis, timed};
 
 /// How many keys one request to delete may name.
@@ -25,7 +25,7 @@ pub(crate) use crate::time::ServerTime;
 
 /// An answer, and when the server gave it, by its own clock; `None` if it did not say.
 #[derive(Clone, Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct Answer<T> {
     pub(crate) value: T,
     pub(crate) at: Option<ServerTime>,
 }
@@ -128,7 +128,7 @@ impl Bucket {
         prefix: &'a str,
         after: Option<&'a str>,
         most: usize,
-    ) -> Task<'a, Result<Told<Listed>, Fault>> {
+    ) -> Task<'a, Result<Answer<Listed>, StoreError>> {
         Box::pin(async move {
             let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
             let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
@@ -145,7 +145,7 @@ impl Bucket {
                 });
             }
             let more = answer.is_truncated().unwrap_or(false);
-            Ok(Told { value: Listed { items, more }, at })
+            Ok(Answer { value: Listed { items, more }, at })
         })
     }
 
@@ -154,7 +154,7 @@ impl Bucket {
         &'a self,
         key: &'a str,
         first: Option<usize>,
-    ) -> Task<'a, Result<Option<Told<Object>>, Fault>> {
+    ) -> Task<'a, Result<Option<Answer<Object>>, StoreError>> {
         Box::pin(async move {
             let range = first.map(|first| format!("bytes=0-{}", first.saturating_sub(1)));
             let request =
@@ -167,9 +167,9 @@ impl Bucket {
                     return match (fault.sort(), &fault) {
                         (Sort::Absent, _) => Ok(None),
                         // An object without a single byte, which this library never writes: let its reader judge.
-                        (_, Fault::Refused { code, .. }) if code == "InvalidRange" => {
+                        (_, StoreError::Refused { code, .. }) if code == "InvalidRange" => {
                             let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
-                            Ok(Some(Told { value: object, at }))
+                            Ok(Some(Answer { value: object, at }))
                         }
                         _ => Err(fault),
                     };
@@ -177,18 +177,22 @@ impl Bucket {
             };
             let etag = answer.e_tag().unwrap_or_default().to_owned();
             let modified = answer.last_modified().map_or(i64::MAX, millis);
-            let bytes = answer.body.collect().await.map_err(|_| Fault::Unreached {
+            let bytes = answer.body.collect().await.map_err(|_| StoreError::Unreached {
                 doing: Doing::Get,
                 key: key.to_owned(),
                 what: "the answer broke off".into(),
                 was_sent: true,
             })?;
-            Ok(Some(Told { value: Object { bytes: bytes.into_bytes(), etag, modified }, at }))
+            Ok(Some(Answer { value: Object { bytes: bytes.into_bytes(), etag, modified }, at }))
         })
     }
 
     /// Puts an object where there is none. Sent once.
-    pub(crate) fn put_new<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Told<Put>, Fault>> {
+    pub(crate) fn put_new<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+    ) -> Task<'a, Result<Answer<Put>, StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             let request = request.if_none_match("*").body(ByteStream::from(bytes));
@@ -196,9 +200,9 @@ impl Bucket {
             match answer {
                 Ok(answer) => {
                     self.written(answer.version_id());
-                    Ok(Told { value: Put::Done(answer.e_tag().unwrap_or_default().to_owned()), at })
+                    Ok(Answer { value: Put::Done(answer.e_tag().unwrap_or_default().to_owned()), at })
                 }
-                Err(error) => decided(fault(Doing::Put, key, &error)).map(|value| Told { value, at }),
+                Err(error) => decided(fault(Doing::Put, key, &error)).map(|value| Answer { value, at }),
             }
         })
     }
@@ -209,7 +213,7 @@ impl Bucket {
         key: &'a str,
         etag: &'a str,
         bytes: Bytes,
-    ) -> Task<'a, Result<Put, Fault>> {
+    ) -> Task<'a, Result<Put, StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             match request.if_match(etag).body(ByteStream::from(bytes)).send().await {
@@ -218,7 +222,7 @@ impl Bucket {
                     Ok(Put::Done(answer.e_tag().unwrap_or_default().to_owned()))
                 }
                 Err(error) => match fault(Doing::Put, key, &error) {
-                    // It was there, and somebody removed it.
+                    // It was there, and another caller removed it.
                     gone if gone.sort() == Sort::Absent => Ok(Put::Lost),
                     other => decided(other),
                 },
@@ -227,18 +231,18 @@ impl Bucket {
     }
 
     /// Puts an object, whatever was there.
-    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Told<()>, Fault>> {
+    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Answer<()>, StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
             let (answer, at) = timed(Box::pin(request.body(ByteStream::from(bytes)).send())).await;
             let answer = answer.map_err(|error| fault(Doing::Put, key, &error))?;
             self.written(answer.version_id());
-            Ok(Told { value: (), at })
+            Ok(Answer { value: (), at })
         })
     }
 
     /// Deletes one object; `Ok` if there is none.
-    pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), Fault>> {
+    pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
             match request.send().await.map_err(|error| fault(Doing::Delete, key, &error)) {
@@ -252,11 +256,11 @@ impl Bucket {
     pub(crate) fn delete_all<'a>(
         &'a self,
         keys: &'a [(String, Option<String>)],
-    ) -> Task<'a, Result<(), Fault>> {
+    ) -> Task<'a, Result<(), StoreError>> {
         Box::pin(async move {
             for keys in keys.chunks(MOST_DELETED) {
                 let made =
-                    |error: aws_sdk_s3::error::BuildError| Fault::Unmakeable { what: error.to_string() };
+                    |error: aws_sdk_s3::error::BuildError| StoreError::Unmakeable { what: error.to_string() };
                 let mut delete = Delete::builder().quiet(true);
                 for (key, version) in keys {
                     let object = ObjectIdentifier::builder().key(key).set_version_id(version.clone()).build();
@@ -270,7 +274,7 @@ impl Bucket {
                     let code = error.code().unwrap_or("InternalError").to_owned();
                     let key = error.key().unwrap_or(what).to_owned();
                     // Each key has an outcome of its own, with a code and no status.
-                    return Err(Fault::Refused { doing: Doing::Delete, key, status: 500, code });
+                    return Err(StoreError::Refused { doing: Doing::Delete, key, status: 500, code });
                 }
             }
             Ok(())
@@ -290,7 +294,7 @@ impl Bucket {
     }
 
     /// Lists all versions of objects whose keys begin so, marks of deletion included.
-    pub(crate) fn versions<'a>(&'a self, prefix: &'a str) -> Task<'a, Result<Vec<Version>, Fault>> {
+    pub(crate) fn versions<'a>(&'a self, prefix: &'a str) -> Task<'a, Result<Vec<Version>, StoreError>> {
         Box::pin(async move {
             let (mut all, mut key, mut id) = (Vec::new(), None, None);
             loop {
@@ -319,7 +323,7 @@ impl Bucket {
 }
 
 /// Tells a write whose condition decided it from one that failed.
-fn decided(fault: Fault) -> Result<Put, Fault> {
+fn decided(fault: StoreError) -> Result<Put, StoreError> {
     match fault.sort() {
         Sort::Lost => Ok(Put::Lost),
         Sort::Undecided => Ok(Put::Undecided),
@@ -328,7 +332,7 @@ fn decided(fault: Fault) -> Result<Put, Fault> {
 }
 
 /// Takes from an error of the SDK what may be shown: never a header, an address or a credential.
-fn fault<E>(doing: Doing, key: &str, error: &SdkError<E, HttpResponse>) -> Fault
+fn fault<E>(doing: Doing, key: &str, error: &SdkError<E, HttpResponse>) -> StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
@@ -337,24 +341,24 @@ where
         SdkError::ServiceError(context) => {
             let status = context.raw().status().as_u16();
             let code = context.err().code().unwrap_or_default().to_owned();
-            Fault::Refused { doing, key, status, code }
+            StoreError::Refused { doing, key, status, code }
         }
         SdkError::ResponseError(context) => {
             let status = context.raw().status().as_u16();
             if status >= 300 {
-                return Fault::Refused { doing, key, status, code: String::new() };
+                return StoreError::Refused { doing, key, status, code: String::new() };
             }
-            Fault::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
+            StoreError::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
         }
         SdkError::TimeoutError(_) => {
-            Fault::Unreached { doing, key, what: "no answer within the time set".into(), was_sent: true }
+            StoreError::Unreached { doing, key, what: "no answer within the time set".into(), was_sent: true }
         }
         SdkError::DispatchFailure(failure) => {
             let source =
                 failure.as_connector_error().map(|error| error as &(dyn std::error::Error + 'static));
             let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
             if let Some(what) = causes.iter().find_map(|cause| no_credentials(*cause)) {
-                return Fault::NoCredentials { what };
+                return StoreError::NoCredentials { what };
             }
             let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
             let was_sent = io.is_none_or(|io| io.kind() != std::io::ErrorKind::ConnectionRefused);
@@ -363,19 +367,19 @@ where
             } else {
                 io.map_or_else(|| "the connection broke".to_owned(), |io| io.kind().to_string())
             };
-            Fault::Unreached { doing, key, what, was_sent }
+            StoreError::Unreached { doing, key, what, was_sent }
         }
         SdkError::ConstructionFailure(_) => {
             let source = std::error::Error::source(error);
             let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
             match causes.iter().find_map(|cause| no_credentials(*cause)) {
-                Some(what) => Fault::NoCredentials { what },
-                None => Fault::Unmakeable {
+                Some(what) => StoreError::NoCredentials { what },
+                None => StoreError::Unmakeable {
                     what: causes.last().map_or_else(|| "no reason given".to_owned(), ToString::to_string),
                 },
             }
         }
-        _ => Fault::Unreached { doing, key, what: "the SDK gave up".into(), was_sent: true },
+        _ => StoreError::Unreached { doing, key, what: "the SDK gave up".into(), was_sent: true },
     }
 }
 

@@ -78,7 +78,7 @@ impl Clients {
     }
 }
 
-/// Lets no request pass that is not signed. A bucket that anybody may write to would take it, and whoever runs without
+/// Lets no request pass that is not signed. A bucket that any caller may write to would take it, and whoever runs without
 /// credentials would notice elsewhere, and late.
 #[derive(Debug)]
 struct Signed;

@@ -28,7 +28,7 @@ impl Doing {
 
 /// Everything that can fail here. None of it holds a header, an address or a credential.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum StoreError {
     #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
     Refused { doing: Doing, key: String, status: u16, code: String },
     #[error("cannot {} {key}: {what}; look at the network and the endpoint, then retry", doing.words())]
@@ -42,7 +42,7 @@ pub(crate) enum Fault {
     #[error("the answer for {key} makes no sense: {what}; look at the endpoint")]
     Nonsense { key: String, what: String },
     #[error("{0}; retry with the same records")]
-    Unsure(Box<Fault>),
+    Unsure(Box<StoreError>),
     #[error("{key} is damaged: {what}; restore the run from a backup, or purge it")]
     Damaged { key: String, seq: Option<Seq>, what: String },
     #[error("{key} is missing; restore the run from a backup, or purge it")]
@@ -75,7 +75,7 @@ pub(crate) enum Fault {
     Checked(#[source] Error),
 }
 
-impl Fault {
+impl StoreError {
     fn verdict(&self) -> Option<Verdict> {
         match self {
             Self::Refused { code, status, .. } => Some(verdict(code, *status)),
@@ -139,15 +139,15 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<StoreError> for Error {
+    fn from(fault: StoreError) -> Self {
         let mut error = Error::new(fault.kind(), fault.to_string());
         if let Some(seq) = fault.seq() {
             error = error.with_seq(seq);
         }
         match fault {
-            Fault::Checked(error) => error,
-            Fault::Conflict { actual, .. } => error.with_actual_head(actual),
+            StoreError::Checked(error) => error,
+            StoreError::Conflict { actual, .. } => error.with_actual_head(actual),
             _ => error,
         }
     }

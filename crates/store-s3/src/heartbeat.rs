@@ -6,10 +6,10 @@ use ferrata_store::ExecutorId;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::ServerTime;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 
-/// How long a heartbeat counts beyond its time: the server's dates leave out the fraction of a second, and nobody is to be
+/// How long a heartbeat counts beyond its time: the server's dates leave out the fraction of a second, and no executor is to be
 /// taken for dead before.
 const GRAIN: ServerTime = 1_000;
 
@@ -23,7 +23,7 @@ struct Heartbeat {
 
 impl Inner {
     /// Says that an executor is alive, or has ended.
-    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), Fault> {
+    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
         let key = self.layout.executor(executor);
         if ttl.is_zero() {
             return self.bucket.delete(&key).await;
@@ -34,18 +34,18 @@ impl Inner {
     }
 
     /// Tells whether an executor's heartbeat has not expired.
-    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, Fault> {
+    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
         Ok(self.time_left(&self.layout.executor(executor)).await?.is_some_and(|left| left > 0))
     }
 
     /// Returns for how long a heartbeat still counts, negative once it has expired; `None` if there is none.
-    async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, Fault> {
+    async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, StoreError> {
         let Some(object) = self.bucket.get(key, None).await? else { return Ok(None) };
         let Ok(beat) = serde_json::from_slice::<Heartbeat>(&object.value.bytes) else {
             tracing::warn!(key, "a heartbeat cannot be read, and counts for none");
             return Ok(None);
         };
-        let now = object.at.ok_or_else(|| Fault::Nonsense {
+        let now = object.at.ok_or_else(|| StoreError::Nonsense {
             key: key.to_owned(),
             what: "it does not say what time it is".into(),
         })?;
@@ -55,7 +55,7 @@ impl Inner {
     }
 
     /// Removes the heartbeats of executors that are long gone.
-    pub(crate) async fn sweep_executors(&self) -> Result<(), Fault> {
+    pub(crate) async fn sweep_executors(&self) -> Result<(), StoreError> {
         let listed = self.bucket.list(&self.layout.executors(), None, 1_000).await?;
         let Some(now) = listed.at else { return Ok(()) };
         for item in listed.value.items {

@@ -34,12 +34,12 @@ impl Tree {
 
 /// The place of one object of a log: which life of the run, and the number of its first record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ObjectPlace {
     pub(crate) life: u32,
     pub(crate) start: u64,
 }
 
-impl Place {
+impl ObjectPlace {
     /// Where a run begins whose id was never used before. Once written, the key stays taken for good: by the first record, or
     /// by a mark. So a start that gets it need not look whether there is, or was, such a run.
     pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
@@ -92,16 +92,16 @@ impl Layout {
     }
 
     /// The object whose first record has this number.
-    pub(crate) fn object(&self, run: &RunKey, place: Place) -> String {
+    pub(crate) fn object(&self, run: &RunKey, place: ObjectPlace) -> String {
         format!("{}log/{}/{}/{:08x}/{:016x}", self.prefix, run.tenant, run.run, !place.life, !place.start)
     }
 
     /// The place that a key of this run names.
-    pub(crate) fn place_of(&self, run: &RunKey, key: &str) -> Option<Place> {
+    pub(crate) fn place_of(&self, run: &RunKey, key: &str) -> Option<ObjectPlace> {
         let (life, start) = key.strip_prefix(&self.run(run))?.split_once('/')?;
         let life = u32::from_str_radix(life, 16).ok().filter(|_| life.len() == 8)?;
         let start = u64::from_str_radix(start, 16).ok().filter(|_| start.len() == 16)?;
-        Some(Place { life: !life, start: !start })
+        Some(ObjectPlace { life: !life, start: !start })
     }
 
     /// The run whose log a key belongs to.
@@ -165,7 +165,7 @@ mod tests {
     fn the_newest_of_a_run_comes_first() {
         let layout = Layout::new("a/b");
         let run = run("t", "r:1");
-        let key = |life, start| layout.object(&run, Place { life, start });
+        let key = |life, start| layout.object(&run, ObjectPlace { life, start });
         assert_eq!(key(0, 0), "a/b/log/t/r:1/ffffffff/ffffffffffffffff");
         assert!(key(0, 1) < key(0, 0) && key(0, 256) < key(0, 255));
         assert!(key(1, 0) < key(0, u64::MAX), "a later life comes before everything of an earlier one");
@@ -179,14 +179,14 @@ mod tests {
         let layout = Layout::new(&"p".repeat(crate::config::MAX_PREFIX));
         let entry = Entry::longest();
         assert!(layout.entry(Timestamp::default(), &run, &entry).len() <= 1024);
-        assert!(layout.object(&run, Place { life: 0, start: 0 }).len() <= 1024);
+        assert!(layout.object(&run, ObjectPlace { life: 0, start: 0 }).len() <= 1024);
     }
 
     proptest! {
         #[test]
         fn places_come_back(life: u32, start: u64, prefix in "[a-z]{0,3}") {
             let (layout, run) = (Layout::new(&prefix), run("t.1", "a:b"));
-            let place = Place { life, start };
+            let place = ObjectPlace { life, start };
             let key = layout.object(&run, place);
             prop_assert_eq!(layout.place_of(&run, &key), Some(place));
             prop_assert_eq!(layout.run_of_log(&key), Some(run));

@@ -38,18 +38,18 @@
 //! - Heartbeats and wake-ups are exact to a second.
 //! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/store-s3.md`.
 //! - One append may have 256 MiB of bodies.
-//! - No notices: a bucket tells nobody, so the runtime polls.
+//! - No notices: a bucket sends none, so the runtime polls.
 //! - A purged run leaves two marks of 18 bytes under its id, which keep writers of its old life out.
 //!
 //! `docs/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.
 
 mod append;
+mod bounded_join;
 mod bucket;
 mod cache;
 mod client;
 mod codes;
 mod config;
-mod crowd;
 mod entry;
 mod error;
 mod heartbeat;

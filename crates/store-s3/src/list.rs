@@ -8,10 +8,10 @@ use ferrata_store::{
     ExecutorId, Listing, Order, Page, Paged, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Timestamp,
 };
 
+use crate::bounded_join::{self, Task};
 use crate::bucket::ServerTime;
-use crate::crowd::{self, Task};
 use crate::entry::Entry;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::layout::Tree;
 use crate::view::Look;
@@ -63,7 +63,7 @@ struct Inquiry<'a> {
 }
 
 impl Windows<'_> {
-    async fn next(&mut self) -> Result<Option<Window>, Fault> {
+    async fn next(&mut self) -> Result<Option<Window>, StoreError> {
         if self.is_over || self.from.zip(self.until).is_some_and(|(from, until)| from < until) {
             return Ok(None);
         }
@@ -96,14 +96,14 @@ impl Windows<'_> {
 
 impl Inner {
     /// Lists the runs that meet the query.
-    pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, Fault> {
+    pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
         let listing = Listing::of_runs(query, page.order);
         let after = page
             .cursor
             .as_ref()
             .map(|cursor| RunPlace::read(listing, cursor))
             .transpose()
-            .map_err(|_| Fault::Cursor)?;
+            .map_err(|_| StoreError::Cursor)?;
         let inquiry = Inquiry { query, alive: Mutex::default() };
         let wanted = page.len() + 1;
         let mut items = match page.order {
@@ -121,7 +121,7 @@ impl Inner {
         inquiry: &Inquiry<'_>,
         after: Option<RunPlace>,
         wanted: usize,
-    ) -> Result<Vec<RunHead>, Fault> {
+    ) -> Result<Vec<RunHead>, StoreError> {
         let trees = inquiry.trees();
         let mut windows = self.windows(inquiry, &trees, after.as_ref().map(|after| after.created));
         let mut found = Vec::new();
@@ -142,7 +142,7 @@ impl Inner {
         inquiry: &Inquiry<'_>,
         mut after: Option<RunPlace>,
         wanted: usize,
-    ) -> Result<Vec<RunHead>, Fault> {
+    ) -> Result<Vec<RunHead>, StoreError> {
         let trees = inquiry.trees();
         let most = wanted + self.options.parallel.get();
         let mut found = Vec::new();
@@ -187,7 +187,7 @@ impl Inner {
     }
 
     /// Reads one half of the index from runs created then, at least as far as to the next time of creation.
-    async fn stretch(&self, tree: Tree, from: Option<Timestamp>) -> Result<Stretch, Fault> {
+    async fn stretch(&self, tree: Tree, from: Option<Timestamp>) -> Result<Stretch, StoreError> {
         let prefix = self.layout.tree(tree);
         // Without its slash it comes before all entries of that time, and after those of any later one.
         let mut after = from.map(|from| self.layout.created(tree, from).trim_end_matches('/').to_owned());
@@ -218,7 +218,7 @@ impl Inner {
         inquiry: &Inquiry<'_>,
         candidates: Vec<Candidate>,
         now: Option<ServerTime>,
-    ) -> Result<Vec<Candidate>, Fault> {
+    ) -> Result<Vec<Candidate>, StoreError> {
         let mut owners: Vec<ExecutorId> = Vec::new();
         if inquiry.query.filter != RunFilter::Any {
             let states = candidates.iter().flat_map(|candidate| &candidate.entries);
@@ -227,7 +227,7 @@ impl Inner {
             owners.dedup();
         }
         let tasks = owners.into_iter().map(|owner| Box::pin(self.alive(inquiry, owner)) as Task<'_, _>);
-        crowd::all(tasks.collect(), self.options.parallel.get()).await?;
+        bounded_join::all(tasks.collect(), self.options.parallel.get()).await?;
         let may_meet = |candidate: &Candidate| {
             self.may_be_said(inquiry.query, candidate)
                 && candidate.entries.iter().any(|(_, entry, _)| inquiry.may_meet(&entry.standing, now))
@@ -260,7 +260,7 @@ impl Inner {
         now: Option<ServerTime>,
         wanted: usize,
         found: &mut Vec<RunHead>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StoreError> {
         let parallel = self.options.parallel.get();
         let mut rest = candidates.as_slice();
         // Most candidates meet most queries, so no more are read at first than are wanted; if few do, more at a time.
@@ -271,7 +271,7 @@ impl Inner {
             let tasks = now_read
                 .iter()
                 .map(|candidate| Box::pin(self.head_of_candidate(inquiry, candidate, now)) as Task<'_, _>);
-            found.extend(crowd::all(tasks.collect(), parallel).await?.into_iter().flatten());
+            found.extend(bounded_join::all(tasks.collect(), parallel).await?.into_iter().flatten());
             if found.len() >= wanted {
                 found.truncate(wanted);
                 break;
@@ -286,7 +286,7 @@ impl Inner {
         inquiry: &Inquiry<'_>,
         candidate: &Candidate,
         now: Option<ServerTime>,
-    ) -> Result<Option<RunHead>, Fault> {
+    ) -> Result<Option<RunHead>, StoreError> {
         let run = &candidate.place.run;
         let log = match self.open(run).await {
             Ok(log) => log,
@@ -322,7 +322,7 @@ impl Inner {
     }
 
     /// Removes the entries of a run that is no more, or never was.
-    async fn clear_absent(&self, candidate: &Candidate, now: Option<ServerTime>) -> Result<(), Fault> {
+    async fn clear_absent(&self, candidate: &Candidate, now: Option<ServerTime>) -> Result<(), StoreError> {
         let Some(now) = now else { return Ok(()) };
         let Look::Absent { life, ended, .. } = self.look(&candidate.place.run).await? else { return Ok(()) };
         let is_settled = ended.is_some_and(|ended| ended < now.saturating_sub(SETTLED));
@@ -334,7 +334,7 @@ impl Inner {
     }
 
     /// Tells whether an executor is alive, asking once in a listing.
-    async fn alive(&self, inquiry: &Inquiry<'_>, owner: ExecutorId) -> Result<bool, Fault> {
+    async fn alive(&self, inquiry: &Inquiry<'_>, owner: ExecutorId) -> Result<bool, StoreError> {
         // A panic within leaves a map as it is. Never held across an await.
         let known = inquiry.alive.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).copied();
         if let Some(known) = known {

@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RecordId, RunKey, Seq};
 
+use crate::bounded_join::{self, Task};
 use crate::bucket::Item;
-use crate::crowd::{self, Task};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::{Inner, READS};
-use crate::layout::Place;
+use crate::layout::ObjectPlace;
 use crate::object::{GONE, Head};
 use crate::view::{Log, spoilt};
 
@@ -27,7 +27,7 @@ pub(crate) struct Chunk {
 
 impl Inner {
     /// Loads what is needed to know the run as of `at`.
-    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Fault> {
+    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, StoreError> {
         for _ in 0..READS {
             let Some(log) = self.open(run).await? else { return Ok(None) };
             match self.load_from(run, &log, at).await {
@@ -35,10 +35,10 @@ impl Inner {
                 done => return done.map(Some),
             }
         }
-        Err(Fault::Restless { what: self.layout.run(run) })
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
-    async fn load_from(&self, run: &RunKey, log: &Log, at: At) -> Result<Vec<Record>, Fault> {
+    async fn load_from(&self, run: &RunKey, log: &Log, at: At) -> Result<Vec<Record>, StoreError> {
         let (first, last) = (log.first(), log.last());
         let target = match at {
             At::Latest => Some(last),
@@ -48,7 +48,7 @@ impl Inner {
         };
         let target = target
             .filter(|target| (first..=last).contains(target))
-            .ok_or_else(|| Fault::NoRecord { at, first: Seq::new(first), last: Seq::new(last) })?;
+            .ok_or_else(|| StoreError::NoRecord { at, first: Seq::new(first), last: Seq::new(last) })?;
         let newest = self.chunk_with(run, log, target).await?;
         let end = usize::try_from(target - newest.head.first()).unwrap_or(usize::MAX);
         let upto = newest.records.get(..=end).ok_or_else(|| missing(&newest.key, target))?;
@@ -63,22 +63,22 @@ impl Inner {
         records.extend_from_slice(upto);
         line(&newest.key, &records)?;
         let base = records.iter().rposition(|record| record.header.base && record.header.seq.get() >= first);
-        let base = base.ok_or_else(|| Fault::Damaged {
+        let base = base.ok_or_else(|| StoreError::Damaged {
             key: newest.key.clone(),
             seq: None,
             what: "no base is left at or before it".into(),
         })?;
         let needed = records.split_off(base);
         for record in &needed {
-            record.verify(run).map_err(Fault::Checked)?;
+            record.verify(run).map_err(StoreError::Checked)?;
         }
         Ok(needed)
     }
 
     /// Gets the object that holds a record.
-    pub(crate) async fn chunk_with(&self, run: &RunKey, log: &Log, seq: u64) -> Result<Chunk, Fault> {
+    pub(crate) async fn chunk_with(&self, run: &RunKey, log: &Log, seq: u64) -> Result<Chunk, StoreError> {
         let items = self.items_from(run, log, seq, 1).await?;
-        let key = self.layout.object(run, Place { life: log.life(), start: seq });
+        let key = self.layout.object(run, ObjectPlace { life: log.life(), start: seq });
         let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
         let chunk = self.chunk(item).await?;
         // Emptied by pruning, or the one before an object that is gone.
@@ -90,10 +90,16 @@ impl Inner {
     }
 
     /// Lists up to `most` objects that begin at or before a record, the newest first.
-    async fn items_from(&self, run: &RunKey, log: &Log, seq: u64, most: usize) -> Result<Vec<Item>, Fault> {
+    async fn items_from(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        seq: u64,
+        most: usize,
+    ) -> Result<Vec<Item>, StoreError> {
         let life = log.life();
         let start = seq.checked_add(1);
-        let key = |start| self.layout.object(run, Place { life, start });
+        let key = |start| self.layout.object(run, ObjectPlace { life, start });
         // What comes after the key of the next record in a listing begins before it.
         let listed = match start.map(key) {
             Some(after) => self.bucket.list(&self.layout.run(run), Some(&after), most).await?,
@@ -110,7 +116,7 @@ impl Inner {
         log: &Log,
         start: u64,
         from: u64,
-    ) -> Result<Vec<Item>, Fault> {
+    ) -> Result<Vec<Item>, StoreError> {
         let mut all = Vec::new();
         let Some(mut next) = start.checked_sub(1) else { return Ok(all) };
         loop {
@@ -130,19 +136,19 @@ impl Inner {
     }
 
     /// Gets objects, several at once, in the order given.
-    async fn chunks(&self, items: &[Item]) -> Result<Vec<Chunk>, Fault> {
+    async fn chunks(&self, items: &[Item]) -> Result<Vec<Chunk>, StoreError> {
         let tasks = items.iter().map(|item| Box::pin(self.chunk(item.clone())) as Task<'_, _>);
-        crowd::all(tasks.collect(), self.options.parallel.get()).await
+        bounded_join::all(tasks.collect(), self.options.parallel.get()).await
     }
 
-    async fn chunk(&self, item: Item) -> Result<Chunk, Fault> {
+    async fn chunk(&self, item: Item) -> Result<Chunk, StoreError> {
         let Item { key, size, .. } = item;
         // What is only a mark needs no look at its words: what is missing is missing.
         if size == GONE.len() as u64 {
-            return Err(Fault::Missing { key, seq: None });
+            return Err(StoreError::Missing { key, seq: None });
         }
         let Some(object) = self.bucket.get(&key, None).await? else {
-            return Err(Fault::Missing { key, seq: None });
+            return Err(StoreError::Missing { key, seq: None });
         };
         let bytes: Bytes = object.value.bytes;
         let (head, records) = Head::decode_whole(&bytes).map_err(|fault| spoilt(&key, None, fault))?;
@@ -150,17 +156,17 @@ impl Inner {
     }
 
     /// Gets the heads of objects, several at once, in the order given.
-    async fn heads(&self, items: &[Item]) -> Result<Vec<Head>, Fault> {
+    async fn heads(&self, items: &[Item]) -> Result<Vec<Head>, StoreError> {
         let head = async |key: String| match self.head_of(&key).await? {
             Some((head, _)) => Ok(head),
-            None => Err(Fault::Missing { key, seq: None }),
+            None => Err(StoreError::Missing { key, seq: None }),
         };
         let tasks = items.iter().map(|item| Box::pin(head(item.key.clone())) as Task<'_, _>);
-        crowd::all(tasks.collect(), self.options.parallel.get()).await
+        bounded_join::all(tasks.collect(), self.options.parallel.get()).await
     }
 
     /// Finds the number of the record with this id, from the newest on.
-    async fn find(&self, run: &RunKey, log: &Log, id: RecordId) -> Result<Option<u64>, Fault> {
+    async fn find(&self, run: &RunKey, log: &Log, id: RecordId) -> Result<Option<u64>, StoreError> {
         let mut next = log.last();
         loop {
             let mut items = self.items_from(run, log, next, SEARCHED).await?;
@@ -184,9 +190,9 @@ impl Inner {
     }
 
     /// Lists the headers of a range.
-    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, Fault> {
+    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, StoreError> {
         for _ in 0..READS {
-            let log = self.open(run).await?.ok_or(Fault::NoRun)?;
+            let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
             let kept = (Seq::new(log.first()), Seq::new(log.last()));
             let items = match range.within(kept.0, kept.1) {
                 Some((begin, end)) => self.headers_between(run, &log, begin.get(), end.get()).await,
@@ -197,7 +203,7 @@ impl Inner {
                 done => return Ok(Headers { first: kept.0, last: kept.1, items: done? }),
             }
         }
-        Err(Fault::Restless { what: self.layout.run(run) })
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Reads the headers from one record to another, both included: one listing, and the head of each object.
@@ -207,7 +213,7 @@ impl Inner {
         log: &Log,
         begin: u64,
         end: u64,
-    ) -> Result<Vec<RecordHeader>, Fault> {
+    ) -> Result<Vec<RecordHeader>, StoreError> {
         // Each object holds a record or more, so this many are enough.
         let most = usize::try_from(end - begin + 1).unwrap_or(PAGE).min(PAGE);
         let mut items = self.items_from(run, log, end, most).await?;
@@ -225,7 +231,9 @@ impl Inner {
             None => (headers.len() as u64 != end - begin + 1).then(|| begin + headers.len() as u64),
         };
         match missed {
-            Some(seq) => Err(missing(&self.layout.object(run, Place { life: log.life(), start: seq }), seq)),
+            Some(seq) => {
+                Err(missing(&self.layout.object(run, ObjectPlace { life: log.life(), start: seq }), seq))
+            }
             None => Ok(headers),
         }
     }
@@ -238,7 +246,7 @@ impl Inner {
 }
 
 /// Checks that records are one line, without a hole.
-fn line(key: &str, records: &[Record]) -> Result<(), Fault> {
+fn line(key: &str, records: &[Record]) -> Result<(), StoreError> {
     for (before, after) in records.iter().zip(records.iter().skip(1)) {
         let (before, after) = (&before.header, &after.header);
         if after.seq != before.seq.next() {
@@ -246,12 +254,12 @@ fn line(key: &str, records: &[Record]) -> Result<(), Fault> {
         }
         if after.prev != Some(before.id) {
             let what = format!("record {} does not follow the one before it", after.seq);
-            return Err(Fault::Damaged { key: key.to_owned(), seq: Some(after.seq), what });
+            return Err(StoreError::Damaged { key: key.to_owned(), seq: Some(after.seq), what });
         }
     }
     Ok(())
 }
 
-fn missing(key: &str, seq: u64) -> Fault {
-    Fault::Missing { key: key.to_owned(), seq: Some(Seq::new(seq)) }
+fn missing(key: &str, seq: u64) -> StoreError {
+    StoreError::Missing { key: key.to_owned(), seq: Some(Seq::new(seq)) }
 }

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use ferrata_store::{HeadRef, PruneCut, Record, Removed, RunKey, Seq, check_prune};
 
+use crate::bounded_join::{self, Task};
 use crate::bucket::{Item, Put, ServerTime};
 use crate::codes::Sort;
-use crate::crowd::{self, Task};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner, KEPT, READS};
-use crate::layout::{Place, Tree};
+use crate::layout::{ObjectPlace, Tree};
 use crate::object::{Cut, GONE};
 use crate::read::Chunk;
 use crate::view::{Log, Look};
@@ -27,9 +27,9 @@ const ROW: u64 = 64;
 
 impl Inner {
     /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
-    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, Fault> {
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
         for attempt in 0..READS {
-            let log = self.open(run).await?.ok_or(Fault::NoRun)?;
+            let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
             match self.prune_from(run, &log, cut).await {
                 Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
                 Ok(None) => self.pause(attempt).await,
@@ -37,28 +37,33 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        Err(Fault::Restless { what: self.layout.run(run) })
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Returns `None` if another pruned meanwhile.
-    async fn prune_from(&self, run: &RunKey, log: &Log, cut: &PruneCut) -> Result<Option<Removed>, Fault> {
+    async fn prune_from(
+        &self,
+        run: &RunKey,
+        log: &Log,
+        cut: &PruneCut,
+    ) -> Result<Option<Removed>, StoreError> {
         let (first, last, at) = (log.first(), log.last(), cut.at.get());
         if at > last {
             let (at, first, last) = (ferrata_store::At::Seq(cut.at), Seq::new(first), Seq::new(last));
-            return Err(Fault::NoRecord { at, first, last });
+            return Err(StoreError::NoRecord { at, first, last });
         }
         if at < first {
             return Ok(Some(Removed::default()));
         }
         let mut chunk = self.chunk_with(run, log, at).await?;
         let place = usize::try_from(at - chunk.head.first()).unwrap_or(usize::MAX);
-        let header = chunk.records.get(place).map(|record| &record.header).ok_or(Fault::NoRun)?;
-        let base = check_prune(run, header, cut).map_err(Fault::Checked)?.cloned();
-        let is_card = chunk.head.start == 0;
+        let header = chunk.records.get(place).map(|record| &record.header).ok_or(StoreError::NoRun)?;
+        let base = check_prune(run, header, cut).map_err(StoreError::Checked)?.cloned();
+        let is_first_object = chunk.head.start == 0;
         if let Some(base) = base {
             chunk.records[place] = base;
             // The first object gets it with the cut, in one write.
-            if !is_card && !self.rewrite(&mut chunk, 0).await? {
+            if !is_first_object && !self.rewrite(&mut chunk, 0).await? {
                 return Ok(None);
             }
         }
@@ -70,12 +75,12 @@ impl Inner {
         };
         if at > first {
             let cut = Cut { first: at, object: chunk.head.start, dropped };
-            if !self.move_cut(run, log, cut, is_card.then_some(&chunk.records[place..])).await? {
+            if !self.move_cut(run, log, cut, is_first_object.then_some(&chunk.records[place..])).await? {
                 return Ok(None);
             }
         }
         // From here on the log begins at the cut, and what follows only clears away.
-        if !is_card && chunk.head.first() < at {
+        if !is_first_object && chunk.head.first() < at {
             self.rewrite(&mut chunk, place).await?;
         }
         self.clear_below(run, log, chunk.head.start).await?;
@@ -83,7 +88,7 @@ impl Inner {
     }
 
     /// Writes an object again with its records from this one on; tells whether it was as it had been read.
-    async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, Fault> {
+    async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, StoreError> {
         chunk.records.drain(..from);
         chunk.head = chunk.head.clone().with_records(&chunk.records);
         let bytes = chunk.head.encode(&chunk.records);
@@ -103,17 +108,17 @@ impl Inner {
         log: &Log,
         cut: Cut,
         records: Option<&[Record]>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, StoreError> {
         let records = records.unwrap_or_default();
-        let mut head = log.card.head.clone().with_records(records);
+        let mut head = log.first_object.head.clone().with_records(records);
         head.cut = (cut.first > 0).then_some(cut);
-        let key = self.layout.object(run, Place { life: log.life(), start: 0 });
-        Ok(self.replace(&key, &log.card.etag, head.encode(records)).await?.is_some())
+        let key = self.layout.object(run, ObjectPlace { life: log.life(), start: 0 });
+        Ok(self.replace(&key, &log.first_object.etag, head.encode(records)).await?.is_some())
     }
 
     /// Replaces an object that has this tag, and returns its new tag; `None` if another replaced it.
-    async fn replace(&self, key: &str, etag: &str, bytes: Bytes) -> Result<Option<String>, Fault> {
-        let mut failed = Fault::Restless { what: key.to_owned() };
+    async fn replace(&self, key: &str, etag: &str, bytes: Bytes) -> Result<Option<String>, StoreError> {
+        let mut failed = StoreError::Restless { what: key.to_owned() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_over(key, etag, bytes.clone()).await {
                 Ok(Put::Done(etag)) => return Ok(Some(etag)),
@@ -133,20 +138,20 @@ impl Inner {
     }
 
     /// Removes the objects between the first and the one that the log begins in.
-    async fn clear_below(&self, run: &RunKey, log: &Log, start: u64) -> Result<(), Fault> {
+    async fn clear_below(&self, run: &RunKey, log: &Log, start: u64) -> Result<(), StoreError> {
         let items = self.older(run, log, start, 1).await?;
         let now = self.now_of(run, &items).await?;
         self.retire(run, &items, now).await
     }
 
     /// Asks the server for its time, unless nothing depends on it.
-    async fn now_of(&self, run: &RunKey, items: &[Item]) -> Result<Option<ServerTime>, Fault> {
+    async fn now_of(&self, run: &RunKey, items: &[Item]) -> Result<Option<ServerTime>, StoreError> {
         if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
     }
 
     /// Removes objects that no log needs: the young ones leave their key taken for a while, the first of all for good.
-    async fn retire(&self, run: &RunKey, items: &[Item], now: Option<ServerTime>) -> Result<(), Fault> {
-        let first = self.layout.object(run, Place::FIRST);
+    async fn retire(&self, run: &RunKey, items: &[Item], now: Option<ServerTime>) -> Result<(), StoreError> {
+        let first = self.layout.object(run, ObjectPlace::FIRST);
         let is_old = |item: &Item| {
             item.key != first && now.is_some_and(|now| item.modified <= now.saturating_sub(KEPT))
         };
@@ -154,14 +159,14 @@ impl Inner {
         let tasks = young.into_iter().filter(|item| item.size != GONE.len() as u64).map(|item| {
             Box::pin(self.replace(&item.key, &item.etag, Bytes::from_static(GONE))) as Task<'_, _>
         });
-        crowd::all(tasks.collect(), self.options.parallel.get()).await?;
+        bounded_join::all(tasks.collect(), self.options.parallel.get()).await?;
         let old: Vec<_> = old.into_iter().map(|item| (item.key.clone(), None)).collect();
         self.bucket.delete_all(&old).await
     }
 
     /// Removes a run and every trace of it but two marks: its newest key stays taken, and says that this life has ended; and so
     /// does its first, for a start would take it.
-    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, Fault> {
+    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
         let purged = match expected {
             Some(expected) => self.end_at(run, expected).await?,
             None => self.end(run).await?,
@@ -173,18 +178,18 @@ impl Inner {
 
     /// Ends the life of a run with a mark after the expected head, where the next append would go: whichever of the two takes
     /// the key is the one that counts.
-    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Removed, Fault> {
+    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Removed, StoreError> {
         let Some(log) = self.open(run).await? else { return Ok(Removed::default()) };
-        let conflict = |actual| Fault::Conflict { expected: Some(expected), actual };
+        let conflict = |actual| StoreError::Conflict { expected: Some(expected), actual };
         let head = log.seen.last.head();
         if head != expected {
             return Err(conflict(Some(head)));
         }
-        let end = Place { life: log.life(), start: head.seq.next().get() };
+        let end = ObjectPlace { life: log.life(), start: head.seq.next().get() };
         if self.put_mark(run, end).await? {
             return Ok(count(&log));
         }
-        // Somebody appended, or purged the run.
+        // Another caller appended, or purged the run.
         match self.open(run).await? {
             Some(log) => Err(conflict(Some(log.seen.last.head()))),
             None => Ok(Removed::default()),
@@ -192,7 +197,7 @@ impl Inner {
     }
 
     /// Ends the life of a run with a mark after its last record, and counts what there was; zeros if there is no run.
-    async fn end(&self, run: &RunKey) -> Result<Removed, Fault> {
+    async fn end(&self, run: &RunKey) -> Result<Removed, StoreError> {
         let log = match self.open(run).await {
             Ok(Some(log)) => log,
             Ok(None) => return Ok(Removed::default()),
@@ -212,16 +217,17 @@ impl Inner {
         // Where a row of marks begins that no append can pass.
         let mut row: Option<u64> = None;
         for attempt in 0..ENDS {
-            if row.is_none_or(|row| end < row) && self.put_mark(run, Place { life, start: end }).await? {
+            if row.is_none_or(|row| end < row) && self.put_mark(run, ObjectPlace { life, start: end }).await?
+            {
                 return Ok(purged);
             }
             if attempt >= STRAIGHT && row.is_none() {
                 // A writer that appends as fast as it can is always a step ahead of who looks where it is.
                 let ahead = end.saturating_add(AHEAD << (attempt - STRAIGHT).min(8));
-                row = self.put_row(run, Place { life, start: ahead }).await?.then_some(ahead);
+                row = self.put_row(run, ObjectPlace { life, start: ahead }).await?.then_some(ahead);
             }
-            // Somebody appended, so the next try is behind that.
-            let after = row.map(|start| self.layout.object(run, Place { life, start }));
+            // A writer appended, so the next try is behind that.
+            let after = row.map(|start| self.layout.object(run, ObjectPlace { life, start }));
             let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
             let newest = listed.value.items.into_iter().next();
             let Some(newest) = newest.filter(|item| item.size != GONE.len() as u64) else {
@@ -238,13 +244,13 @@ impl Inner {
                 return Ok(purged);
             }
         }
-        Err(Fault::Restless { what: self.layout.run(run) })
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Puts a mark where there is nothing; tells whether the place was free.
-    async fn put_mark(&self, run: &RunKey, place: Place) -> Result<bool, Fault> {
+    async fn put_mark(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, StoreError> {
         let key = self.layout.object(run, place);
-        let mut failed = Fault::Restless { what: key.clone() };
+        let mut failed = StoreError::Restless { what: key.clone() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
                 Ok(Put::Done(_)) => return Ok(true),
@@ -260,37 +266,37 @@ impl Inner {
     }
 
     /// Puts a row of marks; tells whether all places were free, so that no append has passed them.
-    async fn put_row(&self, run: &RunKey, place: Place) -> Result<bool, Fault> {
+    async fn put_row(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, StoreError> {
         let mark = |ahead: u64| {
-            let place = Place { start: place.start.saturating_add(ahead), ..place };
+            let place = ObjectPlace { start: place.start.saturating_add(ahead), ..place };
             Box::pin(self.put_mark(run, place)) as Task<'_, _>
         };
-        let marks = crowd::all((0..ROW).map(mark).collect(), self.options.parallel.get()).await?;
+        let marks = bounded_join::all((0..ROW).map(mark).collect(), self.options.parallel.get()).await?;
         Ok(marks.into_iter().all(|is_put| is_put))
     }
 
     /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing.
-    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(Place, Removed)>, Fault> {
+    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(ObjectPlace, Removed)>, StoreError> {
         if let Ok(Look::There(seen)) = self.look(run).await {
             // The head can be read, so it is known where the next append would go.
             let start = seen.last.seq.next().get();
             let counted = Removed { records: start, bytes: seen.bytes };
-            return Ok(Some((Place { life: seen.place.life, start }, counted)));
+            return Ok(Some((ObjectPlace { life: seen.place.life, start }, counted)));
         }
         let listed = self.items(run, 1_000).await?.value.items;
         let Some(newest) = listed.first() else { return Ok(None) };
-        let Some(Place { life, .. }) = self.layout.place_of(run, &newest.key) else {
+        let Some(ObjectPlace { life, .. }) = self.layout.place_of(run, &newest.key) else {
             // Not ours, but it stands where the run's objects do.
             self.bucket.delete(&newest.key).await?;
-            return Ok(Some((Place { life: 0, start: u64::MAX }, Removed::default())));
+            return Ok(Some((ObjectPlace { life: 0, start: u64::MAX }, Removed::default())));
         };
         let counted =
             Removed { records: listed.len() as u64, bytes: listed.iter().map(|item| item.size).sum() };
-        Ok(Some((Place { life, start: u64::MAX }, counted)))
+        Ok(Some((ObjectPlace { life, start: u64::MAX }, counted)))
     }
 
     /// Removes what is left of lives that have ended.
-    pub(crate) async fn clear(&self, run: &RunKey) -> Result<(), Fault> {
+    pub(crate) async fn clear(&self, run: &RunKey) -> Result<(), StoreError> {
         let prefix = self.layout.run(run);
         let Some(newest) = self.items(run, 1).await?.value.items.into_iter().next() else { return Ok(()) };
         let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(()) };
@@ -298,12 +304,12 @@ impl Inner {
         let is_ended = newest.size == GONE.len() as u64;
         let ended = if is_ended { Some(place.life) } else { place.life.checked_sub(1) };
         let Some(ended) = ended else { return Ok(()) };
-        let top = self.layout.object(run, Place { life: ended, start: u64::MAX });
+        let top = self.layout.object(run, ObjectPlace { life: ended, start: u64::MAX });
         // The mark that ended the newest of them stays.
         self.clear_index(run, ended).await?;
         let mut after = if is_ended { newest.key.clone() } else { top };
         let mut kept = Vec::new();
-        let first = self.layout.object(run, Place::FIRST);
+        let first = self.layout.object(run, ObjectPlace::FIRST);
         let mut is_first_taken = newest.key == first;
         loop {
             let listed = self.bucket.list(&prefix, Some(&after), 1_000).await?;
@@ -322,21 +328,21 @@ impl Inner {
             }
         }
         if !is_first_taken {
-            // It was lost, and the run could not be read; nobody must begin below the mark.
-            self.put_mark(run, Place::FIRST).await?;
+            // It was lost, and the run could not be read; no writer may begin below the mark.
+            self.put_mark(run, ObjectPlace::FIRST).await?;
         }
         self.clear_versions(run).await
     }
 
     /// Removes what the index holds of lives that have ended.
-    async fn clear_index(&self, run: &RunKey, ended: u32) -> Result<(), Fault> {
-        let Some(card) = self.card(run, ended).await.ok().flatten() else {
+    async fn clear_index(&self, run: &RunKey, ended: u32) -> Result<(), StoreError> {
+        let Some(first_object) = self.first_object(run, ended).await.ok().flatten() else {
             // Listings clear away what they meet.
             return Ok(());
         };
         let mut stale = Vec::new();
         for tree in [Tree::Live, Tree::Done] {
-            let prefix = self.layout.entries(tree, card.facts.created, run);
+            let prefix = self.layout.entries(tree, first_object.facts.created, run);
             let listed = self.bucket.list(&prefix, None, 1_000).await?;
             for item in listed.value.items {
                 let entry = self.layout.entry_of(tree, &item.key);
@@ -348,13 +354,13 @@ impl Inner {
         self.bucket.delete_all(&stale).await?;
         // After its entries, which are found through it, and before anything else: a reader that misses an object looks at this
         // one before it speaks of damage.
-        let second = self.layout.object(run, Place { life: ended, start: 1 });
+        let second = self.layout.object(run, ObjectPlace { life: ended, start: 1 });
         let listed = self.bucket.list(&self.layout.run(run), Some(&second), 1).await?;
         self.retire(run, &listed.value.items, listed.at).await
     }
 
     /// In a bucket that keeps versions, removes all that are not the newest of their key, and the marks of deletion.
-    async fn clear_versions(&self, run: &RunKey) -> Result<(), Fault> {
+    async fn clear_versions(&self, run: &RunKey) -> Result<(), StoreError> {
         if !self.bucket.keeps_versions() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use ferrata_store::RunKey;
 
 use crate::entry::Entry;
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::view::Look;
 
@@ -23,7 +23,7 @@ pub struct Repaired {
 
 impl Inner {
     /// Goes through all logs.
-    pub(crate) async fn repair(&self) -> Result<Repaired, Fault> {
+    pub(crate) async fn repair(&self) -> Result<Repaired, StoreError> {
         let mut repaired = Repaired::default();
         let logs = self.layout.logs();
         let mut after: Option<String> = None;
@@ -47,7 +47,7 @@ impl Inner {
         }
     }
 
-    async fn mend_run(&self, run: &RunKey, repaired: &mut Repaired) -> Result<(), Fault> {
+    async fn mend_run(&self, run: &RunKey, repaired: &mut Repaired) -> Result<(), StoreError> {
         let Some(log) = self.open(run).await? else {
             if let Look::Absent { life: 1.., .. } = self.look(run).await? {
                 self.clear(run).await?;
@@ -57,14 +57,14 @@ impl Inner {
         };
         repaired.runs += 1;
         let entry = Entry::of(log.life(), &log.seen.last);
-        let prefix = self.layout.entries(entry.tree(), log.card.facts.created, run);
+        let prefix = self.layout.entries(entry.tree(), log.first_object.facts.created, run);
         let listed = self.bucket.list(&prefix, None, 1_000).await?;
         let is_shown = listed.value.items.iter().any(|item| {
             let shown = self.layout.entry_of(entry.tree(), &item.key);
             shown.is_some_and(|(_, _, shown)| shown.life == entry.life && shown.standing == entry.standing)
         });
         if !is_shown {
-            let key = self.layout.entry(log.card.facts.created, run, &entry);
+            let key = self.layout.entry(log.first_object.facts.created, run, &entry);
             self.bucket.put(&key, bytes::Bytes::new()).await?;
             repaired.indexed += 1;
         }

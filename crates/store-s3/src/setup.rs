@@ -6,10 +6,10 @@ use bytes::Bytes;
 use ferrata_store::IdSource as _;
 use serde::{Deserialize, Serialize};
 
+use crate::bounded_join::{self, Task};
 use crate::bucket::Put;
 use crate::codes::Sort;
-use crate::crowd::{self, Task};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner};
 use crate::layout::LAYOUT;
 
@@ -19,13 +19,13 @@ struct Marker {
     layout: u32,
 }
 
-fn unfit(what: impl Into<String>) -> Fault {
-    Fault::Unfit { what: what.into() }
+fn unfit(what: impl Into<String>) -> StoreError {
+    StoreError::Unfit { what: what.into() }
 }
 
 impl Inner {
     /// Makes the place ready; changes nothing that is there.
-    pub(crate) async fn set_up(&self) -> Result<(), Fault> {
+    pub(crate) async fn set_up(&self) -> Result<(), StoreError> {
         self.mark().await?;
         let name = self.ids.next(self.clock.now()).to_string();
         let probed = self.probe(&name).await;
@@ -37,14 +37,14 @@ impl Inner {
     }
 
     /// Looks at the layout before the first read or write; writes nothing, as a reader may have no right to.
-    pub(crate) async fn ready(&self) -> Result<(), Fault> {
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         if self.is_marked.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.read_mark().await.map(drop)
     }
 
-    async fn mark(&self) -> Result<(), Fault> {
+    async fn mark(&self) -> Result<(), StoreError> {
         let json = serde_json::to_vec(&Marker { layout: LAYOUT }).unwrap_or_default();
         for attempt in 0..ATTEMPTS {
             if self.read_mark().await? {
@@ -61,26 +61,23 @@ impl Inner {
         Err(unfit("an object that was put is not there when it is got"))
     }
 
-    async fn read_mark(&self) -> Result<bool, Fault> {
+    async fn read_mark(&self) -> Result<bool, StoreError> {
         let key = self.layout.marker();
         let Some(object) = self.bucket.get(&key, None).await? else { return Ok(false) };
-        let marker: Marker = serde_json::from_slice(&object.value.bytes).map_err(|error| Fault::Damaged {
-            key: key.clone(),
-            seq: None,
-            what: error.to_string(),
-        })?;
+        let marker: Marker = serde_json::from_slice(&object.value.bytes)
+            .map_err(|error| StoreError::Damaged { key: key.clone(), seq: None, what: error.to_string() })?;
         if marker.layout > LAYOUT {
-            return Err(Fault::Newer { key, found: marker.layout, known: LAYOUT });
+            return Err(StoreError::Newer { key, found: marker.layout, known: LAYOUT });
         }
         if marker.layout < LAYOUT {
-            return Err(Fault::Older { key, found: marker.layout, known: LAYOUT });
+            return Err(StoreError::Older { key, found: marker.layout, known: LAYOUT });
         }
         self.is_marked.store(true, Ordering::Relaxed);
         Ok(true)
     }
 
     /// Tries whether the server does what everything here rests on; it is refused if it does not.
-    async fn probe(&self, name: &str) -> Result<(), Fault> {
+    async fn probe(&self, name: &str) -> Result<(), StoreError> {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
         let Put::Done(etag) = first else {
@@ -121,7 +118,7 @@ impl Inner {
     }
 
     /// Writes conditionally, again if the server decides neither way.
-    async fn decide(&self, key: &str, text: &'static str) -> Result<Put, Fault> {
+    async fn decide(&self, key: &str, text: &'static str) -> Result<Put, StoreError> {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(key, Bytes::from_static(text.as_bytes())).await?.value {
                 Put::Undecided => self.pause(attempt).await,
@@ -132,7 +129,7 @@ impl Inner {
     }
 
     /// Lets many writers put the same key at once: there are servers that look first and write then.
-    async fn race(&self, key: &str) -> Result<(), Fault> {
+    async fn race(&self, key: &str) -> Result<(), StoreError> {
         let writers = self.options.probe_writers.get();
         let put = async |number: usize| {
             let text = Bytes::from(format!("writer {number}"));
@@ -142,8 +139,8 @@ impl Inner {
         let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
         // All at once, whatever is set for other calls: that is what is tried. And all to their end, as one that is dropped
         // on the way may still write.
-        let puts = crowd::each(tasks.collect(), writers).await;
-        let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, Fault>>()?;
+        let puts = bounded_join::each(tasks.collect(), writers).await;
+        let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, StoreError>>()?;
         let winners: Vec<Bytes> = puts.into_iter().flatten().collect();
         if winners.len() > 1 {
             let what = format!("of {writers} writers of one new object at once, {} succeeded", winners.len());

@@ -12,9 +12,9 @@ use ferrata_store::{
     Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
 };
 
+use crate::bounded_join::{self, Task};
 use crate::config::{S3Options, Target, check_endpoint, read_url};
-use crate::crowd::{self, Task};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::repair::Repaired;
 
@@ -111,7 +111,7 @@ impl S3Store {
         let mut stale = Vec::new();
         let done = async {
             if is_doubled {
-                return Err(Fault::Doubled);
+                return Err(StoreError::Doubled);
             }
             self.inner.ready().await?;
             self.inner.append(&append, &mut stale).await
@@ -121,7 +121,7 @@ impl S3Store {
     }
 }
 
-fn of(operation: &'static str) -> impl Fn(Fault) -> Error {
+fn of(operation: &'static str) -> impl Fn(StoreError) -> Error {
     move |fault| Error::from(fault).with_operation(operation)
 }
 
@@ -152,7 +152,7 @@ impl CheckpointStore for S3Store {
             let is_doubled = !named.insert(append.run.clone());
             Box::pin(self.append_one(append, is_doubled)) as Task<'_, _>
         });
-        let done = crowd::each(tasks.collect(), self.inner.options.parallel.get()).await;
+        let done = bounded_join::each(tasks.collect(), self.inner.options.parallel.get()).await;
         let (results, stale): (Vec<_>, Vec<Vec<_>>) = done.into_iter().unzip();
         // One request for the batch: runs that come to their end together share it.
         self.inner.drop_entries(&stale.into_iter().flatten().collect::<Vec<_>>()).await;
@@ -185,7 +185,7 @@ impl CheckpointStore for S3Store {
             };
             Ok(Some(log.run_head(run, alive)))
         };
-        head.await.map_err(|fault: Fault| fault.of_run("store.head", run))
+        head.await.map_err(|fault: StoreError| fault.of_run("store.head", run))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ferrata_store::index::Standing;
 use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 
-use crate::bucket::{Item, Listed, ServerTime, Told};
-use crate::error::Fault;
+use crate::bucket::{Answer, Item, Listed, ServerTime};
+use crate::error::StoreError;
 use crate::inner::{Inner, READS};
-use crate::layout::{LAYOUT, Place};
+use crate::layout::{LAYOUT, ObjectPlace};
 use crate::line::Tag;
 use crate::object::{Cut, GONE, Head, Spoilt};
 
@@ -19,7 +19,7 @@ const HEAD_BYTES: usize = 8 * 1_024;
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// Where the newest object is.
-    pub(crate) place: Place,
+    pub(crate) place: ObjectPlace,
     pub(crate) etag: String,
     /// When that object was written, by the server's clock.
     pub(crate) modified: ServerTime,
@@ -52,12 +52,12 @@ pub(crate) enum Look {
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) seen: Arc<Seen>,
-    pub(crate) card: Card,
+    pub(crate) first_object: FirstObject,
 }
 
 /// The first object of a log, which stays for its life.
 #[derive(Clone, Debug)]
-pub(crate) struct Card {
+pub(crate) struct FirstObject {
     pub(crate) head: Head,
     pub(crate) etag: String,
     pub(crate) facts: Arc<RunFacts>,
@@ -65,7 +65,7 @@ pub(crate) struct Card {
 
 impl Seen {
     pub(crate) fn of(
-        place: Place,
+        place: ObjectPlace,
         etag: String,
         modified: ServerTime,
         head: &Head,
@@ -87,7 +87,7 @@ impl Seen {
             "status":"in_progress","epoch":1,"at":0,"base":true,"len":0,"crc":0}"#;
         let last: RecordHeader = serde_json::from_str(json).unwrap();
         let head = Head::new(&[], Tag::of(&last), 0, 0, None);
-        Self::of(Place::FIRST, String::new(), 0, &head, last)
+        Self::of(ObjectPlace::FIRST, String::new(), 0, &head, last)
     }
 }
 
@@ -97,7 +97,7 @@ impl Log {
     }
 
     pub(crate) fn cut(&self) -> Cut {
-        self.card.head.cut.unwrap_or(Cut { first: 0, object: 0, dropped: 0 })
+        self.first_object.head.cut.unwrap_or(Cut { first: 0, object: 0, dropped: 0 })
     }
 
     /// Returns the number of the oldest record kept.
@@ -111,32 +111,32 @@ impl Log {
     }
 
     pub(crate) fn run_head(&self, run: &RunKey, owner_alive: bool) -> RunHead {
-        let facts = RunFacts::clone(&self.card.facts);
+        let facts = RunFacts::clone(&self.first_object.facts);
         RunHead::after(run.clone(), Seq::new(self.first()), &self.seen.last, owner_alive, facts)
     }
 }
 
 /// Says of which object, and record, bytes are spoilt.
-pub(crate) fn spoilt(key: &str, seq: Option<u64>, spoilt: Spoilt) -> Fault {
+pub(crate) fn spoilt(key: &str, seq: Option<u64>, spoilt: Spoilt) -> StoreError {
     let (key, seq) = (key.to_owned(), seq.map(Seq::new));
     match spoilt {
-        Spoilt::Gone => Fault::Missing { key, seq },
-        Spoilt::Newer(found) => Fault::Newer { key, found, known: LAYOUT },
-        Spoilt::Older(found) => Fault::Older { key, found, known: LAYOUT },
-        Spoilt::NewerRecord(found) => Fault::NewerRecord { key, seq, found, known: FORMAT },
-        Spoilt::Damaged(what) => Fault::Damaged { key, seq, what },
-        Spoilt::Short(_) => Fault::Damaged { key, seq, what: "it ends within its head".into() },
+        Spoilt::Gone => StoreError::Missing { key, seq },
+        Spoilt::Newer(found) => StoreError::Newer { key, found, known: LAYOUT },
+        Spoilt::Older(found) => StoreError::Older { key, found, known: LAYOUT },
+        Spoilt::NewerRecord(found) => StoreError::NewerRecord { key, seq, found, known: FORMAT },
+        Spoilt::Damaged(what) => StoreError::Damaged { key, seq, what },
+        Spoilt::Short(_) => StoreError::Damaged { key, seq, what: "it ends within its head".into() },
     }
 }
 
 impl Inner {
     /// Lists what there is of a run, the newest first.
-    pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Told<Listed>, Fault> {
+    pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Answer<Listed>, StoreError> {
         self.bucket.list(&self.layout.run(run), None, most).await
     }
 
     /// Looks at the head of a run: one listing, and one object unless it is the one remembered.
-    pub(crate) async fn look(&self, run: &RunKey) -> Result<Look, Fault> {
+    pub(crate) async fn look(&self, run: &RunKey) -> Result<Look, StoreError> {
         for _ in 0..READS {
             let listed = self.items(run, 1).await?;
             let Some(newest) = listed.value.items.first() else {
@@ -147,7 +147,7 @@ impl Inner {
                 return Ok(look);
             }
         }
-        Err(Fault::Restless { what: self.layout.run(run) })
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Looks at what was the newest object a moment ago; `None` if it is not there any more.
@@ -156,9 +156,9 @@ impl Inner {
         run: &RunKey,
         newest: &Item,
         at: Option<ServerTime>,
-    ) -> Result<Option<Look>, Fault> {
+    ) -> Result<Option<Look>, StoreError> {
         let key = &newest.key;
-        let place = self.layout.place_of(run, key).ok_or_else(|| Fault::Damaged {
+        let place = self.layout.place_of(run, key).ok_or_else(|| StoreError::Damaged {
             key: key.clone(),
             seq: None,
             what: "it is no object of this library, and it stands in the way".into(),
@@ -178,7 +178,7 @@ impl Inner {
                 return Ok(None);
             }
             self.cache.forget(run);
-            let life = place.life.checked_add(1).ok_or_else(|| Fault::Damaged {
+            let life = place.life.checked_add(1).ok_or_else(|| StoreError::Damaged {
                 key: key.clone(),
                 seq: None,
                 what: "the run has had as many lives as can be counted".into(),
@@ -187,7 +187,7 @@ impl Inner {
         };
         let Some(last) = head.last().cloned() else {
             let what = "it holds no record, and no newer object follows".into();
-            return Err(Fault::Damaged { key: key.clone(), seq: None, what });
+            return Err(StoreError::Damaged { key: key.clone(), seq: None, what });
         };
         let mut seen = Seen::of(place, etag, newest.modified, &head, last);
         seen.confirmed = at;
@@ -201,7 +201,7 @@ impl Inner {
     }
 
     /// Reads the head of an object, and its tag; `None` if there is none, or only a mark that it is gone.
-    pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(Head, String)>, Fault> {
+    pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(Head, String)>, StoreError> {
         let mut most = HEAD_BYTES;
         for _ in 0..2 {
             let Some(object) = self.bucket.get(key, Some(most)).await? else { return Ok(None) };
@@ -217,57 +217,65 @@ impl Inner {
     }
 
     /// Reads the first object of a life; `None` if it is gone.
-    pub(crate) async fn card(&self, run: &RunKey, life: u32) -> Result<Option<Card>, Fault> {
-        let key = self.layout.object(run, Place { life, start: 0 });
+    pub(crate) async fn first_object(
+        &self,
+        run: &RunKey,
+        life: u32,
+    ) -> Result<Option<FirstObject>, StoreError> {
+        let key = self.layout.object(run, ObjectPlace { life, start: 0 });
         let Some((mut head, etag)) = self.head_of(&key).await? else { return Ok(None) };
-        let facts = head.facts.take().ok_or_else(|| Fault::Damaged {
+        let facts = head.facts.take().ok_or_else(|| StoreError::Damaged {
             key,
             seq: None,
             what: "it does not say of what workflow the run is".into(),
         })?;
         head.facts = Some(facts.clone());
-        Ok(Some(Card { head, etag, facts: Arc::new(facts) }))
+        Ok(Some(FirstObject { head, etag, facts: Arc::new(facts) }))
     }
 
     /// Opens a run for reading; `None` if there is no such run.
-    pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<Log>, Fault> {
+    pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<Log>, StoreError> {
         for _ in 0..READS {
             let life = self.cache.get(run).map_or(0, |seen| seen.place.life);
-            let (look, card) = tokio::join!(self.look(run), self.card(run, life));
+            let (look, first_object) = tokio::join!(self.look(run), self.first_object(run, life));
             let Look::There(seen) = look? else { return Ok(None) };
             if seen.last.format > FORMAT {
                 let key = self.layout.object(run, seen.place);
                 let (seq, found) = (Some(seen.last.seq), u64::from(seen.last.format));
-                return Err(Fault::NewerRecord { key, seq, found, known: FORMAT });
+                return Err(StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
-            let card = if seen.place.life == life { card? } else { self.card(run, seen.place.life).await? };
-            if let Some(card) = card {
-                if card.head.log != seen.log {
-                    // Somebody has removed the first object, and a start took its place.
-                    let key = self.layout.object(run, Place { life: seen.place.life, start: 0 });
+            let first_object = if seen.place.life == life {
+                first_object?
+            } else {
+                self.first_object(run, seen.place.life).await?
+            };
+            if let Some(first_object) = first_object {
+                if first_object.head.log != seen.log {
+                    // An operator has removed the first object, and a start took its place.
+                    let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
                     let what = "it begins another log than the newest object belongs to".into();
-                    return Err(Fault::Damaged { key, seq: Some(Seq::new(0)), what });
+                    return Err(StoreError::Damaged { key, seq: Some(Seq::new(0)), what });
                 }
                 if seen.facts.is_none() {
-                    let facts = Some(Arc::clone(&card.facts));
+                    let facts = Some(Arc::clone(&first_object.facts));
                     self.cache.put(run, Arc::new(Seen { facts, ..Seen::clone(&seen) }));
                 }
-                return Ok(Some(Log { seen, card }));
+                return Ok(Some(Log { seen, first_object }));
             }
             // Without its first object a run is damaged, unless it is just being purged.
             if let Look::There(again) = self.look(run).await?
                 && again.place.life == seen.place.life
             {
-                let key = self.layout.object(run, Place { life: seen.place.life, start: 0 });
-                return Err(Fault::Missing { key, seq: Some(Seq::new(0)) });
+                let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
+                return Err(StoreError::Missing { key, seq: Some(Seq::new(0)) });
             }
         }
-        Err(Fault::Restless { what: self.layout.run(run) })
+        Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Tells whether a log was pruned or purged since it was opened, which explains what a reader did not find.
-    pub(crate) async fn has_changed(&self, run: &RunKey, log: &Log) -> Result<bool, Fault> {
+    pub(crate) async fn has_changed(&self, run: &RunKey, log: &Log) -> Result<bool, StoreError> {
         let Some(now) = self.open(run).await? else { return Ok(true) };
-        Ok(now.life() != log.life() || now.card.etag != log.card.etag)
+        Ok(now.life() != log.life() || now.first_object.etag != log.first_object.etag)
     }
 }

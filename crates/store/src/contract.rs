@@ -123,7 +123,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// The capabilities of a store that keeps nothing, alone, and tells nobody.
+    /// The capabilities of a store that keeps nothing, alone, and sends no notices.
     pub fn new(name: &'static str) -> Self {
         Self { name, durable: false, shared: false, notices: false }
     }

@@ -16,7 +16,7 @@ pub enum ErrorKind {
     NotFound,
     /// What was to be made exists already and is different. Nothing was changed.
     AlreadyExists,
-    /// Somebody else wrote first. Nothing was written: load, look who wrote, decide again.
+    /// Another writer was first. Nothing was written: load, look who wrote, decide again.
     Conflict,
     /// Another executor has claimed the run since, or may do so because this process could not say that it is alive. Nothing was
     /// written: stop; the run goes on there, or where it is taken up.
@@ -37,7 +37,7 @@ pub enum ErrorKind {
     GraphChanged,
     /// The run is in a status that does not allow this. Nothing was changed.
     WrongStatus,
-    /// The runtime has been shut down, or nobody goes on with the run. Nothing was changed.
+    /// The runtime has been shut down, or no executor goes on with the run. Nothing was changed.
     Closed,
 }
 

@@ -314,7 +314,7 @@ number! {
 }
 
 impl Epoch {
-    /// That of a run which was started and which nobody has claimed yet: it waits for room.
+    /// That of a run which was started and which no executor has claimed yet: it waits for room.
     pub const NEVER: Self = Self(0);
 }
 number! {

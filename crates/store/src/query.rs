@@ -86,7 +86,7 @@ impl RunHead {
         }
     }
 
-    /// Tells whether the run was started and nobody has begun with it: it waits for room. One that was begun and lost has been
+    /// Tells whether the run was started and no executor has begun with it: it waits for room. One that was begun and lost has been
     /// claimed, and so has one that was let go of.
     pub fn is_queued(&self) -> bool {
         self.epoch == Epoch::NEVER && self.status == RunStatus::InProgress
@@ -121,11 +121,11 @@ pub struct RunQuery {
     pub parent: Option<RunKey>,
     /// Only runs that this executor owns.
     pub owner: Option<ExecutorId>,
-    /// Only runs that need somebody.
+    /// Only runs that need an owner.
     pub filter: RunFilter,
 }
 
-/// Which runs need somebody.
+/// Which runs need an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunFilter {

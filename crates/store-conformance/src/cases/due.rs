@@ -1,4 +1,4 @@
-//! Which runs need somebody: orphans, and those whose time has come.
+//! Which runs need an owner: orphans, and those whose time has come.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub(crate) async fn a_run_without_living_owner_is_orphaned(stage: Stage) {
     lists(&stage, RunFilter::Any, &["a", "b", "c"]).await;
 }
 
-/// A run that is not in progress waits for somebody else than an executor.
+/// A run that is not in progress waits for a caller, not for an executor.
 pub(crate) async fn only_a_run_in_progress_is_orphaned(stage: Stage) {
     for status in RunStatus::ALL {
         shaped(&stage, &format!("{status}"), |header| header.status = status).await;

@@ -58,7 +58,7 @@ pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: Stage) {
     }
 }
 
-/// Once somebody else has written, the same records are no longer the end of the log.
+/// Once another writer has written, the same records are no longer the end of the log.
 pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: Stage) {
     let store = stage.store();
     let mut log = stage.log("r-1");

@@ -6,8 +6,8 @@ use ferrata_store::RecordId;
 
 use super::*;
 
-fn io(doing: Doing, source: io::Error) -> Fault {
-    Fault::io(doing, Path::new("/r/runs/t/a.jsonl"), source)
+fn io(doing: Doing, source: io::Error) -> StoreError {
+    StoreError::io(doing, Path::new("/r/runs/t/a.jsonl"), source)
 }
 
 #[test]
@@ -71,27 +71,27 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
     let source = || io::Error::from(io::ErrorKind::TimedOut);
     let refused = Error::new(ErrorKind::Invalid, "bad").with_seq(seq);
     let rows = [
-        (Fault::Unsure { path: path(), source: source() }, ErrorKind::Indeterminate, None),
-        (Fault::GivenUp, ErrorKind::Indeterminate, None),
-        (Fault::Locked { path: path(), waited: Duration::from_secs(1) }, ErrorKind::Unavailable, None),
-        (Fault::Restless { path: path() }, ErrorKind::Unavailable, None),
-        (Fault::damaged(&path(), 9, "wrong"), ErrorKind::Corrupt, None),
-        (Fault::damaged(&path(), 9, "wrong").with_seq(seq), ErrorKind::Corrupt, Some(seq)),
-        (Fault::NewerLayout { path: path(), found: 2, known: 1 }, ErrorKind::Unsupported, None),
+        (StoreError::Unsure { path: path(), source: source() }, ErrorKind::Indeterminate, None),
+        (StoreError::GivenUp, ErrorKind::Indeterminate, None),
+        (StoreError::Locked { path: path(), waited: Duration::from_secs(1) }, ErrorKind::Unavailable, None),
+        (StoreError::Restless { path: path() }, ErrorKind::Unavailable, None),
+        (StoreError::damaged(&path(), 9, "wrong"), ErrorKind::Corrupt, None),
+        (StoreError::damaged(&path(), 9, "wrong").with_seq(seq), ErrorKind::Corrupt, Some(seq)),
+        (StoreError::NewerLayout { path: path(), found: 2, known: 1 }, ErrorKind::Unsupported, None),
         (
-            Fault::NewerRecord { path: path(), seq: Some(seq), found: 2, known: 1 },
+            StoreError::NewerRecord { path: path(), seq: Some(seq), found: 2, known: 1 },
             ErrorKind::Unsupported,
             Some(seq),
         ),
-        (Fault::FoldsCase { path: path() }, ErrorKind::Unsupported, None),
-        (Fault::NoLocks { path: path() }, ErrorKind::Unsupported, None),
-        (Fault::Conflict { expected: None, actual: Some(head) }, ErrorKind::Conflict, None),
-        (Fault::NoRun, ErrorKind::NotFound, None),
-        (Fault::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
-        (Fault::NoRecord { at: At::Record(head.id), first: seq, last: seq }, ErrorKind::NotFound, None),
-        (Fault::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
-        (Fault::Cursor, ErrorKind::Invalid, None),
-        (Fault::Refused(refused), ErrorKind::Invalid, Some(seq)),
+        (StoreError::FoldsCase { path: path() }, ErrorKind::Unsupported, None),
+        (StoreError::NoLocks { path: path() }, ErrorKind::Unsupported, None),
+        (StoreError::Conflict { expected: None, actual: Some(head) }, ErrorKind::Conflict, None),
+        (StoreError::NoRun, ErrorKind::NotFound, None),
+        (StoreError::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
+        (StoreError::NoRecord { at: At::Record(head.id), first: seq, last: seq }, ErrorKind::NotFound, None),
+        (StoreError::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
+        (StoreError::Cursor, ErrorKind::Invalid, None),
+        (StoreError::Refused(refused), ErrorKind::Invalid, Some(seq)),
     ];
     let run = crate::tests::author::key("a");
     for (fault, kind, seq) in rows {
@@ -110,7 +110,7 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
 fn a_conflict_says_what_was_found() {
     let head = HeadRef { seq: Seq::new(7), id: crate::tests::author::fresh_id() };
     for (expected, actual) in [(Some(head), None), (None, Some(head)), (Some(head), Some(head))] {
-        let error = Error::from(Fault::Conflict { expected, actual });
+        let error = Error::from(StoreError::Conflict { expected, actual });
         assert_eq!(error.actual_head(), Some(actual));
         let names_it = error.message().contains("record 7");
         assert!(names_it, "{error}");

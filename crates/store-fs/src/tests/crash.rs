@@ -9,7 +9,7 @@ use ferrata_store::{Error, ErrorKind, Page, PruneCut, RecordId, RunAppend, RunKe
 use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{folder, ids, reopened};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ impl Step {
         }
     }
 
-    fn take(&self, folder: &Inner) -> Result<(), Fault> {
+    fn take(&self, folder: &Inner) -> Result<(), StoreError> {
         folder.ready_to_write()?;
         match self {
             Self::Append(entry) => folder.append(entry).map(|_| ()),

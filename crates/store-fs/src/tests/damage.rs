@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::author::Author;
 use super::{ids, reopened};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::line;
 
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-fn kind(fault: Fault) -> ErrorKind {
+fn kind(fault: StoreError) -> ErrorKind {
     Error::from(fault).kind()
 }
 

@@ -13,13 +13,13 @@ use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{folder, ids, reopened};
 use crate::config::FsOptions;
 use crate::disk::{Access, Disk, RealDisk};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::layout::Layout;
 
 const EIO: i32 = 5;
 
-fn kind(fault: Fault) -> ErrorKind {
+fn kind(fault: StoreError) -> ErrorKind {
     Error::from(fault).kind()
 }
 
@@ -220,13 +220,13 @@ fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &Inner) ->
 }
 
 /// The one who won, and what the others were told.
-fn winner(results: &[Result<HeadRef, Fault>]) -> HeadRef {
+fn winner(results: &[Result<HeadRef, StoreError>]) -> HeadRef {
     let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
     assert_eq!(won.len(), 1, "{results:?}");
     for result in results {
         if let Err(fault) = result {
             assert!(
-                matches!(fault, Fault::Conflict { actual: Some(actual), .. } if actual == won[0]),
+                matches!(fault, StoreError::Conflict { actual: Some(actual), .. } if actual == won[0]),
                 "{fault:?}"
             );
         }
@@ -355,7 +355,7 @@ fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
                 }
                 1 | 2 => match folder.append(&author.clone().write(&["0", "1"])) {
                     Ok(head) => author.head = Some(head),
-                    Err(Fault::Conflict { actual, .. }) => author.head = actual,
+                    Err(StoreError::Conflict { actual, .. }) => author.head = actual,
                     Err(fault) => panic!("{fault}"),
                 },
                 _ => {

@@ -13,7 +13,7 @@ use ferrata_store::{At, HeaderRange, RecordId, RunKey, SystemClock};
 
 use crate::config::FsOptions;
 use crate::disk::{Disk, RealDisk};
-use crate::error::Fault;
+use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::layout::Layout;
 
@@ -28,7 +28,7 @@ fn reopened(root: &Path) -> Inner {
 }
 
 /// The ids of all records, by way of the history and of loading each; `None` if there is no such run.
-fn ids(folder: &Inner, run: &RunKey) -> Result<Option<Vec<RecordId>>, Fault> {
+fn ids(folder: &Inner, run: &RunKey) -> Result<Option<Vec<RecordId>>, StoreError> {
     let Some(records) = folder.load(run, At::Latest)? else {
         return Ok(None);
     };

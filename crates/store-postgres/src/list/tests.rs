@@ -32,7 +32,7 @@ async fn explained(
     connection: &mut PgConnection,
     names: &Names,
     asked: &RunQuery,
-    after: Option<Place>,
+    after: Option<ListPlace>,
 ) -> String {
     let (sql, values) = statement(asked, Order::NewestFirst, after, 51).expect("a query that runs can meet");
     let sql: Sql = Arc::from(format!("EXPLAIN (ANALYZE, TIMING OFF) {}", names.fill(&sql)));

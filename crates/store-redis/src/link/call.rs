@@ -103,7 +103,7 @@ impl Call {
 /// The most keys of one script that calls are joined to, and the most bytes, unless one call alone has more.
 ///
 /// While a script runs, the server does nothing else: some 3 microseconds for each append and 15 for each change of the index, and
-/// half a millisecond for each MiB. So nobody waits for more than about a millisecond.
+/// half a millisecond for each MiB. So no caller waits for more than about a millisecond.
 pub(crate) const MOST: usize = 64;
 const MOST_BYTES: usize = 1 << 20;
 

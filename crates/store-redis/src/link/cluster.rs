@@ -8,7 +8,7 @@ use redis::Value;
 
 use super::slots::{Address, SlotMap};
 use super::{Call, Link, Wait};
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// How often a call follows a cluster from node to node, and may be sent again after refusals that came before it was run.
 ///
@@ -33,8 +33,8 @@ impl Link {
         &self,
         calls: &[Call],
         wait: Option<Wait>,
-    ) -> Vec<Result<Value, Fault>> {
-        let mut results: Vec<Option<Result<Value, Fault>>> = vec![None; calls.len()];
+    ) -> Vec<Result<Value, StoreError>> {
+        let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
         let mut hops: Vec<(usize, Hop)> =
             (0..calls.len()).map(|at| (at, Hop::BySlot { not: None })).collect();
         for _ in 0..=REDIRECTIONS {
@@ -47,7 +47,7 @@ impl Link {
             for (replies, address, list) in join_all(sent).await {
                 for (at, reply) in list.into_iter().zip(replies) {
                     let hop = next_hop(&reply, &address);
-                    if matches!(reply, Err(Fault::Unreachable { .. })) {
+                    if matches!(reply, Err(StoreError::Unreachable { .. })) {
                         unreachable.push(address.clone());
                     }
                     is_map_old |= matches!(hop, Some(Hop::BySlot { .. } | Hop::To(_)));
@@ -63,13 +63,13 @@ impl Link {
                 hops.retain(|(_, hop)| !matches!(hop, Hop::BySlot { .. }));
             }
         }
-        let end = |result: Option<Result<Value, Fault>>| match result {
+        let end = |result: Option<Result<Value, StoreError>>| match result {
             // Not a cluster under a plain URL, but one at odds with itself.
-            Some(Err(Fault::Refused { server, code, detail })) if code == "MOVED" => {
-                Err(Fault::Refused { server, code: "ASK".to_owned(), detail })
+            Some(Err(StoreError::Refused { server, code, detail })) if code == "MOVED" => {
+                Err(StoreError::Refused { server, code: "ASK".to_owned(), detail })
             }
             Some(result) => result,
-            None => Err(Fault::strange("no reply")),
+            None => Err(StoreError::strange("no reply")),
         };
         results.into_iter().map(end).collect()
     }
@@ -79,7 +79,7 @@ impl Link {
         &self,
         calls: &[Call],
         hops: Vec<(usize, Hop)>,
-        results: &mut [Option<Result<Value, Fault>>],
+        results: &mut [Option<Result<Value, StoreError>>],
     ) -> HashMap<(Address, bool), Vec<usize>> {
         let is_unknown = |(at, hop): &(usize, Hop)| {
             matches!(hop, Hop::BySlot { .. }) && self.map().server(calls[*at].slot()).is_none()
@@ -115,7 +115,7 @@ impl Link {
         is_asking: bool,
         list: &[usize],
         wait: Option<Wait>,
-    ) -> Vec<Result<Value, Fault>> {
+    ) -> Vec<Result<Value, StoreError>> {
         let node = match self.node(address) {
             Ok(node) => node,
             Err(fault) => return vec![Err(fault); list.len()],
@@ -132,11 +132,11 @@ impl Link {
     }
 
     /// Reads anew which server has which slots, from the first that answers; those to avoid are asked last.
-    pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), Fault> {
+    pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), StoreError> {
         let before = self.map();
         let _refreshing = self.refreshing.lock().await;
         if !Arc::ptr_eq(&before, &self.map()) {
-            // Somebody else has just done it.
+            // Another call has just done it.
             return Ok(());
         }
         let mut servers = before.servers();
@@ -151,33 +151,35 @@ impl Link {
                         *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
                         return Ok(());
                     }
-                    None => failed = Some(Fault::strange("the reply to CLUSTER SLOTS cannot be read")),
+                    None => failed = Some(StoreError::strange("the reply to CLUSTER SLOTS cannot be read")),
                 },
                 Err(fault) => failed = Some(fault),
             }
         }
-        Err(failed.unwrap_or_else(|| Fault::strange("the cluster has no servers")))
+        Err(failed.unwrap_or_else(|| StoreError::strange("the cluster has no servers")))
     }
 }
 
 /// Tells where a call goes on. Every refusal that is followed came before the call was run.
-fn next_hop(reply: &Result<Value, Fault>, asked: &Address) -> Option<Hop> {
+fn next_hop(reply: &Result<Value, StoreError>, asked: &Address) -> Option<Hop> {
     match reply.as_ref().err()? {
-        Fault::Refused { code, detail, .. } if code == "MOVED" => {
+        StoreError::Refused { code, detail, .. } if code == "MOVED" => {
             redirection(detail.as_deref()?, asked).map(Hop::To)
         }
-        Fault::Refused { code, detail, .. } if code == "ASK" => {
+        StoreError::Refused { code, detail, .. } if code == "ASK" => {
             redirection(detail.as_deref()?, asked).map(Hop::Asking)
         }
-        // The node became a replica, or is gone: somebody else may have its slots now.
-        Fault::Refused { code, .. } if code == "READONLY" => Some(Hop::BySlot { not: Some(asked.clone()) }),
-        Fault::Unreachable { .. } => Some(Hop::BySlot { not: Some(asked.clone()) }),
+        // The node became a replica, or is gone: another node may have its slots now.
+        StoreError::Refused { code, .. } if code == "READONLY" => {
+            Some(Hop::BySlot { not: Some(asked.clone()) })
+        }
+        StoreError::Unreachable { .. } => Some(Hop::BySlot { not: Some(asked.clone()) }),
         _ => None,
     }
 }
 
-fn unserved(slot: u16) -> Fault {
-    Fault::Refused {
+fn unserved(slot: u16) -> StoreError {
+    StoreError::Refused {
         server: "the cluster".to_owned(),
         code: "CLUSTERDOWN".to_owned(),
         detail: Some(format!("nobody serves slot {slot}")),

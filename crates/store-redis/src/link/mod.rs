@@ -16,7 +16,7 @@ pub(crate) use self::node::{Node, Wait};
 pub(crate) use self::slots::slot;
 use self::slots::{Address, SlotMap};
 use crate::config::{RedisOptions, Target, address};
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// The connections of one store.
 pub(crate) struct Link {
@@ -47,7 +47,7 @@ impl Link {
         };
         if matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
             // The driver asks for the provider of the process and panics if there are several and none was chosen. It is an
-            // error if somebody else was faster, and then there is one.
+            // error if another call was faster, and then there is one.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         let link = Self {
@@ -91,7 +91,7 @@ impl Link {
         &self.seeds
     }
 
-    fn node(&self, address: &Address) -> Result<Arc<Node>, Fault> {
+    fn node(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
         // A map of connections is whole after a panic, whoever had it.
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = nodes.get(address) {
@@ -113,20 +113,20 @@ impl Link {
             _ => Client::open(info),
         };
         let name = format!("the Redis server {}:{}", address.0, address.1);
-        let client = client.map_err(|source| Fault::Unreachable { server: name, source })?;
+        let client = client.map_err(|source| StoreError::Unreachable { server: name, source })?;
         let node = Arc::new(Node::new(address, client, self.config.clone(), Arc::clone(&self.clock)));
         nodes.insert(address.clone(), Arc::clone(&node));
         Ok(node)
     }
 
     /// Sends one call.
-    pub(crate) async fn call(&self, call: Call) -> Result<Value, Fault> {
+    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
         let result = self.many(vec![call], None).await.pop();
-        result.unwrap_or_else(|| Err(Fault::strange("no reply")))
+        result.unwrap_or_else(|| Err(StoreError::strange("no reply")))
     }
 
     /// Sends calls, those of each server in one go and to all servers at once; returns their replies in order.
-    pub(crate) async fn many(&self, calls: Vec<Call>, wait: Option<Wait>) -> Vec<Result<Value, Fault>> {
+    pub(crate) async fn many(&self, calls: Vec<Call>, wait: Option<Wait>) -> Vec<Result<Value, StoreError>> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -140,7 +140,7 @@ impl Link {
     }
 
     /// Sends calls to one server as if it had all keys together, to see whether it has.
-    pub(crate) async fn many_as_one(&self, calls: &[Call]) -> Vec<Result<Value, Fault>> {
+    pub(crate) async fn many_as_one(&self, calls: &[Call]) -> Vec<Result<Value, StoreError>> {
         match self.node(&self.seeds[0]) {
             Ok(node) => node.run(calls, true, None).await,
             Err(fault) => vec![Err(fault); calls.len()],
@@ -148,7 +148,7 @@ impl Link {
     }
 
     /// Returns every server that holds keys.
-    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node>>, Fault> {
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node>>, StoreError> {
         if !self.is_cluster {
             return Ok(vec![self.node(&self.seeds[0])?]);
         }
@@ -157,9 +157,9 @@ impl Link {
     }
 
     /// Returns a server to hear notices from: in a cluster every node passes on what any of them is told.
-    pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<Node>, Fault> {
+    pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<Node>, StoreError> {
         let primaries = self.primaries().await?;
         let node = primaries.get(attempt % primaries.len().max(1));
-        node.cloned().ok_or_else(|| Fault::strange("the cluster has no servers"))
+        node.cloned().ok_or_else(|| StoreError::strange("the cluster has no servers"))
     }
 }

@@ -13,11 +13,11 @@ use tokio::sync::Mutex;
 
 use super::call::{Call, cmd, joined};
 use super::slots::Address;
-use crate::error::Fault;
+use crate::error::StoreError;
 
 /// How long a server that could not be reached is taken for unreachable without trying again.
 ///
-/// Long enough that a thousand waiting calls make one attempt, short enough that nobody waits for it after a restart.
+/// Long enough that a thousand waiting calls make one attempt, short enough that no call waits for it after a restart.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One server.
@@ -36,7 +36,7 @@ struct State {
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that only the one that failed is given up.
     generation: u64,
-    failed: Option<(Duration, Fault)>,
+    failed: Option<(Duration, StoreError)>,
 }
 
 /// How many replicas must have what a connection wrote, and for how long to wait for them.
@@ -66,10 +66,10 @@ impl Node {
         calls: &[Call],
         together: bool,
         wait: Option<Wait>,
-    ) -> Vec<Result<Value, Fault>> {
+    ) -> Vec<Result<Value, StoreError>> {
         let groups = joined(calls, together);
         let mut replies = self.run_once(calls, &groups, false, wait).await;
-        let is_lost = |group: &[usize], reply: &Result<Value, Fault>| {
+        let is_lost = |group: &[usize], reply: &Result<Value, StoreError>| {
             calls[group[0]].is_script() && reply.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"))
         };
         let lost: Vec<usize> = (0..groups.len()).filter(|at| is_lost(&groups[*at], &replies[*at])).collect();
@@ -79,11 +79,11 @@ impl Node {
                 replies[at] = reply;
             }
         }
-        let mut results: Vec<Option<Result<Value, Fault>>> = vec![None; calls.len()];
+        let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
         for (group, reply) in groups.into_iter().zip(replies) {
             self.divide(calls, &group, reply, &mut results);
         }
-        let missing = || Err(Fault::strange("no reply"));
+        let missing = || Err(StoreError::strange("no reply"));
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
@@ -92,8 +92,8 @@ impl Node {
         &self,
         calls: &[Call],
         group: &[usize],
-        reply: Result<Value, Fault>,
-        results: &mut [Option<Result<Value, Fault>>],
+        reply: Result<Value, StoreError>,
+        results: &mut [Option<Result<Value, StoreError>>],
     ) {
         match reply {
             Ok(Value::Array(said)) if calls[group[0]].is_each() && said.len() == group.len() => {
@@ -105,7 +105,7 @@ impl Node {
                 group.iter().for_each(|at| results[*at] = Some(Ok(Value::Int(1))));
             }
             Ok(_) if calls[group[0]].is_each() => {
-                let strange = Fault::strange("a reply that is not for each of the keys");
+                let strange = StoreError::strange("a reply that is not for each of the keys");
                 group.iter().for_each(|at| results[*at] = Some(Err(strange.clone())));
             }
             reply => group.iter().for_each(|at| results[*at] = Some(reply.clone())),
@@ -113,14 +113,14 @@ impl Node {
     }
 
     /// Sends one call to a node that is just being given its keys.
-    pub(crate) async fn run_asking(&self, call: &Call, wait: Option<Wait>) -> Result<Value, Fault> {
+    pub(crate) async fn run_asking(&self, call: &Call, wait: Option<Wait>) -> Result<Value, StoreError> {
         let commands = vec![redis::cmd("ASKING"), cmd([call].into_iter(), true)];
         let mut replies = self.run_commands(commands, wait).await?;
-        let reply = replies.pop().unwrap_or_else(|| Err(Fault::strange("no reply")));
+        let reply = replies.pop().unwrap_or_else(|| Err(StoreError::strange("no reply")));
         let mut results = [None];
         self.divide(std::slice::from_ref(call), &[0], reply, &mut results);
         let [result] = results;
-        result.unwrap_or_else(|| Err(Fault::strange("no reply")))
+        result.unwrap_or_else(|| Err(StoreError::strange("no reply")))
     }
 
     async fn run_once(
@@ -129,7 +129,7 @@ impl Node {
         groups: &[Vec<usize>],
         whole: bool,
         wait: Option<Wait>,
-    ) -> Vec<Result<Value, Fault>> {
+    ) -> Vec<Result<Value, StoreError>> {
         let commands = groups.iter().map(|group| cmd(group.iter().map(|at| &calls[*at]), whole)).collect();
         self.run_commands(commands, wait).await.unwrap_or_else(|fault| vec![Err(fault); groups.len()])
     }
@@ -138,7 +138,7 @@ impl Node {
         &self,
         mut commands: Vec<Cmd>,
         wait: Option<Wait>,
-    ) -> Result<Vec<Result<Value, Fault>>, Fault> {
+    ) -> Result<Vec<Result<Value, StoreError>>, StoreError> {
         if let Some(wait) = wait {
             let mut wait_for = redis::cmd("WAIT");
             // Zero would wait for good.
@@ -151,9 +151,9 @@ impl Node {
         if let Some((wanted, found)) = waited {
             let fault = match found.map(|value| self.result(value)) {
                 Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
-                Some(Ok(Value::Int(found))) => Some(Fault::Replicas { wanted, found }),
+                Some(Ok(Value::Int(found))) => Some(StoreError::Replicas { wanted, found }),
                 Some(Err(fault)) => Some(fault),
-                _ => Some(Fault::strange("the reply to WAIT is no number")),
+                _ => Some(StoreError::strange("the reply to WAIT is no number")),
             };
             if let Some(fault) = fault {
                 // What was refused stays refused; what was done is not yet where it was asked to be.
@@ -166,15 +166,15 @@ impl Node {
         Ok(results)
     }
 
-    fn result(&self, value: Value) -> Result<Value, Fault> {
+    fn result(&self, value: Value) -> Result<Value, StoreError> {
         match value {
-            Value::ServerError(error) => Err(Fault::refused(&self.name, &error)),
+            Value::ServerError(error) => Err(StoreError::refused(&self.name, &error)),
             value => Ok(value),
         }
     }
 
     /// Sends commands as they are; the replies may hold refusals.
-    pub(crate) async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, Fault> {
+    pub(crate) async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, StoreError> {
         let count = commands.len();
         let mut pipeline = Pipeline::with_capacity(count);
         for command in commands {
@@ -185,23 +185,23 @@ impl Node {
             Ok(replies) if replies.len() == count => Ok(replies),
             Ok(replies) => {
                 self.give_up(generation).await;
-                Err(Fault::strange(format!("{} replies to {count} commands", replies.len())))
+                Err(StoreError::strange(format!("{} replies to {count} commands", replies.len())))
             }
             Err(source) => {
                 // Also after a timeout: a connection whose replies are late would be late for everybody.
                 self.give_up(generation).await;
-                Err(Fault::Lost { server: self.name.clone(), source })
+                Err(StoreError::Lost { server: self.name.clone(), source })
             }
         }
     }
 
     /// Sends one command.
-    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, Fault> {
+    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
         let reply = self.send(vec![command]).await?.pop().unwrap_or_default();
         self.result(reply)
     }
 
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), Fault> {
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
             return Ok((connection.clone(), state.generation));
@@ -218,7 +218,7 @@ impl Node {
                 Ok((connection, state.generation))
             }
             Err(source) => {
-                let fault = Fault::connecting(&self.name, source);
+                let fault = StoreError::connecting(&self.name, source);
                 state.failed = Some((self.clock.monotonic(), fault.clone()));
                 Err(fault)
             }
@@ -233,7 +233,7 @@ impl Node {
     }
 
     /// Opens a connection of its own for notices.
-    pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, Fault> {
-        self.client.get_async_pubsub().await.map_err(|source| Fault::connecting(&self.name, source))
+    pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, StoreError> {
+        self.client.get_async_pubsub().await.map_err(|source| StoreError::connecting(&self.name, source))
     }
 }

@@ -65,6 +65,6 @@ local replies = each(#KEYS, function(n)
   told[#told + 1] = string.sub(run, name_at, -2)
   return 1
 end)
--- Nobody's record depends on a notice, and after a write nothing may fail.
+-- No record depends on a notice, and after a write nothing may fail.
 if ARGV[1] ~= '' and #told > 0 then redis.pcall('PUBLISH', ARGV[1], table.concat(told, ' ')) end
 return replies

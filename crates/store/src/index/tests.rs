@@ -203,10 +203,10 @@ impl World {
                 if of(head, entry).announced().is_some() {
                     world.take(entry);
                 }
-                if planted == Planted::LeftTooEarly {
-                    if let Some(left) = of(head, entry).left(Outcome::Written) {
-                        world.give_up(&left.0);
-                    }
+                if planted == Planted::LeftTooEarly
+                    && let Some(left) = of(head, entry).left(Outcome::Written)
+                {
+                    world.give_up(&left.0);
                 }
                 Step::Write(head, entry)
             }

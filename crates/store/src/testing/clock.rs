@@ -40,7 +40,7 @@ struct Time {
     sleepers: BTreeMap<Key, Option<Waker>>,
     /// How many ever fell asleep.
     slept: u64,
-    /// Who waits for somebody to fall asleep.
+    /// Callers that wait for a sleeper.
     watchers: Vec<Waker>,
 }
 
@@ -70,7 +70,7 @@ impl ManualClock {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Moves forward to the moment when the next sleeper wakes, and says how far that was; `None` if nobody sleeps.
+    /// Moves forward to the moment when the next sleeper wakes, and says how far that was; `None` if no caller sleeps.
     ///
     /// Zero if a sleeper's time has come that has not noticed yet.
     pub fn advance_to_next_sleeper(&self) -> Option<Duration> {
@@ -95,7 +95,7 @@ impl ManualClock {
         self.lock().sleepers.len()
     }
 
-    /// Waits until at least `count` sleep: what a test awaits before it advances, so that nobody falls asleep too late.
+    /// Waits until at least `count` sleep: what a test awaits before it advances, so that no caller falls asleep too late.
     ///
     /// # Cancel safety
     ///

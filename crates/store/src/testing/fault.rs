@@ -149,7 +149,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         let mut faults: Vec<_> = numbers.clone().map(|number| state.plan.fault(number)).collect();
         if let Some(crash) = faults.iter().position(|fault| fault.is_some_and(Fault::is_crash)) {
             state.is_crashed = true;
-            // What came before it in the batch is done unless it failed by itself; nobody hears of it.
+            // What came before it in the batch is done unless it failed by itself; no caller hears of it.
             for fault in &mut faults[..crash] {
                 *fault = (*fault).or(Some(Fault::CrashAfter));
             }
