@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, ShortId, Value};
 use ferrata_store::{RecordHeader, RecordKind, RunFacts, RunStatus, Timestamp};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use crate::object::{Cut, Head};
 
@@ -59,11 +58,7 @@ impl JsonLayout for Line {
 }
 
 /// What a header may leave out: what the one before it says, and at first what most objects begin with. The time is that in the id.
-fn assumed(before: Option<&RecordHeader>, seq: u64, id: Option<Value>) -> impl Fn(Field) -> Option<Value> {
-    let at = match id {
-        Some(Value::Id(id)) => Some(Value::Time(time_in(id))),
-        _ => None,
-    };
+fn assumed(before: Option<&RecordHeader>, seq: u64, at: Option<Value>) -> impl Fn(Field) -> Option<Value> {
     move |field| match (field, before) {
         (Field::Format, _) => Some(Value::Number(1)),
         (Field::Seq, _) => Some(Value::Number(seq)),
@@ -82,9 +77,14 @@ fn assumed(before: Option<&RecordHeader>, seq: u64, id: Option<Value>) -> impl F
 }
 
 /// Returns the milliseconds that an id of version 7 begins with; of any other some number, which then is not the record's.
-fn time_in(id: Uuid) -> Timestamp {
-    let ms = id.as_bytes()[..6].iter().fold(0, |ms, byte| ms << 8 | i64::from(*byte));
-    Timestamp::from_unix_ms(ms)
+fn time_of(id: Option<&Value>) -> Option<Value> {
+    match id {
+        Some(Value::Id(id)) => {
+            let ms = id.as_bytes()[..6].iter().fold(0, |ms, byte| ms << 8 | i64::from(*byte));
+            Some(Value::Time(Timestamp::from_unix_ms(ms)))
+        }
+        _ => None,
+    }
 }
 
 impl<'a> Json<'a> {
@@ -93,7 +93,7 @@ impl<'a> Json<'a> {
         let mut before = None;
         for header in head.headers() {
             let id = header.field(Field::Id);
-            records.push(JsonHeader::of(header, assumed(before, header.seq.get(), id)));
+            records.push(JsonHeader::of(header, assumed(before, header.seq.get(), time_of(id.as_ref()))));
             before = Some(header);
         }
         Self {
@@ -113,7 +113,7 @@ impl<'a> Json<'a> {
         let first = self.from.unwrap_or(self.seq);
         let mut headers: Vec<RecordHeader> = Vec::with_capacity(self.records.len());
         for (said, at) in self.records.into_iter().zip(0..) {
-            let assumed = assumed(headers.last(), first.saturating_add(at), said.get(Field::Id).cloned());
+            let assumed = assumed(headers.last(), first.saturating_add(at), time_of(said.get(Field::Id)));
             headers.push(said.header(assumed)?);
         }
         Ok(Head {

@@ -252,8 +252,12 @@ async fn a_server_that_never_decides_is_given_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_prune_that_ends_at_any_request_can_be_called_again() {
     // At a base of its own, in the middle of an object, with a base given, and within the first object.
-    let logs =
-        [(&[1, 1, 1, 1, 1, 1][..], 4, true), (&[2, 5, 3], 6, false), (&[2, 5, 3], 4, true), (&[6, 2], 3, false)];
+    let logs = [
+        (&[1, 1, 1, 1, 1, 1][..], 4, true),
+        (&[2, 5, 3], 6, false),
+        (&[2, 5, 3], 4, true),
+        (&[6, 2], 3, false),
+    ];
     for (round, (counts, at, is_base)) in logs.into_iter().enumerate() {
         let prepare = move || async move {
             let scene = Scene::new().await;
