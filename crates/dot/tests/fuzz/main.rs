@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "this runs for a time")]
 
 mod checks;
+mod directory;
 mod mutate;
 
 use std::collections::BTreeSet;
@@ -65,6 +66,23 @@ fn whatever_is_read_gets_an_answer_and_what_is_printed_reads_the_same() {
         seen.len()
     );
     assert!(inputs == 0 || seen.len() > 1, "every input gets the same answer");
+}
+
+/// Commands write in a run directory, and people edit what they find there.
+#[test]
+fn whatever_the_files_of_a_run_directory_hold_is_read_or_refused() {
+    let seed = number("FERRATA_FUZZ_SEED").unwrap_or(1);
+    println!("seed {seed}: again with FERRATA_FUZZ_SEED={seed} cargo test -p ferrata-dot --test fuzz");
+    let folder = tempfile::tempdir().unwrap();
+    let pool: Vec<Vec<u8>> = directory::FILES.map(|text| text.as_bytes().to_vec()).into();
+    let sound: Vec<usize> = pool.iter().map(|text| directory::exercise(folder.path(), text)).collect();
+    // The first names a value that is kept in a file, which is not there.
+    assert_eq!(sound, [0, 1, 1]);
+    let (mut mutator, mut read) = (Mutator::new(seed), 0);
+    for _ in 0..500 {
+        read += directory::exercise(folder.path(), &mutator.input(&pool));
+    }
+    assert!(read > 0, "some are still read");
 }
 
 #[test]
