@@ -63,8 +63,8 @@ pub(super) fn ended(id: Pid) {
 /// Has the commands of this process killed also when it is killed itself, as with `kill -9`.
 ///
 /// A small shell is started that outlives this process for a moment. For programs like the command `ferrata`; a service has a
-/// supervisor that ends all of its processes. A command whose process is killed in the instant between its start and the note of it, and
-/// one that leaves its process group (`setsid`), is out of reach. Called again, it does nothing.
+/// supervisor that ends all of its processes. A command begins only once it is noted here. One that leaves its process group (`setsid`)
+/// is out of reach. Called again, it does nothing.
 ///
 /// # Errors
 ///

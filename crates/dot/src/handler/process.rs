@@ -18,6 +18,10 @@ use super::{HandlerError, Pulse};
 /// left the group can hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 
+/// Waits for a line, and then is the command. The caller writes the line once the process group is noted, so that no command
+/// begins that no process would kill: where this process is killed before, there is the end of the input instead.
+const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec sh -c "$0""#;
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub(super) struct Shell {
@@ -186,7 +190,12 @@ pub(super) async fn run(
     cancelled: impl Future<Output = ()>,
 ) -> Result<Finished, Lost> {
     let mut command = Command::new("sh");
-    command.arg("-c").arg(&shell.line).env_clear().envs(shell.inherit.of_process()).envs(shell.environment);
+    command
+        .args(["-c", BEGIN])
+        .arg(&shell.line)
+        .env_clear()
+        .envs(shell.inherit.of_process())
+        .envs(shell.environment);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     #[cfg(unix)]
     command.process_group(0);
@@ -200,6 +209,7 @@ pub(super) async fn run(
     let write = async {
         if let Some(mut stdin) = stdin {
             // A command need not read what it is given.
+            let _ = stdin.write_all(b"\n").await;
             let _ = stdin.write_all(&shell.input).await;
         }
     };
@@ -254,6 +264,21 @@ mod tests {
             let error = lost.of("the command");
             assert_eq!((error.is_not_done(), error.is_transient()), (not_done, true), "{error}");
         }
+    }
+
+    /// A process that is killed in between leaves the end of the input, and used to leave a command at work.
+    #[test]
+    fn a_command_does_not_begin_before_its_group_is_noted() {
+        let begun = |input: &str| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", BEGIN, "cat; echo begun"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = shell.spawn().unwrap();
+            std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+            String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+        };
+        assert_eq!(begun(""), "");
+        assert_eq!(begun("\n"), "begun\n");
+        assert_eq!(begun("\nthe input\nof it"), "the input\nof itbegun\n", "all of it is the command's");
     }
 
     fn captured(keep: usize, parts: &[&str]) -> String {
