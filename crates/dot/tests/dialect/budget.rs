@@ -1,15 +1,9 @@
 //! Budgets: what nodes report to have spent, and what is left undone once that is over a limit.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{Ran, compile, path_of, registry, run, run_with, source};
-use ferrata_core::RunKey;
-use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::Runtime;
+use crate::crashing::at_each_write;
+use crate::support::{Ran, registry, run, run_with, source};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
 
 fn cost(ran: &Ran) -> f64 {
     ran.context().get("usage.cost").unwrap().unwrap()
@@ -101,36 +95,11 @@ async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
         "graph [max_cost=100] a [does=\"success/cost:1\"] p [type=parallel] b [does=\"success/cost:2\"] c [does=\"fail/cost:4\"] \
          f [type=\"parallel.fan_in\"] d [does=\"success/cost:8\"] start -> a -> p p -> b -> f p -> c -> f f -> d -> exit",
     );
-    let graph = compile(&text, registry());
     assert_eq!(cost(&run_with(&text, registry(), Context::new()).await), 15.0);
-    let mut crashes = 0;
-    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-        for at in 0.. {
-            let memory = MemoryStore::new();
-            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
-            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
-                let _ = run.wait().await;
-            }
-            if !store.is_crashed() {
-                break;
-            }
-            drop(first);
-            crashes += 1;
-            let second = Runtime::builder(memory.clone()).build().await.unwrap();
-            let key = RunKey::try_from("r").unwrap();
-            let run = match second.head(&key).await.unwrap() {
-                Some(head) if head.status == RunStatus::InProgress => {
-                    second.resume(&graph, "r").take_over().await.unwrap()
-                }
-                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
-            };
-            let outcome = run.wait().await.unwrap();
-            let ran = Ran { path: path_of(&memory, &key).await, outcome };
-            assert_eq!(cost(&ran), 15.0, "{fault:?} at write {at}");
-        }
-    }
+    let crashes = at_each_write(&text, registry, |what, ran| {
+        assert_eq!(cost(ran), 15.0, "{what}");
+    })
+    .await;
     assert!(crashes >= 8, "{crashes}");
 }
 

@@ -2,16 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use crate::support::{Ran, compile, path_of, pipeline, registry, run_with, source};
+use crate::crashing::at_each_write;
+use crate::support::{Ran, pipeline, registry, run_with, source};
 use async_trait::async_trait;
-use ferrata_core::RunKey;
-use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Stage};
 use ferrata_dot::outcome::StageOutcome;
@@ -135,40 +130,15 @@ async fn branches_of_items_may_stand_in_a_branch() {
 async fn a_crash_at_any_write_changes_nothing_of_the_items() {
     let text = source(&listed("x+bad+y", ", join_policy=k_of_n, k=2"));
     let registry = || registry().with("says", Says);
-    let graph = compile(&text, registry());
     let calm = run_with(&text, registry(), Context::new()).await;
-    let mut crashes = 0;
-    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-        for at in 0.. {
-            let memory = MemoryStore::new();
-            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
-            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
-                let _ = run.wait().await;
-            }
-            if !store.is_crashed() {
-                break;
-            }
-            drop(first);
-            crashes += 1;
-            let second = Runtime::builder(memory.clone()).build().await.unwrap();
-            let key = RunKey::try_from("r").unwrap();
-            let run = match second.head(&key).await.unwrap() {
-                Some(head) if head.status == RunStatus::InProgress => {
-                    second.resume(&graph, "r").take_over().await.unwrap()
-                }
-                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
-            };
-            let outcome = run.wait().await.unwrap();
-            let ran = Ran { path: path_of(&memory, &key).await, outcome };
-            let outcomes = |ran: &Ran| -> BTreeMap<String, Value> {
-                let all = results(ran).into_iter();
-                all.map(|one| (one["id"].as_str().unwrap().to_owned(), one["outcome"].clone())).collect()
-            };
-            assert_eq!(outcomes(&ran), outcomes(&calm), "{fault:?} at write {at}");
-        }
-    }
+    let crashes = at_each_write(&text, registry, |what, ran| {
+        let outcomes = |ran: &Ran| -> BTreeMap<String, Value> {
+            let all = results(ran).into_iter();
+            all.map(|one| (one["id"].as_str().unwrap().to_owned(), one["outcome"].clone())).collect()
+        };
+        assert_eq!(outcomes(ran), outcomes(&calm), "{what}");
+    })
+    .await;
     assert!(crashes >= 10, "{crashes}");
 }
 

@@ -9,6 +9,7 @@ mod support;
 mod budget;
 mod commands;
 mod conditions;
+mod crashing;
 mod each;
 mod entry;
 mod external;

@@ -1,15 +1,11 @@
 //! Branches that no fan-in closes, ways out of them and ways into them.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{Ran, compile, path_of, registry, run, run_with, source};
-use ferrata_core::RunKey;
-use ferrata_core::record::RunStatus;
+use crate::crashing::at_each_write;
+use crate::support::{Ran, path_of, registry, run, run_with, source};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::MemoryStore;
 use ferrata_dot::compile::Compiler;
 use serde_json::{Value, json};
 
@@ -174,40 +170,15 @@ async fn a_crash_at_any_write_changes_nothing_of_open_branches() {
          start -> plan -> p p -> a -> both p -> b -> b2 -> both both -> check check -> b2 [condition=\"outcome=fail\"] \
          check -> exit [condition=\"outcome=success\"]",
     );
-    let graph = compile(&text, registry());
     let calm = run_with(&text, registry(), Context::new()).await;
-    let mut crashes = 0;
-    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-        for at in 0.. {
-            let memory = MemoryStore::new();
-            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
-            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
-                let _ = run.wait().await;
-            }
-            if !store.is_crashed() {
-                break;
-            }
-            drop(first);
-            crashes += 1;
-            let second = Runtime::builder(memory.clone()).build().await.unwrap();
-            let key = RunKey::try_from("r").unwrap();
-            let run = match second.head(&key).await.unwrap() {
-                Some(head) if head.status == RunStatus::InProgress => {
-                    second.resume(&graph, "r").take_over().await.unwrap()
-                }
-                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
-            };
-            let outcome = run.wait().await.unwrap();
-            let ran = Ran { path: path_of(&memory, &key).await, outcome };
-            assert_eq!(ran.context(), calm.context(), "{fault:?} at write {at}");
-            let (mut went, mut expected) = (ran.path.clone(), calm.path.clone());
-            went.sort();
-            expected.sort();
-            assert_eq!(went, expected, "{fault:?} at write {at}");
-        }
-    }
+    let crashes = at_each_write(&text, registry, |what, ran| {
+        assert_eq!(ran.context(), calm.context(), "{what}");
+        let (mut went, mut expected) = (ran.path.clone(), calm.path.clone());
+        went.sort();
+        expected.sort();
+        assert_eq!(went, expected, "{what}");
+    })
+    .await;
     assert!(crashes >= 10, "{crashes}");
     assert_eq!(calm.context().get::<Value>("parallel.results").unwrap().unwrap()[0]["id"], json!("b2"));
 }

@@ -4,16 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use crate::crashing::at_each_write;
 use crate::support::{Ran, compile, path_of, pipeline, registry, run, run_with, source};
 use async_trait::async_trait;
+use ferrata_core::ErrorKind;
 use ferrata_core::ask::Answer;
-use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::{ErrorKind, RunKey};
+use ferrata_core::store::MemoryStore;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Stage};
 use ferrata_dot::outcome::StageOutcome;
@@ -279,42 +278,16 @@ async fn a_crash_at_any_write_changes_no_result() {
         "a [does=\"success/color:red\"] a2 p -> a -> a2 -> f b [does=fail] p -> b -> f \
          q [type=parallel] x y [does=\"success/score:2\"] g [type=\"parallel.fan_in\"] p -> q q -> x -> g q -> y -> g g -> f",
     ));
-    let graph = compile(&text, registry());
     let calm = run_with(&text, registry(), Context::new()).await;
-    let mut crashes = 0;
-    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-        for at in 0.. {
-            let memory = MemoryStore::new();
-            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
-            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
-                let _ = run.wait().await;
-            }
-            if !store.is_crashed() {
-                break;
-            }
-            drop(first);
-            crashes += 1;
-            let second = Runtime::builder(memory.clone()).build().await.unwrap();
-            let key = RunKey::try_from("r").unwrap();
-            let graph = compile(&text, registry());
-            let run = match second.head(&key).await.unwrap() {
-                Some(head) if head.status == RunStatus::InProgress => {
-                    second.resume(&graph, "r").take_over().await.unwrap()
-                }
-                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
-            };
-            let outcome = run.wait().await.unwrap();
-            let ran = Ran { path: path_of(&memory, &key).await, outcome };
-            assert_eq!(ran.context(), calm.context(), "{fault:?} at write {at}");
-            let (mut went, mut expected) = (ran.path.clone(), calm.path.clone());
-            // Which of two branches ends first is chance.
-            went.sort();
-            expected.sort();
-            assert_eq!(went, expected, "{fault:?} at write {at}");
-        }
-    }
+    let crashes = at_each_write(&text, registry, |what, ran| {
+        assert_eq!(ran.context(), calm.context(), "{what}");
+        let (mut went, mut expected) = (ran.path.clone(), calm.path.clone());
+        // Which of two branches ends first is chance.
+        went.sort();
+        expected.sort();
+        assert_eq!(went, expected, "{what}");
+    })
+    .await;
     assert!(crashes >= 10, "{crashes}");
 }
 
