@@ -66,7 +66,7 @@ impl Report {
     /// Says how a program ended, with what it printed if it failed or if that was asked for.
     pub(super) fn ended(&mut self, row: Row, show: bool) {
         self.running.retain(|name| *name != row.name);
-        let tests = passed(&row.output);
+        let tests = Counts::read(&row.output).passed;
         if !row.status.success() || (show && tests > 0) {
             println!("\n---- {}\n{}", row.name, row.output.trim_end());
         }
@@ -93,7 +93,11 @@ impl Report {
         let (long, short): (Vec<_>, Vec<_>) = self.rows.iter().partition(|row| row.processor >= WORTH_A_LINE);
         for row in long {
             let (took, processor) = (row.took.as_secs_f64(), row.processor.as_secs_f64());
-            println!("{processor:>12.1} s  {took:>10.1} s  {:>5}  {}", passed(&row.output), row.name);
+            println!(
+                "{processor:>12.1} s  {took:>10.1} s  {:>5}  {}",
+                Counts::read(&row.output).passed,
+                row.name
+            );
         }
         let sum = |rows: &[&Row]| rows.iter().map(|row| row.processor).sum::<Duration>().as_secs_f64();
         println!("{:>12.1} s  {:>27} others", sum(&short), short.len());
@@ -103,10 +107,11 @@ impl Report {
         println!(
             "{} tests in {:.0} s; processor time: {whole:.0} s, of which {build:.0} s the build, {tests:.0} s the tests, {:.0} s \
              their servers",
-            all.iter().map(|row| passed(&row.output)).sum::<usize>(),
+            Counts::of(&all).passed,
             self.begun.elapsed().as_secs_f64(),
             (whole - build - tests).max(0.0)
         );
+        println!("{}", Counts::of(&all).line(self.begun.elapsed()));
         let failed: Vec<&str> =
             self.rows.iter().filter(|row| !row.status.success()).map(|row| row.name.as_str()).collect();
         if !failed.is_empty() {
@@ -116,11 +121,55 @@ impl Report {
     }
 }
 
-/// Counts the tests that passed, in each summary of a program's output.
-fn passed(output: &str) -> usize {
-    let summaries = output.lines().filter_map(|line| line.strip_prefix("test result: ")?.split_once(". "));
-    let counts = summaries.filter_map(|(_, counts)| counts.split_once(" passed")?.0.parse::<usize>().ok());
-    counts.sum()
+/// How many tests ended how, as the summaries of test programs count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Counts {
+    /// Adds up each summary in the output of one program.
+    fn read(output: &str) -> Self {
+        let mut counts = Self::default();
+        for summary in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
+            let count = |word: &str| {
+                let counts = summary.split(['.', ';']).filter_map(|part| part.trim().split_once(' '));
+                let mut numbers = counts.filter(|(_, what)| *what == word).map(|(number, _)| number);
+                numbers.next().and_then(|number| number.parse::<usize>().ok()).unwrap_or_default()
+            };
+            counts.passed += count("passed");
+            counts.failed += count("failed");
+            counts.ignored += count("ignored");
+        }
+        counts
+    }
+
+    /// A program that failed without a summary, killed perhaps, counts as one test that failed.
+    fn of(rows: &[&Row]) -> Self {
+        rows.iter().fold(Self::default(), |sum, row| {
+            let counts = Self::read(&row.output);
+            let failed = counts.failed.max(usize::from(!row.status.success()));
+            Self {
+                passed: sum.passed + counts.passed,
+                failed: sum.failed + failed,
+                ignored: sum.ignored + counts.ignored,
+            }
+        })
+    }
+
+    /// The line that `cargo test` ends a program with, for tools that read it.
+    fn line(self, took: Duration) -> String {
+        let end = if self.failed == 0 { "ok" } else { "FAILED" };
+        format!(
+            "test result: {end}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered out; finished in {:.2}s",
+            self.passed,
+            self.failed,
+            self.ignored,
+            took.as_secs_f64()
+        )
+    }
 }
 
 #[cfg(test)]
@@ -137,9 +186,21 @@ mod tests {
 
     #[test]
     fn the_tests_of_each_summary_are_counted() {
-        assert_eq!(passed(&row("a", 0).output.repeat(2)), 4);
-        assert_eq!(passed("test result: FAILED. 5 passed; 1 failed; 0 ignored"), 5);
-        assert_eq!(passed("thread panicked"), 0);
+        let counts = |passed, failed, ignored| Counts { passed, failed, ignored };
+        assert_eq!(Counts::read(&row("a", 0).output.repeat(2)), counts(4, 0, 2));
+        assert_eq!(Counts::read("test result: FAILED. 5 passed; 1 failed; 0 ignored"), counts(5, 1, 0));
+        assert_eq!(Counts::read("thread panicked"), counts(0, 0, 0));
+    }
+
+    #[test]
+    fn all_programs_together_have_a_summary_that_reads_like_one_of_theirs() {
+        let (good, killed) =
+            (row("good", 0), Row { output: "thread panicked".to_owned(), ..row("killed", 9) });
+        let whole = Counts::of(&[&good, &good]);
+        assert_eq!(Counts::read(&whole.line(Duration::from_secs(3))), whole);
+        assert!(whole.line(Duration::ZERO).starts_with("test result: ok. 4 passed; 0 failed; 2 ignored;"));
+        let line = Counts::of(&[&good, &killed]).line(Duration::ZERO);
+        assert!(line.starts_with("test result: FAILED. 2 passed; 1 failed; 1 ignored;"), "{line}");
     }
 
     #[test]
