@@ -5,7 +5,7 @@ use ferrata::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, Route
 use ferrata::{Draft, NodeContext, Outcome, Runtime, State, Update};
 use serde::{Deserialize, Serialize};
 
-/// A state with a counter, a list that grows, and something large that nobody changes.
+/// A state with a counter, a list that grows, and something large that no node changes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 pub(crate) struct Small {
     #[state(sum)]

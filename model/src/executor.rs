@@ -31,7 +31,7 @@ pub struct Driver {
     pub begun: bool,
     /// The run as this driver last saw it; its life and epoch are what the driver was made for.
     pub seen: Run,
-    /// Whether nobody has written since: an append after an older head is refused.
+    /// Whether no record was appended since: an append after an older head is refused.
     pub fresh: bool,
     /// How far the work has come.
     pub work: Work,

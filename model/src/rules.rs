@@ -9,7 +9,7 @@ use crate::world::{Action, Budget, Signal, World};
 /// A mistake that was once made, to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mistake {
-    /// A start or claim ends with its caller's future: nobody drives what it took.
+    /// A start or claim ends with its caller's future: what it took has no driver.
     CallerOwnsTheStart,
     /// A claimed run whose deadline is over is put to rest again before the deadline is asked.
     RestBeforeDeadline,
@@ -19,7 +19,7 @@ pub enum Mistake {
     LastNodeEndsTheRun,
     /// Retention purges what it looked at, whatever was written since.
     PurgeWithoutHead,
-    /// An attempt whose intent somebody else recorded is begun without a question.
+    /// An attempt whose intent another executor recorded is begun without a question.
     DoubtIsNotAsked,
     /// A driver that missed heartbeats begins without a look at who owns the run.
     NoLookAfterLapse,
@@ -205,7 +205,7 @@ impl Protocol {
         true
     }
 
-    /// Whether somebody who goes on by itself has something to do.
+    /// Whether an actor that needs no push has something to do.
     fn goes_on(&self, world: &World) -> bool {
         (0..world.executors.len()).any(|e| {
             [
@@ -295,14 +295,17 @@ impl Model for Protocol {
             Property::always("retention removes only what has ended", |_, world: &World| {
                 !world.purged_too_much
             }),
-            Property::always("when nobody goes on, nothing is left to do", |model: &Self, world: &World| {
-                let settled = world.run.as_ref().is_none_or(|run| match run.status {
-                    Status::InProgress => false,
-                    Status::Waiting => !world.due,
-                    _ => true,
-                });
-                settled || model.goes_on(world)
-            }),
+            Property::always(
+                "when no actor goes on, nothing is left to do",
+                |model: &Self, world: &World| {
+                    let settled = world.run.as_ref().is_none_or(|run| match run.status {
+                        Status::InProgress => false,
+                        Status::Waiting => !world.due,
+                        _ => true,
+                    });
+                    settled || model.goes_on(world)
+                },
+            ),
             Property::sometimes("a second life completes", |_, world: &World| {
                 world.lives == 2 && world.run.as_ref().is_some_and(|run| run.status == Status::Completed)
             }),

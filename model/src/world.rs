@@ -26,7 +26,7 @@ impl Signal {
         [Self::Cancel, Self::Pause, Self::Unpause, Self::Answer, Self::TryAgain, Self::Retry];
 }
 
-/// One atomic step of somebody.
+/// One atomic step of an executor, a signaller or the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A process starts the name: the first record is appended.
@@ -59,7 +59,7 @@ pub enum Action {
     Recover(usize),
     /// A process releases a run whose driver stopped.
     LetGo(usize),
-    /// Somebody says something to the run.
+    /// A signaller writes to the run.
     Say(Signal),
     /// The deadline of the run comes due.
     ComeDue,
@@ -97,7 +97,7 @@ pub struct World {
     pub run: Option<Run>,
     /// The processes.
     pub executors: [Executor; 2],
-    /// What retention looked at: whether nobody has written since.
+    /// What retention looked at: whether no record was appended since.
     pub looked: Option<bool>,
     /// Whether the deadline of the life there is has come.
     pub due: bool,
@@ -146,7 +146,7 @@ impl World {
         self.executors.iter().any(|executor| executor.id == owner && executor.counts_as_alive)
     }
 
-    /// Returns whether the run may be claimed: nobody drives it, and it can be moved.
+    /// Returns whether the run may be claimed: it has no driver, and it can be moved.
     #[must_use]
     pub fn is_claimable(&self) -> bool {
         self.run.as_ref().is_some_and(|run| match run.status {
@@ -156,7 +156,7 @@ impl World {
         })
     }
 
-    /// Changes the run as a record by somebody else than `writer` sees it: every other driver's head is old from now on.
+    /// Changes the run as a record of another than `writer` does: every other driver's head is old from now on.
     pub(crate) fn append(&mut self, writer: Option<usize>, change: impl FnOnce(&mut Run)) {
         let Some(run) = &mut self.run else { return };
         change(run);
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Records what somebody says, if the run takes it. Returns whether it was recorded.
+    /// Records a signal, if the run takes it. Returns whether it was recorded.
     pub(crate) fn say(&mut self, signal: Signal) -> bool {
         let Some(run) = &self.run else { return false };
         let at_rest = run.owner.is_none();
@@ -198,7 +198,7 @@ impl World {
             Signal::Answer => {
                 !run.status.is_finished() && !run.cancel && run.place == Place::Ask && !run.answered
             }
-            // The doubt is asked where the run rests at an intent that nobody at work answers for.
+            // The doubt is asked where the run rests at an intent that no executor at work answers for.
             Signal::TryAgain => {
                 matches!(run.status, Status::Waiting | Status::Paused)
                     && !run.cancel

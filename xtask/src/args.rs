@@ -131,7 +131,7 @@ pub(crate) enum Services {
 pub(crate) enum Tests {
     /// They are one of its steps.
     Run,
-    /// Somebody ran them just before; they are the longest step, and nothing has changed since.
+    /// They ran just before; they are the longest step, and nothing has changed since.
     Skip,
 }
 

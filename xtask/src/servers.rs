@@ -60,7 +60,7 @@ impl Servers {
     }
 }
 
-/// Makes sure that [`Servers::start`] can do its work, before anybody waits for a build.
+/// Makes sure that [`Servers::start`] can do its work, before a caller waits for a build.
 pub(crate) fn prepare(services: Services) -> Result<()> {
     match services {
         Services::Env => reach(&Service::ALL.map(|service| (service, given(service.variable())))),
@@ -163,7 +163,7 @@ mod tests {
     fn all_servers_that_are_not_there_are_named_without_their_passwords() {
         let there = TcpListener::bind("127.0.0.1:0").unwrap();
         let there = format!("redis://{}", there.local_addr().unwrap());
-        // Nobody listens on the first of all ports.
+        // No server listens on the first of all ports.
         let absent = |scheme| Some(format!("{scheme}://user:secret@127.0.0.1:1/a"));
         let urls = [
             (Service::Postgres, absent("postgres")),

@@ -60,7 +60,7 @@ async fn start(runtime: &Runtime, graph: &Graph<Small>, runs: usize) -> Result<V
     Ok(handles)
 }
 
-/// Runs that wait for an answer that nobody gives.
+/// Runs that wait for an answer that never comes.
 async fn waiting(runtime: &Runtime, runs: usize) -> Result<[f64; 2]> {
     let graph = Graph::<Small>::builder("ask")
         .gate("approve", |_s: &Small| Ask::<String>::new("go on?"), |s: &mut Small, answer| s.answer = answer)

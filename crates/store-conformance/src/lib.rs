@@ -1,4 +1,4 @@
-//! The contract of a Ferrata store as a test suite, for anyone's store.
+//! The contract of a Ferrata store as a test suite, for every store.
 //!
 //! Each sentence of [`CheckpointStore`](ferrata_store::CheckpointStore) that says what implementors must do is a
 //! [`Property`] here, and [`suite!`] makes one test of each. Nothing can be left out quietly: the list of properties is in one

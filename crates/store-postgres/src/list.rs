@@ -182,13 +182,13 @@ fn orphans(conditions: &str, order: &str) -> String {
             "(SELECT r.owner FROM {{runs}} r WHERE {TO_ADOPT} AND r.owner {than} ORDER BY r.owner LIMIT 1)"
         )
     };
-    let nobody = plain(&format!("r.owner IS NULL AND {conditions}"), order);
+    let unowned = plain(&format!("r.owner IS NULL AND {conditions}"), order);
     let of_each = plain(&format!("r.owner = d.owner AND {conditions}"), order);
     format!(
         "WITH RECURSIVE owners(owner) AS ({first} UNION ALL SELECT {next} FROM owners o WHERE o.owner IS NOT NULL), \
          dead AS (SELECT o.owner FROM owners o WHERE o.owner IS NOT NULL \
              AND NOT EXISTS (SELECT FROM {{heartbeats}} b WHERE b.executor = o.owner AND b.until > {{now}})) \
-         SELECT r.* FROM (({nobody}) UNION ALL (SELECT r.* FROM dead d CROSS JOIN LATERAL ({of_each}) r)) r {order}",
+         SELECT r.* FROM (({unowned}) UNION ALL (SELECT r.* FROM dead d CROSS JOIN LATERAL ({of_each}) r)) r {order}",
         first = next("IS NOT NULL"),
         next = next("> o.owner"),
     )

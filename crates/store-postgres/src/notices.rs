@@ -92,7 +92,7 @@ impl Hub {
     pub(crate) fn tell<'r>(&self, runs: impl IntoIterator<Item = &'r RunKey> + Clone) {
         if self.local.receiver_count() > 0 {
             for run in runs.clone() {
-                // Fails when the last subscriber has just gone: then nobody is there to be told.
+                // Fails when the last subscriber has just gone: then no receiver is left.
                 let _ = self.local.send(run.clone());
             }
         }

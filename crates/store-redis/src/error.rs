@@ -22,7 +22,9 @@ pub(crate) enum StoreError {
     )]
     Replicas { wanted: u32, found: i64 },
     /// The answer is not one of the command's.
-    #[error("{what}, which no server of this store answers; see that nobody else writes below its prefix")]
+    #[error(
+        "{what}, which no server of this store answers; see that no other program writes below its prefix"
+    )]
     Strange { what: String },
     /// Stored data is damaged.
     #[error("{what}; restore the run from a backup")]

@@ -33,8 +33,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) struct Clients {
     /// Sends again what may be sent again.
     pub(crate) patient: Client,
-    /// Sends once. A conditional write that the SDK repeated would be refused because of its own first success, and nobody
-    /// would know; the store repeats it itself, after reading.
+    /// Sends once. A conditional write that the SDK repeated would be refused because of its own first success, and the
+    /// caller would not know; the store repeats it itself, after reading.
     pub(crate) once: Client,
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
         "PreconditionFailed" => Verdict {
             sort: Sort::Lost,
             kind: ErrorKind::Conflict,
-            remedy: "somebody else wrote first; load, look, decide again",
+            remedy: "another writer was first; load, look, decide again",
         },
         "ConditionalRequestConflict" | "OperationAborted" => Verdict {
             sort: Sort::Undecided,
@@ -192,7 +192,7 @@ mod tests {
         ("QuotaExceeded", 403, Sort::Busy, ErrorKind::Unavailable),
         ("XMinioStorageFull", 507, Sort::Busy, ErrorKind::Unavailable),
         ("InsufficientStorage", 507, Sort::Busy, ErrorKind::Unavailable),
-        // Without a code, or with one that nobody knows, the status speaks.
+        // Without a code, or with an unknown one, the status speaks.
         ("", 301, Sort::Refused, ErrorKind::Invalid),
         ("", 302, Sort::Refused, ErrorKind::Invalid),
         ("", 307, Sort::Refused, ErrorKind::Invalid),

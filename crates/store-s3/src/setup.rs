@@ -81,7 +81,7 @@ impl Inner {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
         let Put::Done(etag) = first else {
-            return Err(unfit("it refuses a write to a key that nobody has written to"));
+            return Err(unfit("it refuses a write to a key that does not exist"));
         };
         if self.decide(&key, "second").await? != Put::Lost {
             return Err(unfit("it ignores `If-None-Match: *`, and let a second write replace the first"));
@@ -125,7 +125,7 @@ impl Inner {
                 decided => return Ok(decided),
             }
         }
-        Err(unfit("it never decides a conditional write, though nobody else writes"))
+        Err(unfit("it never decides a conditional write, though there is no other writer"))
     }
 
     /// Lets many writers put the same key at once: there are servers that look first and write then.

@@ -72,7 +72,7 @@ impl ShardedStore {
             })
             .collect();
         if feeds.is_empty() {
-            let message = "no shard answered of late what needs somebody there; asked again soon";
+            let message = "no shard answered of late which runs need an executor; asked again soon";
             return Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.runs"));
         }
         let mut items = Vec::new();
@@ -116,7 +116,7 @@ impl ShardedStore {
             if !is_left_out {
                 return Err(error);
             }
-            tracing::warn!(%error, "left a shard out of a listing of runs that need somebody");
+            tracing::warn!(%error, "left a shard out of a listing of runs that need an executor");
         }
         Ok(())
     }

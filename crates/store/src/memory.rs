@@ -141,7 +141,7 @@ impl CheckpointStore for MemoryStore {
             batch.into_iter().zip(checks).map(&mut append).collect()
         };
         for run in changed {
-            // Fails when the last subscriber has just gone: then nobody is there to be told.
+            // Fails when the last subscriber has just gone: then no receiver is left.
             let _ = self.shared.notices.send(run);
         }
         results
@@ -251,7 +251,7 @@ impl CheckpointStore for MemoryStore {
 
 impl MemoryStore {
     fn tell(&self, run: &RunKey) {
-        // Fails when there is no subscriber: then nobody is there to be told.
+        // Fails when there is no subscriber: then no receiver is left.
         let _ = self.shared.notices.send(run.clone());
     }
 }

@@ -123,7 +123,7 @@ fn bounds(seen: &[Seen], rules: &Rules) -> Vec<String> {
             faults.push(format!("{name}: {} claims in vain", seen.traffic.lost));
         }
         if seen.traffic.claimed > 1_000 && seen.left as f64 > 0.05 * seen.traffic.claimed as f64 {
-            faults.push(format!("{name}: {} runs that need somebody have nobody", seen.left));
+            faults.push(format!("{name}: {} runs that need an executor have none", seen.left));
         }
     }
     faults

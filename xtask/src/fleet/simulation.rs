@@ -35,7 +35,7 @@ pub(crate) struct Seen {
     /// How long runs waited from due to claimed: half of them at most so long, and 99 of 100.
     pub(crate) half: u64,
     pub(crate) most: u64,
-    /// How many needed somebody and had nobody at the end.
+    /// How many needed an executor and had none at the end.
     pub(crate) left: usize,
     pub(crate) orphans: u64,
 }

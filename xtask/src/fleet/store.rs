@@ -42,7 +42,7 @@ pub(crate) struct Traffic {
     /// Runs in those pages.
     pub(crate) rows: u64,
     pub(crate) heartbeats: u64,
-    /// Runs that somebody tried to claim: a load and an append each.
+    /// Runs that an executor tried to claim: a load and an append each.
     pub(crate) tries: u64,
     /// Tries that came too late.
     pub(crate) lost: u64,
@@ -63,12 +63,12 @@ pub(crate) struct Store {
     pub(crate) traffic: Traffic,
     /// When it has done all that was asked of it so far.
     free: f64,
-    /// Due runs that nobody has claimed, by the time since which they are.
+    /// Due runs that no executor has claimed, by the time since which they are.
     due: BTreeSet<(u64, u32)>,
     orphans: BTreeSet<(u64, u32)>,
 }
 
-/// Why somebody is to take a run up.
+/// Why an executor is to take a run up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
     Orphaned,
@@ -88,12 +88,12 @@ impl Store {
         }
     }
 
-    /// Says that a run needs somebody from now on.
+    /// Says that a run needs an executor from now on.
     pub(crate) fn add(&mut self, filter: Filter, since: u64, run: u32) {
         self.set(filter).insert((since, run));
     }
 
-    /// How many runs need somebody.
+    /// How many runs need an executor.
     pub(crate) fn waiting(&self) -> usize {
         self.due.len() + self.orphans.len()
     }

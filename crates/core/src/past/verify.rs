@@ -281,7 +281,7 @@ fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
         return Some(format!("after it the run {}, and today it {}", end(&recorded.end), end(&today.end)));
     }
     if recorded.hold != today.hold {
-        return Some("whether somebody must agree to go on behind it differs".into());
+        return Some("whether a person must agree to go on behind it differs".into());
     }
     None
 }

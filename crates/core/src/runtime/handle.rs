@@ -203,7 +203,7 @@ impl<S: State> RunHandle<S> {
                     return Err(error);
                 }
                 if !self.shared.recovery.serves(&head.facts.workflow) || self.shared.is_closing() {
-                    return Err(self.nobody(&head));
+                    return Err(self.has_no_driver(&head));
                 }
             }
             pause = if is_in_line { (pause * 2).min(LINE_WATCH) } else { WATCH };
@@ -231,16 +231,16 @@ impl<S: State> RunHandle<S> {
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 
-    fn nobody(&self, head: &RunHead) -> Error {
+    fn has_no_driver(&self, head: &RunHead) -> Error {
         let patience = self.shared.limits.heartbeat_ttl;
         let message = if head.is_queued() {
             format!(
-                "nobody has begun with the run for {patience:?}: it waits for room in a process that is full, or that has ended; serve \
+                "no process has begun with the run for {patience:?}: it waits for room in a process that is full, or that has ended; serve \
                  its workflow in some process with room, resume it, or wait again"
             )
         } else {
             format!(
-                "nobody goes on with the run: its owner has ended or let it go, and nobody has taken it up for {patience:?}; serve its \
+                "no process goes on with the run: its owner has ended or let it go, and no other has taken it up for {patience:?}; serve its \
                  workflow in some process, or resume it"
             )
         };

@@ -138,7 +138,7 @@ async fn whoever_watches_a_run_that_nobody_serves_is_told() {
     let begun = world.clock.monotonic();
     let error = world.pass(watching.completed()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
-    assert!(error.to_string().contains("nobody goes on with the run"), "{error}");
+    assert!(error.to_string().contains("no process goes on with the run"), "{error}");
     let took = world.clock.monotonic() - begun;
     assert!(took > Duration::from_secs(15) && took < Duration::from_secs(45), "{took:?}");
     drop(run);
@@ -232,7 +232,7 @@ async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
     let error = world.pass(queued.wait()).await.unwrap_err();
     assert!(world.clock.monotonic() - begun < Duration::from_secs(120), "it is a bounded wait");
     assert_eq!(error.kind(), ErrorKind::Closed);
-    assert!(error.to_string().contains("nobody has begun with the run"), "{error}");
+    assert!(error.to_string().contains("no process has begun with the run"), "{error}");
     // As soon as somebody serves it, it is waited for.
     full.serve(&graph).unwrap();
     gate.word.notify_one();

@@ -144,7 +144,7 @@ pub(crate) async fn what_was_loaded_can_be_changed_without_harm(stage: Stage) {
         let loaded = ok(store.load(&log.key, At::Latest).await, "loading");
         for mut record in loaded.into_iter().flatten() {
             record.header.status = RunStatus::Failed;
-            // Succeeds only if nobody else holds these bytes.
+            // Succeeds only if these bytes have no other owner.
             if let Ok(mut bytes) = record.body.try_into_mut() {
                 bytes.fill(b'!');
             }

@@ -46,7 +46,7 @@ pub(crate) async fn an_owner_is_alive_after_its_heartbeat(stage: Stage) {
 /// An owner that never sent a heartbeat is not alive.
 pub(crate) async fn an_owner_without_heartbeat_is_not_alive(stage: Stage) {
     let log = owned(&stage, "r-1", Some(stage.executor())).await;
-    assert!(!is_alive(&stage.store(), &log).await, "nobody sent a heartbeat");
+    assert!(!is_alive(&stage.store(), &log).await, "no executor sent a heartbeat");
 }
 
 /// A heartbeat is for its executor, not for another.

@@ -233,7 +233,7 @@ fn repeat(chance: &mut Chance, life: &Life, log: &Log, count: usize) -> RunAppen
     }
     match chance.below(4) {
         0 => again.records.extend(log.next(1).records),
-        // Of a record that pruning turned into a base, nobody knows any more what its body was.
+        // Of a record that pruning turned into a base, the body is not known any more.
         1 if log.records.last() == Some(life.record(life.written.len() - 1)) => {
             let record = again.records.last_mut().expect("at least one record is repeated");
             let body = [record.body.as_ref(), b" "].concat();

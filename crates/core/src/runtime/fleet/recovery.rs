@@ -184,7 +184,7 @@ impl Recovery {
         let mut listed = self.lock();
         let one = listed.entry(head.run.clone()).or_insert_with(|| {
             let message = format!(
-                "the workflow `{}` is not served here, and nobody else has taken the run up; serve it in some process",
+                "the workflow `{}` is not served here, and no other process has taken the run up; serve it in some process",
                 head.facts.workflow
             );
             let error = Error::new(ErrorKind::Unsupported, message).with_run(&head.run);

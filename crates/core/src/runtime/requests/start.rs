@@ -149,7 +149,7 @@ impl<S: State> Checked<S> {
             self.shared.clock.sleep(pause).await;
             pause *= 4;
         }
-        let message = "the run is being started or purged by somebody else; try again";
+        let message = "another process starts or purges the run; try again";
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&self.run))
     }
 

@@ -26,7 +26,7 @@ const DEPTH: &str = "stack.depth";
 /// How a child stands.
 #[derive(Debug)]
 pub(super) enum Seen {
-    /// Nobody has started it.
+    /// It was not started.
     Absent,
     /// It has not ended, and stands like this.
     Open(RunStatus, Context),
@@ -123,7 +123,7 @@ impl<'a> Child<'a> {
         &self.graph
     }
 
-    /// Starts the child if nobody has, and goes on with it if nobody does.
+    /// Starts the child if it is not there, and goes on with it if it has no driver.
     pub(super) async fn take_up(&self, start: bool) -> Result<(), Error> {
         let head = self.runtime.head(&self.key).await?;
         let handle = match head {

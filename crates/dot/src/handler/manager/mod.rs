@@ -42,7 +42,7 @@ const ACTIONS: &str = "observe,wait";
 ///   cancelled, and so is it if the run is.
 /// - `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context` of the context tell what became of it.
 ///   A stop condition may also ask for `stack.child.node` and `stack.child.context.` and a key of the child.
-/// - With `stack.child_autostart=false` it waits for somebody else to start a run of that id.
+/// - With `stack.child_autostart=false` it waits until another process starts a run of that id.
 ///
 /// It has to be [attached](Self::attach) to the runtime that its runs go on in.
 #[derive(Clone, Debug)]
@@ -280,7 +280,7 @@ impl Manager {
         Ok(Cycle { verdict, status: seen.status().to_owned(), reason })
     }
 
-    /// Cancels the child if it is the run that somebody cancels, and not the process that ends.
+    /// Cancels the child if the run is cancelled, and not if the process ends.
     async fn follow_cancellation(&self, stage: &Stage, child: &Child<'_>) -> Result<(), HandlerError> {
         let checkpoint = child.runtime().checkpoint(stage.cx.run(), Position::Latest).await;
         let checkpoint = checkpoint.map_err(HandlerError::of_runtime)?;

@@ -115,7 +115,7 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No node is tried more often than is good for anyone.
+/// A node is tried a sensible number of times.
 pub(super) fn high_retry_count(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         let retries = node.attributes.get("max_retries").and_then(Value::as_integer).unwrap_or(0);
