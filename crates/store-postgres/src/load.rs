@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use ferrata_store::{At, Error, ErrorKind, Record, Result, RunKey, Seq};
+use ferrata_store::{At, Record, Result, RunKey, Seq, check_loaded, refusal};
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
@@ -64,7 +64,7 @@ impl Loading {
         if rows.is_empty() {
             return Ok(None);
         }
-        records(rows, at).map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
+        records(rows, run, at).map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
     }
 }
 
@@ -87,48 +87,23 @@ fn bounds(row: &PgRow) -> Result<Bounds> {
     Ok((seq(columns.next()?)?, seq(columns.next()?)?, columns.next::<Option<i64>>()?.map(seq).transpose()?))
 }
 
-fn records(rows: Vec<Loaded>, at: At) -> Result<Vec<Record>> {
+fn records(rows: Vec<Loaded>, run: &RunKey, at: At) -> Result<Vec<Record>> {
     let mut records = Vec::with_capacity(rows.len());
     let mut end = None;
     for row in rows {
         if let Some(bounds) = row.bounds {
-            end = Some(last(bounds?, at)?);
+            end = last(bounds?);
         }
         records.extend(row.record?);
     }
-    let end = end.ok_or_else(|| missing(at))?;
-    if records.is_empty() {
-        return Err(corrupt(end, "there is no base at or before the record"));
-    }
-    is_whole(&records, end)?;
+    let end = end.ok_or_else(|| refusal::no_record(OPERATION, run, at))?;
+    check_loaded(run, &records, end)?;
     Ok(records)
 }
 
 /// Returns the position to load, if the run holds it.
-fn last((first, head, end): Bounds, at: At) -> Result<Seq> {
-    end.filter(|end| *end >= first && *end <= head).ok_or_else(|| missing(at))
-}
-
-/// Checks that no record is missing on the way to the last.
-fn is_whole(records: &[Record], end: Seq) -> Result<()> {
-    for pair in records.windows(2) {
-        let (before, after) = (&pair[0].header, &pair[1].header);
-        if after.seq != before.seq.next() || after.prev != Some(before.id) {
-            return Err(corrupt(before.seq.next(), "the record is gone, or another stands in its place"));
-        }
-    }
-    match records.last() {
-        Some(last) if last.header.seq == end => Ok(()),
-        _ => Err(corrupt(end, "the record is gone")),
-    }
-}
-
-fn missing(at: At) -> Error {
-    Error::new(ErrorKind::NotFound, format!("the run does not hold {at}; it was pruned, or never written"))
-}
-
-fn corrupt(seq: Seq, what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup")).with_seq(seq)
+fn last((first, head, end): Bounds) -> Option<Seq> {
+    end.filter(|end| *end >= first && *end <= head)
 }
 
 #[cfg(test)]

@@ -80,26 +80,12 @@ impl Head {
     }
 }
 
-/// Reads headers and bodies in turns, which must be the records up to `last`, in order and without a hole.
-pub(crate) fn records_of(mut parts: Parts, first: u64, last: u64) -> Result<Vec<Record>, StoreError> {
+/// Reads headers and bodies in turns.
+pub(crate) fn records_of(mut parts: Parts) -> Result<Vec<Record>, StoreError> {
     let mut records = Vec::with_capacity(parts.len() / 2);
     while parts.len() >= 2 {
         let (header, body) = (parts.bytes()?, parts.bytes()?);
         records.push(Record { header: header_of(&header, None)?, body });
-    }
-    // From the end: a record that is gone moves those before it, and they are not to be blamed.
-    let mut expected = last;
-    for record in records.iter().rev() {
-        if record.header.seq.get() != expected {
-            return Err(StoreError::corrupt(
-                Some(Seq::new(expected)),
-                format!("the record is gone; record {} stands in its place", record.header.seq),
-            ));
-        }
-        expected = expected.wrapping_sub(1);
-    }
-    if expected.wrapping_add(1) != first {
-        return Err(StoreError::corrupt(Some(Seq::new(expected)), "the record is gone"));
     }
     Ok(records)
 }

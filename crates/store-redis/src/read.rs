@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use ferrata_store::{
-    Anchor, At, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq, refusal,
+    Anchor, At, HeaderRange, Headers, Record, RecordHeader, Result, RunHead, RunKey, Seq, check_loaded,
+    refusal,
 };
 use redis::Value;
 
@@ -77,9 +78,9 @@ impl Inner {
             }
         };
         let records = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
-        for record in &records {
-            record.verify(run).map_err(|error| error.with_operation(OPERATION))?;
-        }
+        let (last, records) = records;
+        let verified = records.iter().try_for_each(|record| record.verify(run));
+        check_loaded(run, &records, last).and(verified).map_err(|error| error.with_operation(OPERATION))?;
         Ok(Some(records))
     }
 
@@ -106,13 +107,9 @@ impl Inner {
 }
 
 /// Reads what the script returns after `ok`: first and last number, and headers and bodies.
-fn loaded(mut reply: Parts) -> Result<Vec<Record>, StoreError> {
-    let (first, last) = (reply.number()?, reply.number()?);
-    let records = records_of(reply.parts()?, first, last)?;
-    match records.first() {
-        Some(record) if record.header.base => Ok(records),
-        _ => Err(StoreError::corrupt(Some(Seq::new(first)), "there is no base at or before the record")),
-    }
+fn loaded(mut reply: Parts) -> Result<(Seq, Vec<Record>), StoreError> {
+    let (_, last) = (reply.number()?, reply.number()?);
+    Ok((Seq::new(last), records_of(reply.parts()?)?))
 }
 
 /// Reads what the script returns after `ok`: the first and the last number kept, and headers from the anchor of the range on.

@@ -1,7 +1,7 @@
 //! Reading a log: the records up to a position from the base before it, and ranges of headers.
 
 use bytes::Bytes;
-use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RecordId, RunKey, Seq};
+use ferrata_store::{At, HeaderRange, Headers, Record, RecordHeader, RecordId, RunKey, Seq, check_loaded};
 
 use crate::bounded_join::{self, Task};
 use crate::bucket::Item;
@@ -61,7 +61,6 @@ impl Inner {
             }
         }
         records.extend_from_slice(upto);
-        line(&newest.key, &records)?;
         let base = records.iter().rposition(|record| record.header.base && record.header.seq.get() >= first);
         let base = base.ok_or_else(|| StoreError::Damaged {
             key: newest.key.clone(),
@@ -69,6 +68,7 @@ impl Inner {
             what: "no base is left at or before it".into(),
         })?;
         let needed = records.split_off(base);
+        check_loaded(run, &needed, Seq::new(target)).map_err(StoreError::Checked)?;
         for record in &needed {
             record.verify(run).map_err(StoreError::Checked)?;
         }
@@ -243,21 +243,6 @@ impl Inner {
         let kept = i128::from(log.seen.bytes) - i128::from(log.cut().dropped);
         u64::try_from(kept.max(0)).unwrap_or(u64::MAX)
     }
-}
-
-/// Checks that records are one line, without a hole.
-fn line(key: &str, records: &[Record]) -> Result<(), StoreError> {
-    for (before, after) in records.iter().zip(records.iter().skip(1)) {
-        let (before, after) = (&before.header, &after.header);
-        if after.seq != before.seq.next() {
-            return Err(missing(key, before.seq.next().get()));
-        }
-        if after.prev != Some(before.id) {
-            let what = format!("record {} does not follow the one before it", after.seq);
-            return Err(StoreError::Damaged { key: key.to_owned(), seq: Some(after.seq), what });
-        }
-    }
-    Ok(())
 }
 
 fn missing(key: &str, seq: u64) -> StoreError {

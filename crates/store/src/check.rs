@@ -1,9 +1,11 @@
-//! What every store decides alike: whether an append is a repeat, and whether a base fits the place it is meant for.
+//! What every store decides alike: whether an append is a repeat, whether a base fits the place it is meant for, and whether what
+//! was read is what a load returns.
 
 use super::contract::{PruneCut, RunAppend};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::RunKey;
+use crate::id::{RunKey, Seq};
 use crate::record::{Record, RecordHeader};
+use crate::refusal;
 
 /// Tells whether `append` already is the end of the log, so that its answer is `Ok` and nothing is written.
 ///
@@ -32,6 +34,38 @@ fn in_place_of(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
         body_len: base.body_len,
         body_crc: base.body_crc,
         ..header.clone()
+    }
+}
+
+/// Checks what a store has read for a load up to `last`: from a base on, in order and without a gap, each record naming the one
+/// before it. Whether a record is damaged is for [`Record::verify`] to say.
+///
+/// It goes from the end backwards: a record that is gone moves those before it in a store that counts places, and they are not
+/// to be blamed.
+///
+/// # Errors
+///
+/// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
+///
+/// <!-- held by: check::a_load_with_a_gap_or_without_a_base_is_corrupt_and_names_the_record -->
+pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
+    let mut expected = Some(last);
+    let mut after: Option<&RecordHeader> = None;
+    for header in records.iter().rev().map(|record| &record.header) {
+        match expected {
+            Some(seq) if seq == header.seq => {}
+            Some(seq) => return Err(refusal::gone(run, seq)),
+            None => return Err(refusal::corrupt(run, header.seq, "a record stands before the first")),
+        }
+        if let Some(after) = after.filter(|after| after.prev != Some(header.id)) {
+            return Err(refusal::corrupt(run, after.seq, "the record does not follow the one before it"));
+        }
+        expected = header.seq.get().checked_sub(1).map(Seq::new);
+        after = Some(header);
+    }
+    match after {
+        Some(first) if first.base => Ok(()),
+        _ => Err(refusal::corrupt(run, last, "there is no base at or before the record")),
     }
 }
 
@@ -64,4 +98,51 @@ pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> 
         return Err(refuse("the base given is another record; give the one at the cut, turned into a base"));
     }
     Ok((!kept.base).then_some(base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+    use crate::id::{RecordId, RunId};
+    use crate::testing::Log;
+
+    /// Twelve records, every fourth a base.
+    fn log() -> Log {
+        let mut log = Log::new(RunId::new("r").unwrap());
+        let written = log.next(12);
+        log.took(&written);
+        log
+    }
+
+    #[test]
+    fn a_load_with_a_gap_or_without_a_base_is_corrupt_and_names_the_record() {
+        let log = log();
+        let corrupt = |records: &[Record], last: u64, at: u64| {
+            let error = check_loaded(&log.key, records, Seq::new(last)).unwrap_err();
+            assert_eq!((error.kind(), error.seq()), (ErrorKind::Corrupt, Some(Seq::new(at))), "{error}");
+        };
+        for last in 4..8 {
+            let loaded = &log.records[4..=last];
+            let end = last as u64;
+            check_loaded(&log.key, loaded, Seq::new(end)).unwrap();
+            for gone in 4..=last {
+                let mut rest = loaded.to_vec();
+                rest.remove(gone - 4);
+                // Without the first, it begins with what is no base.
+                corrupt(&rest, end, if gone == 4 { end } else { gone as u64 });
+                let mut strange = loaded.to_vec();
+                strange[gone - 4].header.prev = Some(RecordId::from_uuid(uuid::Uuid::from_u128(7)));
+                match gone {
+                    // What the first names is not in the load.
+                    4 => check_loaded(&log.key, &strange, Seq::new(end)).unwrap(),
+                    _ => corrupt(&strange, end, gone as u64),
+                }
+            }
+            corrupt(loaded, end + 1, end + 1);
+            corrupt(&[], end, end);
+        }
+        let twice = [log.records[0].clone(), log.records[0].clone()];
+        corrupt(&twice, 0, 0);
+    }
 }

@@ -51,7 +51,12 @@ pub fn no_record(operation: &'static str, run: &RunKey, at: At) -> Error {
 
 /// A record that must be there is not.
 pub fn gone(run: &RunKey, seq: Seq) -> Error {
-    Error::new(ErrorKind::Corrupt, "the record is gone; restore the run from a backup")
+    corrupt(run, seq, "the record is gone")
+}
+
+/// What was read of a record is damaged, as `what` says.
+pub fn corrupt(run: &RunKey, seq: Seq, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup"))
         .with_run(run)
         .with_seq(seq)
 }

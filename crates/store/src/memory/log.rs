@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts};
 use crate::refusal;
@@ -54,7 +54,7 @@ impl Log {
     /// Returns the last record's header.
     pub(super) fn head(&self, run: &RunKey) -> Result<&RecordHeader> {
         let Some(last) = self.records.len().checked_sub(1) else {
-            return Err(corrupt(run, self.first, "every record of the run is gone"));
+            return Err(refusal::corrupt(run, Seq::new(self.first), "every record of the run is gone"));
         };
         self.header(run, last)
     }
@@ -79,14 +79,14 @@ impl Log {
         let Some(last) = self.place(end) else {
             let is_hole = self.headers().any(|header| header.seq.get() == end);
             return Err(if is_hole {
-                corrupt(run, end, "a record before it is gone")
+                refusal::corrupt(run, Seq::new(end), "a record before it is gone")
             } else {
                 refusal::no_record("store.load", run, at)
             });
         };
         let bases_before = self.bases.partition_point(|base| *base <= end);
         let Some(base) = bases_before.checked_sub(1).and_then(|newest| self.place(self.bases[newest])) else {
-            return Err(corrupt(run, end, "there is no base at or before the record"));
+            return Err(refusal::corrupt(run, Seq::new(end), "there is no base at or before the record"));
         };
         (base..=last)
             .map(|place| {
@@ -175,7 +175,11 @@ impl Log {
             self.records[place].verify(run)?;
         }
         if header.seq.get() != seq {
-            return Err(corrupt(run, seq, &format!("record {} stands in its place", header.seq)));
+            return Err(refusal::corrupt(
+                run,
+                Seq::new(seq),
+                &format!("record {} stands in its place", header.seq),
+            ));
         }
         Ok(header)
     }
@@ -184,10 +188,4 @@ impl Log {
 /// Adds up what was taken out.
 pub(super) fn count(gone: &VecDeque<Record>) -> Removed {
     Removed { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
-}
-
-fn corrupt(run: &RunKey, seq: u64, what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup"))
-        .with_run(run)
-        .with_seq(Seq::new(seq))
 }
