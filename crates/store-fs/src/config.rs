@@ -62,30 +62,11 @@ impl FsOptions {
 
 /// Reads a directory from a URL: `file:///absolute/path`, or `file:relative/path`.
 pub(crate) fn path_of_url(url: &str) -> Result<PathBuf> {
-    let bad = |why: &str| {
+    let path = url::path(url, "file").map_err(|why| {
         let message = format!("the store's URL {why}; write file:///absolute/path or file:relative/path");
-        Err(Error::new(ErrorKind::Invalid, message))
-    };
-    let Some(rest) = url.strip_prefix("file:") else {
-        return bad("does not begin with file:");
-    };
-    let path = match rest.strip_prefix("//") {
-        Some(rest) => match rest.find('/') {
-            Some(slash) if matches!(&rest[..slash], "" | "localhost") => &rest[slash..],
-            _ => return bad("names another machine"),
-        },
-        None => rest,
-    };
-    if path.contains(['?', '#']) {
-        return bad("has a query or a fragment, which mean nothing here");
-    }
-    match url::decode(path) {
-        Some(bytes) if !bytes.is_empty() && !bytes.contains(&0) => {
-            Ok(std::ffi::OsString::from_vec(bytes).into())
-        }
-        Some(_) => bad("names no directory"),
-        None => bad("has a percent sign without two hex digits"),
-    }
+        Error::new(ErrorKind::Invalid, message)
+    })?;
+    Ok(std::ffi::OsString::from_vec(path).into())
 }
 
 #[cfg(test)]

@@ -26,6 +26,42 @@ pub fn split(url: &str) -> (&str, impl Iterator<Item = UrlOption<'_>>) {
     (place, options)
 }
 
+/// Reads the path of a URL of a file, `scheme:///absolute/path` or `scheme:relative/path`, with `%41` for the bytes that may not stand
+/// in a URL.
+///
+/// ```
+/// use ferrata_store::url;
+///
+/// assert_eq!(url::path("loft:///a%20b", "loft"), Ok(b"/a b".to_vec()));
+/// assert_eq!(url::path("loft:a/b", "loft"), Ok(b"a/b".to_vec()));
+/// assert_eq!(url::path("loft://host/a", "loft"), Err("names another machine"));
+/// ```
+///
+/// # Errors
+///
+/// What the URL does wrong, to be said behind "the URL".
+///
+/// <!-- held by: url::a_path_is_read_and_refused_if_it_is_none -->
+pub fn path(url: &str, scheme: &str) -> Result<Vec<u8>, &'static str> {
+    let rest = url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
+    let rest = rest.ok_or("does not begin with its scheme")?;
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => match rest.find('/') {
+            Some(slash) if matches!(&rest[..slash], "" | "localhost") => &rest[slash..],
+            _ => return Err("names another machine"),
+        },
+        None => rest,
+    };
+    if path.contains(['?', '#']) {
+        return Err("has a query or a fragment, which mean nothing here");
+    }
+    match decode(path) {
+        Some(bytes) if !bytes.is_empty() && !bytes.contains(&0) => Ok(bytes),
+        Some(_) => Err("names no file"),
+        None => Err("has a percent sign without two hex digits"),
+    }
+}
+
 /// One option of a URL. What reads its value answers `None` if it is no such value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlOption<'a> {
@@ -81,6 +117,25 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_read_and_refused_if_it_is_none() {
+        for (url, found) in [
+            ("f:/a", Ok("/a")),
+            ("f:///a", Ok("/a")),
+            ("f://localhost/a", Ok("/a")),
+            ("f:./a%2fb%3F", Ok("./a/b?")),
+            ("g:a", Err("does not begin with its scheme")),
+            ("f", Err("does not begin with its scheme")),
+            ("f://a", Err("names another machine")),
+            ("f:a?b", Err("has a query or a fragment, which mean nothing here")),
+            ("f:", Err("names no file")),
+            ("f:%00", Err("names no file")),
+            ("f:%", Err("has a percent sign without two hex digits")),
+        ] {
+            assert_eq!(path(url, "f"), found.map(|path| path.as_bytes().to_vec()), "{url}");
+        }
+    }
 
     #[test]
     fn options_are_read_in_order_and_refused_if_they_are_no_such_value() {
