@@ -10,7 +10,7 @@
 //! A service of several replicas is in `examples/service`.
 //!
 //! `crash_and_resume`, `approval`, `chat` and `survey` take `--store URL`. The drivers of servers are features, so that the first
-//! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`,
+//! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
 //! `all-stores`. Here is what they share: opening that store, and waiting
 //! for a run that a process has, or had until it died.
 
@@ -22,7 +22,7 @@ use ferrata::{CheckpointStore, Clock, ErrorKind, RunKey, RunStatus, Runtime, Sys
 
 /// What may follow `--store`.
 pub const STORES: &str = "\
-file:FOLDER, file:///FOLDER, postgres://USER:PASSWORD@HOST/DATABASE, redis://HOST, redis-cluster://HOST:PORT,HOST:PORT \
+file:FOLDER, file:///FOLDER, sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, redis://HOST, redis-cluster://HOST:PORT,HOST:PORT \
 or s3://BUCKET/PREFIX";
 
 /// How often a run that another process has is looked at.
@@ -58,6 +58,7 @@ fn feature(url: &str) -> Option<&'static str> {
             Some("redis")
         }
         "s3" if cfg!(not(feature = "s3")) => Some("s3"),
+        "sqlite" if cfg!(not(feature = "sqlite")) => Some("sqlite"),
         _ => None,
     }
 }

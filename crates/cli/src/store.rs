@@ -20,6 +20,7 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
             "postgres" | "postgresql" => Some("postgres"),
             "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => Some("redis"),
             "s3" => Some("s3"),
+            "sqlite" => Some("sqlite"),
             _ => None,
         };
         let next = match feature.filter(|_| error.kind() == ErrorKind::Unsupported) {

@@ -9,6 +9,8 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///
 /// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
 /// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
+/// - `sqlite:///path` and `sqlite:relative/path` keep them in an SQLite database, one file on this machine, with the feature `sqlite`.
+///   Options follow as in `?synchronous=normal`.
 /// - `postgres://user:password@host:port/database` keeps them in a PostgreSQL database, with the feature `postgres`. Options
 ///   follow as in `?schema=app&connections=20`.
 /// - `redis://host:port/database`, `rediss://` (with TLS), `redis-cluster://host:port,host:port` and `rediss-cluster://` keep
@@ -46,13 +48,14 @@ pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryStore::new())),
         "memory" => Err(Error::new(ErrorKind::Invalid, "a memory store has no name; use `memory:`")),
         "file" => file(url),
+        "sqlite" => sqlite(url),
         "postgres" | "postgresql" => postgres(url),
         "redis" | "rediss" | "redis-cluster" | "rediss-cluster" => redis(url),
         "s3" => s3(url),
         "sharded" => sharded(url),
         _ => {
             let message = format!(
-                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `postgres:`, `redis:`, `s3:` or `sharded:`"
+                "there is no store for `{scheme}:` URLs; use `memory:`, `file:`, `sqlite:`, `postgres:`, `redis:`, `s3:` or `sharded:`"
             );
             Err(Error::new(ErrorKind::Unsupported, message))
         }
@@ -73,6 +76,18 @@ fn file(url: &str) -> Result<Arc<dyn CheckpointStore>> {
 #[cfg(not(feature = "fs"))]
 fn file(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
     let message = "`file:` URLs need the feature `fs` of the crate `ferrata`, which is off; turn it on";
+    Err(Error::new(ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite(url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let options = ferrata_store_sqlite::SqliteOptions::default();
+    Ok(Arc::new(ferrata_store_sqlite::SqliteStore::from_url(url, options)?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite(_url: &str) -> Result<Arc<dyn CheckpointStore>> {
+    let message = "`sqlite:` URLs need the feature `sqlite` of the crate `ferrata`, which is off; turn it on";
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -152,6 +167,23 @@ mod tests {
         for url in ["file:///nowhere/runs", "file:runs"] {
             assert_eq!(connect(url).unwrap().capabilities().name, "file", "{url}");
         }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_sqlite_url_is_a_store_in_a_file_that_is_not_there_yet() {
+        for url in ["sqlite:///nowhere/runs.db", "sqlite:runs.db?synchronous=normal"] {
+            assert_eq!(connect(url).unwrap().capabilities().name, "sqlite", "{url}");
+        }
+        assert_eq!(connect("sqlite::memory:").unwrap_err().kind(), ErrorKind::Invalid);
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    #[test]
+    fn the_feature_of_sqlite_that_is_off_is_named() {
+        let error = connect("sqlite:runs.db").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("feature `sqlite`"), "{error}");
     }
 
     #[cfg(feature = "postgres")]

@@ -63,6 +63,7 @@
 //! |---|---|---|
 //! | `memory:` | [`MemoryStore`], gone with the process | |
 //! | `file:///path`, `file:relative` | `FsStore`, files on this machine | `fs`, on unless turned off |
+//! | `sqlite:///path`, `sqlite:relative` | `SqliteStore`, a database in a file on this machine | `sqlite` |
 //! | `postgres://user@host/database` | `PostgresStore`, tables of a PostgreSQL database | `postgres` |
 //! | `redis://host:port/db`, `rediss://` with TLS | `RedisStore`, one Redis or Valkey server | `redis` |
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
@@ -98,6 +99,8 @@ pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 pub use ferrata_store_s3::{S3Options, S3Store};
 #[cfg(feature = "sharded")]
 pub use ferrata_store_sharded::{ShardedStore, ShardedStoreBuilder};
+#[cfg(feature = "sqlite")]
+pub use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]

@@ -1,0 +1,219 @@
+//! Appending: what is looked at under the lock, what is decided of each entry, and the rows that are written.
+
+use ferrata_store::{Error, HeadRef, RecordHeader, Result, RunAppend, RunKey, is_repeat, refusal};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+
+use crate::error::{Call, StoreError, fault};
+use crate::row::{self, HEADER, LAST, facts_text, get, header_text, number};
+use crate::statement::{Statement, Value};
+
+const OPERATION: &str = "store.append";
+
+/// How many rows of values one text has at most: SQLite bounds the values and the length of a text.
+const MAX_ROWS: usize = 2_000;
+
+/// Reads where the run of each entry stands, and the greatest key in use.
+pub(crate) fn look(entries: &[RunAppend]) -> Statement {
+    let mut look = Statement::new(&format!(
+        "SELECT v.column1, r.key, r.seq, r.status, r.owner, r.wake_at, (SELECT max(key) FROM ferrata_runs), {HEADER} FROM "
+    ));
+    let rows = (0_i64..).zip(entries).map(|(place, entry)| {
+        let RunKey { tenant, run } = &entry.run;
+        [place.into(), tenant.as_str().into(), run.as_str().into()]
+    });
+    let after = format!(") v LEFT JOIN ferrata_runs r ON r.tenant = v.column2 AND r.run = v.column3 {LAST};");
+    look.rows("(VALUES ", rows, &after);
+    look
+}
+
+/// The columns before those of the last header.
+const BEFORE: usize = 7;
+
+/// A run as it stands: its key, its last header, and what its row holds of it.
+struct Found {
+    key: i64,
+    last: RecordHeader,
+    standing: [Value; 3],
+}
+
+fn found(row: &SqliteRow, run: &RunKey) -> Result<Option<Found>> {
+    let Some(key) = get::<Option<i64>>(row, 1)? else { return Ok(None) };
+    let last = row::last_header(row, BEFORE, run, row::seq_at(row, 2)?)?;
+    let standing = standing(&last);
+    Ok(Some(Found { key, last, standing }))
+}
+
+/// What the row of a run says of its last record.
+fn standing(header: &RecordHeader) -> [Value; 3] {
+    let owner = header.owner.map(|owner| owner.to_string()).unwrap_or_default();
+    [header.status.as_str().into(), owner.into(), Value::Number(header.wake_at.map(|at| at.unix_ms()))]
+}
+
+/// Decides on each entry by the rows of [`look`], and returns what is to be written.
+pub(crate) async fn decide(
+    connection: &mut SqliteConnection,
+    entries: &[RunAppend],
+    rows: &[SqliteRow],
+) -> Result<(Vec<Result<HeadRef>>, Vec<Statement>), StoreError> {
+    let mut results: Vec<_> = entries.iter().map(|entry| Err(unanswered(&entry.run))).collect();
+    let mut writes = Writes::default();
+    for row in rows {
+        let place = get::<i64>(row, 0).ok().and_then(|place| usize::try_from(place).ok());
+        let Some((place, entry)) = place.and_then(|place| Some((place, entries.get(place)?))) else {
+            continue;
+        };
+        let run = &entry.run;
+        results[place] = match found(row, run) {
+            Ok(found) => match found.as_ref().map(|found| found.last.head()) {
+                actual if actual == entry.expected => {
+                    let greatest = get::<Option<i64>>(row, 6).ok().flatten();
+                    writes.add(entry, found.as_ref(), greatest.unwrap_or(0))
+                }
+                Some(head) if entry.records.last().is_some_and(|last| last.header.id == head.id) => {
+                    let key = found.map(|found| found.key).unwrap_or_default();
+                    match is_written(connection, entry, key).await? {
+                        Ok(true) => Ok(head),
+                        Ok(false) => Err(refusal::conflict(run, entry.expected, Some(head))),
+                        Err(error) => Err(error),
+                    }
+                }
+                actual => Err(refusal::conflict(run, entry.expected, actual)),
+            },
+            Err(error) => Err(error),
+        }
+        .map_err(|error: Error| error.with_operation(OPERATION).with_run(run));
+    }
+    Ok((results, writes.statements()))
+}
+
+/// Every entry has its row; this says so instead of a panic.
+fn unanswered(run: &RunKey) -> Error {
+    let failed = StoreError::new(
+        ferrata_store::ErrorKind::Indeterminate,
+        "no answer to the entry; retry the same records",
+    );
+    failed.of_run(OPERATION, run)
+}
+
+/// Tells whether the entry is the end of the log already, so that it is a repeat after a lost reply.
+async fn is_written(
+    connection: &mut SqliteConnection,
+    entry: &RunAppend,
+    key: i64,
+) -> Result<Result<bool>, StoreError> {
+    let count = i64::try_from(entry.records.len()).unwrap_or(i64::MAX);
+    let look = Statement::new(&format!(
+        "SELECT r.facts, r.sum, {HEADER} FROM ferrata_runs r JOIN ferrata_records c ON c.run = r.key AND c.seq > r.seq - ? \
+         WHERE r.key = ? ORDER BY c.seq DESC"
+    ));
+    let rows = look.bind(count).bind(key).query().fetch_all(connection).await;
+    let rows = rows.map_err(|error| fault(&error, Call::Read))?;
+    let decide = || {
+        let kept: Vec<_> = rows.iter().map(|row| row::header(row, 2, &entry.run)).collect::<Result<_>>()?;
+        let is_of_facts = match (&entry.facts, rows.first()) {
+            (Some(given), Some(row)) => *given == row::facts(&entry.run, row, 0)?,
+            (given, _) => given.is_none(),
+        };
+        Ok(is_of_facts && is_repeat(&kept, entry))
+    };
+    Ok(decide())
+}
+
+/// The rows that a transaction writes.
+#[derive(Default)]
+struct Writes {
+    new: Vec<[Value; 13]>,
+    stepped: Vec<[Value; 2]>,
+    moved: Vec<[Value; 5]>,
+    records: Vec<[Value; 6]>,
+}
+
+impl Writes {
+    fn add(&mut self, entry: &RunAppend, found: Option<&Found>, greatest: i64) -> Result<HeadRef> {
+        let last = entry.records.last().map(|record| &record.header).ok_or_else(|| unanswered(&entry.run))?;
+        let key = match found {
+            Some(found) => found.key,
+            None => greatest + 1 + i64::try_from(self.new.len()).unwrap_or(0),
+        };
+        let mut records = Vec::with_capacity(entry.records.len());
+        for record in &entry.records {
+            let (text, sum) = header_text(&record.header)?;
+            let (seq, base) = (number(record.header.seq), i64::from(record.header.base));
+            records.push([
+                key.into(),
+                seq.into(),
+                base.into(),
+                text.into(),
+                sum.into(),
+                Value::Bytes(record.body.to_vec()),
+            ]);
+        }
+        let (seq, [status, owner, wake_at]) = (number(last.seq).into(), standing(last));
+        match (found, &entry.facts) {
+            // Most records change nothing that an index holds, so that its pages stay as they are.
+            (Some(found), _) if found.standing == [status.clone(), owner.clone(), wake_at.clone()] => {
+                self.stepped.push([key.into(), seq]);
+            }
+            (Some(_), _) => self.moved.push([key.into(), seq, status, owner, wake_at]),
+            (None, Some(facts)) => {
+                let (text, sum) = facts_text(&entry.run, facts)?;
+                let RunKey { tenant, run } = &entry.run;
+                let user = Value::Text(facts.user.clone());
+                let parent = Value::Text(facts.parent.as_ref().map(|parent| parent.run.to_string()));
+                let (created, workflow) = (facts.created.unix_ms().into(), facts.workflow.as_str().into());
+                let names = [key.into(), tenant.as_str().into(), run.as_str().into()];
+                let [key, tenant, run] = names;
+                let row = [
+                    key,
+                    tenant,
+                    run,
+                    seq,
+                    status,
+                    owner,
+                    wake_at,
+                    created,
+                    workflow,
+                    user,
+                    parent,
+                    text.into(),
+                    sum.into(),
+                ];
+                self.new.push(row);
+            }
+            (None, None) => return Err(unanswered(&entry.run)),
+        }
+        self.records.extend(records);
+        Ok(last.head())
+    }
+
+    fn statements(self) -> Vec<Statement> {
+        let mut all: Vec<Statement> = Vec::new();
+        let new = "INSERT INTO ferrata_runs (key, tenant, run, seq, status, owner, wake_at, created, workflow, user_name, parent, \
+             facts, sum, first_seq) SELECT *, 0 FROM (VALUES ";
+        add(&mut all, new, self.new, ");");
+        let stepped = "UPDATE ferrata_runs SET seq = v.column2 FROM (VALUES ";
+        add(&mut all, stepped, self.stepped, ") v WHERE key = v.column1;");
+        let moved = "UPDATE ferrata_runs SET seq = v.column2, status = v.column3, owner = v.column4, wake_at = v.column5 FROM (VALUES ";
+        add(&mut all, moved, self.moved, ") v WHERE key = v.column1;");
+        add(
+            &mut all,
+            "INSERT INTO ferrata_records (run, seq, base, header, sum, body) VALUES ",
+            self.records,
+            ";",
+        );
+        all
+    }
+}
+
+/// Adds the rows to the last text, or to further ones where they are many.
+fn add<const N: usize>(all: &mut Vec<Statement>, before: &str, rows: Vec<[Value; N]>, after: &str) {
+    let mut rows = rows.into_iter().peekable();
+    while rows.peek().is_some() {
+        let mut next = Statement::default();
+        next.rows(before, rows.by_ref().take(MAX_ROWS), after);
+        match all.pop() {
+            Some(last) if last.len() + next.len() <= MAX_ROWS => all.push(last.join(next)),
+            last => all.extend(last.into_iter().chain([next])),
+        }
+    }
+}

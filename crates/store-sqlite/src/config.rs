@@ -1,0 +1,173 @@
+//! The options of the store and the URL that names one.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ferrata_store::{Error, ErrorKind, Result, url};
+
+/// What an acknowledged record survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Synchronous {
+    /// The end of the process, and the failure of power: the log is synced before an append is acknowledged.
+    #[default]
+    Full,
+    /// The end of the process. When power fails, what was acknowledged since the last checkpoint may be gone, always the newest
+    /// transactions and never a part of one: the log is synced with checkpoints only.
+    Normal,
+}
+
+/// How a [`SqliteStore`](crate::SqliteStore) uses its file. The defaults suit most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SqliteOptions {
+    /// What an acknowledged record survives; [`Synchronous::Full`] by default.
+    pub synchronous: Synchronous,
+    /// How long to wait for a lock that another process or instance holds; 10 seconds by default.
+    ///
+    /// It is held for one transaction. Raised: a stopped process is noticed later. Lowered: a busy one is taken for a stopped one. When
+    /// it ends, the call fails with [`ErrorKind::Unavailable`] and nothing was changed.
+    pub lock_wait: Duration,
+    /// How many calls read at the same time; 4 by default.
+    ///
+    /// Raised: more connections with a thread and a cache of up to 2 MB each. Lowered: long listings hold up short reads.
+    pub readers: NonZeroUsize,
+    /// Whether to open the file for reading only, as a backup that must not change; false by default. Every write is
+    /// [`ErrorKind::Unavailable`] then.
+    pub read_only: bool,
+    /// How large this process lets the database grow, in bytes; without a bound by default.
+    ///
+    /// An append that needs more is [`ErrorKind::Unavailable`]. Counted in pages of 4,096 bytes, without the write-ahead log.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self {
+            synchronous: Synchronous::Full,
+            lock_wait: Duration::from_secs(10),
+            readers: NonZeroUsize::MIN.saturating_add(3),
+            read_only: false,
+            max_bytes: None,
+        }
+    }
+}
+
+impl SqliteOptions {
+    /// Sets what an acknowledged record survives.
+    #[must_use]
+    pub fn with_synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// Sets how long to wait for a lock.
+    #[must_use]
+    pub fn with_lock_wait(mut self, lock_wait: Duration) -> Self {
+        self.lock_wait = lock_wait;
+        self
+    }
+
+    /// Sets how many calls read at the same time.
+    #[must_use]
+    pub fn with_readers(mut self, readers: NonZeroUsize) -> Self {
+        self.readers = readers;
+        self
+    }
+
+    /// Sets whether to open the file for reading only.
+    #[must_use]
+    pub fn with_read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Sets how large this process lets the database grow.
+    #[must_use]
+    pub fn with_max_bytes(mut self, max_bytes: Option<u64>) -> Self {
+        self.max_bytes = max_bytes;
+        self
+    }
+}
+
+/// Reads the path and the options of a URL.
+pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf, SqliteOptions)> {
+    let bad = |why: &str| {
+        let forms = "write sqlite:///absolute/path.db or sqlite:relative/path.db";
+        Error::new(ErrorKind::Invalid, format!("the store's URL {why}; {forms}"))
+    };
+    let (place, given) = url::split(url);
+    let path = String::from_utf8(url::path(place, "sqlite").map_err(bad)?)
+        .map_err(|_| bad("names a path that is not UTF-8"))?;
+    if path.starts_with(':') {
+        return Err(bad("names no file; for a store that keeps nothing use `memory:`"));
+    }
+    for option in given {
+        let set = |read: Option<SqliteOptions>| {
+            read.ok_or_else(|| bad(&format!("has no valid value for the option `{}`", option.name)))
+        };
+        let now = options;
+        options = set(match option.name {
+            "synchronous" => match option.value {
+                "full" => Some(now.with_synchronous(Synchronous::Full)),
+                "normal" => Some(now.with_synchronous(Synchronous::Normal)),
+                _ => None,
+            },
+            "lock_wait_ms" => option.millis().map(|wait| now.with_lock_wait(wait)),
+            "readers" => option.number().map(|readers| now.with_readers(readers)),
+            "read_only" => option.truth().map(|read_only| now.with_read_only(read_only)),
+            "max_bytes" => option.number().map(|bytes| now.with_max_bytes(Some(bytes))),
+            name => return Err(bad(&format!("has an option `{name}` that this store does not know"))),
+        })?;
+    }
+    Ok((path.into(), options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<(PathBuf, SqliteOptions)> {
+        read_url(url, SqliteOptions::default())
+    }
+
+    #[test]
+    fn a_url_names_a_file_and_options() {
+        for (url, path) in [
+            ("sqlite:runs.db", "runs.db"),
+            ("sqlite:./a/runs.db", "./a/runs.db"),
+            ("sqlite:///var/runs.db", "/var/runs.db"),
+            ("sqlite:/a%20b/c%3Fd%25%C3%A9#.db".replace('#', "%23").as_str(), "/a b/c?d%é#.db"),
+        ] {
+            assert_eq!(read(url).unwrap(), (PathBuf::from(path), SqliteOptions::default()), "{url}");
+        }
+        let all = "sqlite:r?synchronous=normal&lock_wait_ms=5&readers=2&read_only=true&max_bytes=9";
+        let options = SqliteOptions::default()
+            .with_synchronous(Synchronous::Normal)
+            .with_lock_wait(Duration::from_millis(5))
+            .with_readers(NonZeroUsize::MIN.saturating_add(1))
+            .with_read_only(true)
+            .with_max_bytes(Some(9));
+        assert_eq!(read(all).unwrap(), (PathBuf::from("r"), options));
+    }
+
+    #[test]
+    fn another_url_is_refused() {
+        let urls = [
+            "",
+            "sqlite",
+            "sqlite:",
+            "file:r",
+            "sqlite://r.db",
+            "sqlite::memory:",
+            "sqlite:%ff",
+            "sqlite:a%00",
+        ];
+        let options = ["x=1", "readers=0", "readers=", "read_only=yes", "synchronous=off", "max_bytes=-1"];
+        let options = options.map(|option| format!("sqlite:r?{option}"));
+        for url in urls.into_iter().chain(options.iter().map(String::as_str)) {
+            assert_eq!(read(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+        }
+    }
+}

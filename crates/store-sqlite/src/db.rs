@@ -1,0 +1,188 @@
+//! The file and the connections to it: how one is opened, whether it still is the file of that name, and the pool of readers.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ferrata_store::ErrorKind;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
+};
+use tokio::sync::Semaphore;
+
+use crate::config::{SqliteOptions, Synchronous};
+use crate::error::{Call, StoreError, fault};
+use crate::statement::Statement;
+
+/// The version of the layout that this library makes and uses.
+pub(crate) const VERSION: i64 = 1;
+
+/// How long SQLite itself waits for the lock of a writer before the wait is counted and begun again.
+///
+/// Its pauses grow with the time it has waited, up to 100 ms, in which a writer with much to do is never met between two transactions.
+/// Begun again every few milliseconds, they stay at one or two.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// To how much the write-ahead log is cut back when a checkpoint has emptied it.
+const KEPT_LOG: &str = "16777216";
+
+/// The size of a page, SQLite's own default.
+const PAGE: u64 = 4_096;
+
+/// A file, as the system tells one from another of the same name; none if there is no such file.
+type Ident = Option<(u64, u64)>;
+
+fn ident(path: &Path) -> Ident {
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Read,
+    Write,
+    SetUp,
+}
+
+/// A connection, and the files that it has open.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) connection: SqliteConnection,
+    files: [Ident; 2],
+}
+
+/// The file with its readers. The one writer has a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Db {
+    path: PathBuf,
+    pub(crate) options: SqliteOptions,
+    idle: Mutex<Vec<Opened>>,
+    turns: Semaphore,
+    /// Whether it was there before, so that its absence is a loss.
+    was_there: AtomicBool,
+}
+
+impl Db {
+    pub(crate) fn new(path: PathBuf, options: SqliteOptions) -> Self {
+        let turns = Semaphore::new(options.readers.get().min(Semaphore::MAX_PERMITS));
+        Self { path, options, idle: Mutex::default(), turns, was_there: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn log_path(&self) -> PathBuf {
+        let mut path = OsString::from(&self.path);
+        path.push("-wal");
+        path.into()
+    }
+
+    /// The path and the log are stat'ed and never opened: closing a file ends all locks of the process on it, those of SQLite, too.
+    fn files(&self) -> [Ident; 2] {
+        [ident(&self.path), ident(&self.log_path())]
+    }
+
+    /// Returns how long the write-ahead log is.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        std::fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len())
+    }
+
+    /// Tells whether the files that the connection has open still are those of their names. What is written to others is lost.
+    pub(crate) fn is_there(&self, opened: &Opened) -> bool {
+        opened.files == self.files()
+    }
+
+    /// Opens a connection, and checks that the tables are of a layout that this version may use.
+    pub(crate) async fn open(&self, purpose: Purpose) -> Result<Opened, StoreError> {
+        if purpose != Purpose::SetUp && ident(&self.path).is_none() {
+            return Err(match self.was_there.load(Ordering::Relaxed) {
+                true => StoreError::moved(&self.path, Call::Read),
+                false => StoreError::new(
+                    ErrorKind::Invalid,
+                    format!(
+                        "there is no database {}; call `setup`, or correct the path",
+                        self.path.display()
+                    ),
+                ),
+            });
+        }
+        let lost = |error: sqlx::Error| fault(&error, Call::Read);
+        let mut connection = self.connect_options(purpose).connect().await.map_err(lost)?;
+        if purpose == Purpose::SetUp {
+            // What is read first opens the write-ahead log.
+            let read = sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut connection).await;
+            read.map_err(lost)?;
+        } else {
+            check_layout(&mut connection).await?;
+        }
+        self.was_there.store(true, Ordering::Relaxed);
+        Ok(Opened { connection, files: self.files() })
+    }
+
+    fn connect_options(&self, purpose: Purpose) -> SqliteConnectOptions {
+        let synchronous = match self.options.synchronous {
+            Synchronous::Full => SqliteSynchronous::Full,
+            Synchronous::Normal => SqliteSynchronous::Normal,
+        };
+        let mut options = SqliteConnectOptions::new()
+            .filename(&self.path)
+            .read_only(self.options.read_only)
+            .synchronous(synchronous)
+            .busy_timeout(if purpose == Purpose::Read { self.options.lock_wait } else { LOOK })
+            .pragma("journal_size_limit", KEPT_LOG)
+            .pragma("cell_size_check", "ON")
+            .disable_statement_logging()
+            .thread_name(|number| format!("ferrata-sqlite-{number}"));
+        if let Some(bytes) = self.options.max_bytes {
+            options = options.pragma("max_page_count", (bytes / PAGE).max(1).to_string());
+        }
+        if purpose == Purpose::SetUp && !self.options.read_only {
+            // Both stay with the file, so no other connection asks for them, nor for the locks that they need.
+            options = options
+                .create_if_missing(true)
+                .auto_vacuum(SqliteAutoVacuum::Incremental)
+                .journal_mode(SqliteJournalMode::Wal);
+        }
+        options
+    }
+
+    /// Reads with one statement, and so from one state of the database.
+    pub(crate) async fn read(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        let closed = |_| StoreError::new(ErrorKind::Closed, "the store was closed; open another");
+        let _turn = self.turns.acquire().await.map_err(closed)?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut opened = match idle {
+            Some(opened) if self.is_there(&opened) => opened,
+            _ => self.open(Purpose::Read).await?,
+        };
+        // One that failed, and one whose caller was dropped, is closed.
+        let rows = statement.query().fetch_all(&mut opened.connection).await;
+        let rows = rows.map_err(|error| fault(&error, Call::Read))?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
+        Ok(rows)
+    }
+}
+
+/// Checks the layout; `Unsupported` if a newer version made it so that this one may not use it.
+pub(crate) async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let found = sqlx::query_scalar("SELECT max(usable_by) FROM ferrata_layout");
+    let found: Option<i64> = found.fetch_one(connection).await.map_err(|error| fault(&error, Call::Read))?;
+    match found {
+        Some(usable_by) if usable_by > VERSION => {
+            let message = format!(
+                "the database is for layout {usable_by} on, this version has {VERSION}; upgrade this process"
+            );
+            Err(StoreError::new(ErrorKind::Unsupported, message))
+        }
+        Some(_) => Ok(()),
+        None => Err(StoreError::new(
+            ErrorKind::Invalid,
+            "the tables are not there; call `setup`, or correct the path",
+        )),
+    }
+}

@@ -1,0 +1,161 @@
+//! What the driver and SQLite say, and what a caller does about it: the one table.
+
+use std::path::Path;
+
+use ferrata_store::{Error, ErrorKind, RunKey};
+
+/// What a failure leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Nothing was to be written, or nothing of it was begun.
+    Read,
+    /// It may have been committed although that failed.
+    Write,
+}
+
+/// A failure of the driver or of SQLite, told apart once.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreError {
+    kind: ErrorKind,
+    message: String,
+    cause: Option<String>,
+    code: i32,
+}
+
+const BUSY: i32 = 5;
+const CORRUPT: i32 = 11;
+
+impl StoreError {
+    /// Says what went wrong in our own words.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), cause: None, code: 0 }
+    }
+
+    /// The file that was opened is not the one that its path names now.
+    pub(crate) fn moved(path: &Path, call: Call) -> Self {
+        let kind = if call == Call::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
+        let message = format!(
+            "{} or its write-ahead log was removed or replaced while it was open; bring it back, or start a process on what is there",
+            path.display()
+        );
+        Self::new(kind, message)
+    }
+
+    /// Another connection holds the lock that is needed.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.code & 0xff, BUSY | 6)
+    }
+
+    /// The tables are not there, or are none of this library.
+    pub(crate) fn is_invalid(&self) -> bool {
+        self.kind == ErrorKind::Invalid
+    }
+
+    /// A page is damaged.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.code & 0xff == CORRUPT
+    }
+
+    /// It is about what one entry writes, or the pages that one entry needs: the others may be written without it.
+    pub(crate) fn is_of_one(&self) -> bool {
+        matches!(self.kind, ErrorKind::Corrupt | ErrorKind::TooLarge)
+    }
+
+    /// The error for the caller.
+    pub(crate) fn into_error(self, operation: &'static str) -> Error {
+        let error = Error::new(self.kind, self.message).with_operation(operation);
+        match self.cause {
+            Some(cause) => error.with_source(cause),
+            None => error,
+        }
+    }
+
+    /// The error for the caller, about a run.
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
+        self.into_error(operation).with_run(run)
+    }
+}
+
+/// Puts an error of the driver into a kind.
+pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
+    let lost = if call == Call::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
+    let (kind, message, code) = match error {
+        sqlx::Error::Database(error) => {
+            let code = error.code().and_then(|code| code.parse().ok()).unwrap_or(0);
+            let (kind, what) = verdict(code, error.message(), lost);
+            (kind, format!("{what} (SQLite {code})"), code)
+        }
+        sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::Decode(_)
+        | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
+            let what = "a row is not as this library writes it; restore the run from a backup, or purge it";
+            (ErrorKind::Corrupt, what.to_owned(), CORRUPT)
+        }
+        sqlx::Error::Configuration(_) => {
+            (ErrorKind::Invalid, "the path cannot be used; look at the store's URL".to_owned(), 0)
+        }
+        sqlx::Error::Io(io) if io.kind() == std::io::ErrorKind::InvalidData => {
+            (ErrorKind::Invalid, "the path is not UTF-8, which SQLite needs; name another".to_owned(), 0)
+        }
+        _ => (lost, "the connection to the database ended; retry".to_owned(), 0),
+    };
+    StoreError { kind, message, cause: Some(error.to_string()), code }
+}
+
+/// The table: by the primary code, which is the low byte.
+///
+/// Within a transaction every error but one leaves it undone: `IOERR` may come of the sync after the commit was written.
+fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static str) {
+    use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
+    match code & 0xff {
+        1 if message.contains("no such table") => {
+            (Invalid, "the tables are not there; call `setup`, or correct the path")
+        }
+        1 => {
+            (Unsupported, "SQLite does not accept the statement; another version or program made the tables")
+        }
+        3 | 23 => {
+            (Unavailable, "permission denied; give this process the right to the file and its directory")
+        }
+        BUSY | 6 => (Unavailable, "another process holds the lock; nothing was written, retry"),
+        7 => (Unavailable, "SQLite is out of memory; retry"),
+        8 => (Unavailable, "the database may only be read; make file and directory writable"),
+        9 => (Unavailable, "the statement was interrupted; retry"),
+        10 => (lost, "the disk failed; look at it, then retry"),
+        CORRUPT => {
+            (Corrupt, "the database is damaged; run `PRAGMA integrity_check`, restore it from a backup")
+        }
+        13 => (Unavailable, "no space is left, or the limit `max_bytes` is reached; make room"),
+        14 => (
+            Unavailable,
+            "the file cannot be opened; look at its path, its rights, and the number of open files",
+        ),
+        15 => (Unavailable, "too many processes opened the database at once; retry"),
+        18 => (TooLarge, "a body is longer than SQLite keeps; store the value elsewhere and refer to it"),
+        19 => (Corrupt, "a record stands where none should be; restore the run from a backup"),
+        26 => (Invalid, "the file is no SQLite database; correct the path, or restore it from a backup"),
+        _ => (lost, "SQLite failed; retry"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failing_disk_leaves_a_commit_open() {
+        let lost = ErrorKind::Indeterminate;
+        for code in 1..=26 {
+            let open = verdict(code, "", lost).0 == lost;
+            assert_eq!(open, matches!(code, 2 | 4 | 10 | 12 | 16 | 17 | 20 | 21 | 22 | 24 | 25), "{code}");
+            assert_eq!(verdict(code, "", lost).0, verdict(code | 3 << 8, "", lost).0, "{code} extended");
+        }
+        assert_eq!(verdict(10, "", ErrorKind::Unavailable).0, ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_dropped_connection_is_in_doubt_only_of_a_write() {
+        assert_eq!(fault(&sqlx::Error::WorkerCrashed, Call::Write).kind, ErrorKind::Indeterminate);
+        assert_eq!(fault(&sqlx::Error::WorkerCrashed, Call::Read).kind, ErrorKind::Unavailable);
+    }
+}

@@ -1,0 +1,80 @@
+-- The layout that this file makes, and the oldest one whose programs may go on with it.
+CREATE TABLE IF NOT EXISTS ferrata_layout (
+    version   INTEGER NOT NULL,
+    usable_by INTEGER NOT NULL
+) STRICT;
+INSERT INTO ferrata_layout SELECT 1, 1 WHERE NOT EXISTS (SELECT * FROM ferrata_layout);
+
+-- One row for each run: where its log ends, and what listings look for. What its last record says stands in that record.
+CREATE TABLE IF NOT EXISTS ferrata_runs (
+    key       INTEGER PRIMARY KEY,
+    tenant    TEXT    NOT NULL,
+    run       TEXT    NOT NULL,
+    first_seq INTEGER NOT NULL,
+    seq       INTEGER NOT NULL,
+    status    TEXT    NOT NULL,
+    -- Empty if it has none, so that a run without an owner is one of an owner who never lives.
+    owner     TEXT    NOT NULL,
+    wake_at   INTEGER,
+    created   INTEGER NOT NULL,
+    workflow  TEXT    NOT NULL,
+    user_name TEXT,
+    parent    TEXT,
+    facts     TEXT    NOT NULL,
+    sum       INTEGER NOT NULL,
+    UNIQUE (tenant, run)
+) STRICT;
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_created ON ferrata_runs (created, tenant, run);
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_tenant ON ferrata_runs (tenant, created, run);
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_workflow ON ferrata_runs (workflow, created, tenant, run);
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_status ON ferrata_runs (status, created, tenant, run);
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_parent ON ferrata_runs (parent, created, tenant, run)
+    WHERE parent IS NOT NULL;
+CREATE INDEX IF NOT EXISTS ferrata_runs_by_owner ON ferrata_runs (owner, created, tenant, run)
+    WHERE owner <> '';
+-- Runs in progress that nothing but an executor can move, by executor: its death makes them orphans.
+CREATE INDEX IF NOT EXISTS ferrata_runs_to_adopt ON ferrata_runs (owner, created, tenant, run)
+    WHERE status = 'in_progress' AND wake_at IS NULL;
+CREATE INDEX IF NOT EXISTS ferrata_runs_to_wake ON ferrata_runs (wake_at)
+    WHERE wake_at IS NOT NULL AND status IN ('in_progress', 'interrupted', 'awaiting_input');
+
+-- The log of each run, in the order of its records. `base` stands before what a search for the newest base need not read.
+CREATE TABLE IF NOT EXISTS ferrata_records (
+    run    INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    base   INTEGER NOT NULL,
+    header TEXT    NOT NULL,
+    sum    INTEGER NOT NULL,
+    body   BLOB    NOT NULL,
+    PRIMARY KEY (run, seq)
+) STRICT, WITHOUT ROWID;
+
+-- Until when, by the clock of the machine, each executor counts as alive.
+CREATE TABLE IF NOT EXISTS ferrata_heartbeats (
+    executor TEXT    PRIMARY KEY,
+    until    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- For people: the same with times and without what only the library needs. The library does not read the views.
+CREATE VIEW IF NOT EXISTS ferrata_run_list AS
+SELECT r.tenant, r.run, r.status, r.workflow, r.facts ->> '$.version' AS version, r.user_name,
+    r.facts -> '$.labels' AS labels,
+    strftime('%Y-%m-%dT%H:%M:%fZ', r.created / 1000.0, 'unixepoch') AS created,
+    strftime('%Y-%m-%dT%H:%M:%fZ', (c.header ->> '$.at') / 1000.0, 'unixepoch') AS updated,
+    strftime('%Y-%m-%dT%H:%M:%fZ', r.wake_at / 1000.0, 'unixepoch') AS wake_at,
+    nullif(r.owner, '') AS owner,
+    coalesce((SELECT h.until > unixepoch('subsec') * 1000 FROM ferrata_heartbeats h WHERE h.executor = r.owner), 0)
+        AS owner_alive,
+    c.header ->> '$.epoch' AS epoch, r.first_seq, r.seq, r.parent, r.key
+FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq = r.seq;
+
+CREATE VIEW IF NOT EXISTS ferrata_record_list AS
+SELECT r.tenant, r.run, c.seq, c.header ->> '$.kind' AS kind, c.header ->> '$.status' AS status,
+    c.header ->> '$.node' AS node, c.header ->> '$.visit' AS visit,
+    strftime('%Y-%m-%dT%H:%M:%fZ', (c.header ->> '$.at') / 1000.0, 'unixepoch') AS at,
+    c.base, length(c.body) AS body_bytes, c.header ->> '$.epoch' AS epoch, c.header ->> '$.owner' AS owner,
+    c.header ->> '$.id' AS id
+FROM ferrata_records c JOIN ferrata_runs r ON r.key = c.run;
+
+CREATE VIEW IF NOT EXISTS ferrata_failed_today AS
+SELECT * FROM ferrata_run_list WHERE status = 'failed' AND updated >= strftime('%Y-%m-%d', 'now');

@@ -1,0 +1,157 @@
+//! Listing runs: the query as SQL that an index answers, a page in one statement.
+
+use ferrata_store::{
+    Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery, RunStatus, Timestamp,
+};
+use sqlx::sqlite::SqliteRow;
+
+use crate::db::Db;
+use crate::load;
+use crate::row::{self, LAST, get};
+use crate::statement::{Statement, Value};
+
+const OPERATION: &str = "store.runs";
+
+/// The condition of the index `ferrata_runs_to_adopt`, word for word.
+const TO_ADOPT: &str = "r.status = 'in_progress' AND r.wake_at IS NULL";
+
+/// The condition of the index `ferrata_runs_to_wake`, word for word.
+const TO_WAKE: &str =
+    "r.wake_at IS NOT NULL AND r.status IN ('in_progress', 'interrupted', 'awaiting_input')";
+
+/// Lists a page of the runs that meet the query.
+pub(crate) async fn run(db: &Db, asked: &RunQuery, page: &Page, now: Timestamp) -> Result<Paged<RunHead>> {
+    let listing = Listing::of_runs(asked, page.order);
+    let after = page.cursor.as_ref().map(|cursor| RunPlace::read(listing, cursor)).transpose();
+    let after = after.map_err(|error| error.with_operation(OPERATION))?;
+    let wanted = page.len();
+    let statement =
+        |columns: &str| statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms());
+    let whole = db.read(statement(&row::head_columns("?1"))).await;
+    // A damaged page of one run must not hide the others: by their keys, which stand in the indexes, they are read one by one.
+    let (rows, is_whole) = match whole {
+        Err(failed) if failed.is_damage() => (db.read(statement("r.tenant, r.run, r.created")).await, false),
+        whole => (whole, true),
+    };
+    let rows = rows.map_err(|failed| failed.into_error(OPERATION))?;
+    let more = rows.len() > wanted;
+    let mut items = Vec::with_capacity(rows.len().min(wanted));
+    let mut last = None;
+    for row in rows.iter().take(wanted) {
+        // The place is taken from the row, so that a page that ends with a run left out goes on after it.
+        last = Some((get::<i64>(row, 2)?, get::<String>(row, 0)?, get::<String>(row, 1)?));
+        let head = match is_whole {
+            true => row::head(row).map(Some),
+            false => head_of(db, row, now).await,
+        };
+        match head {
+            Ok(head) => items.extend(head),
+            Err(error) => tracing::warn!(%error, "left an unreadable run out of a listing"),
+        }
+    }
+    // As of the row and not of a run: what is no name would be no cursor, and the listing begin again.
+    let next = last.filter(|_| more);
+    let next = next.map(|(created, tenant, run)| listing.cursor(format_args!("{created}.{tenant}/{run}")));
+    Ok(Paged { items, next })
+}
+
+async fn head_of(db: &Db, row: &SqliteRow, now: Timestamp) -> Result<Option<RunHead>> {
+    load::head(db, &row::key(row)?, now).await
+}
+
+fn statement(
+    columns: &str,
+    asked: &RunQuery,
+    order: Order,
+    after: Option<&RunPlace>,
+    limit: usize,
+    now: i64,
+) -> Statement {
+    // The time is the first value, however many follow.
+    let mut values = Statement::default().bind(now);
+    let mut conditions = conditions(asked, &mut values);
+    let (comparison, direction) = match order {
+        Order::NewestFirst => ("<", "DESC"),
+        Order::OldestFirst | Order::Any => (">", "ASC"),
+    };
+    if let Some(RunPlace { created, run }) = after {
+        let created = values.name(created.unix_ms());
+        let (tenant, run) = (values.name(run.tenant.as_str()), values.name(run.run.as_str()));
+        conditions.push(format!("(r.created, r.tenant, r.run) {comparison} ({created}, {tenant}, {run})"));
+    }
+    let order =
+        format!("ORDER BY r.created {direction}, r.tenant {direction}, r.run {direction} LIMIT {limit}");
+    let mut statuses: Vec<String> = Vec::new();
+    if asked.statuses.len() < RunStatus::ALL.len() {
+        let named = RunStatus::ALL.into_iter().filter(|status| asked.statuses.contains(status));
+        statuses.extend(named.map(|status| format!("r.status = '{status}'")));
+    }
+    let alive = "SELECT h.executor FROM ferrata_heartbeats h WHERE h.until > ?1";
+    let mut before = String::new();
+    match asked.filter {
+        RunFilter::Any => {}
+        RunFilter::Orphaned => {
+            // The owners are found by going from one to the next in the index: the cost follows the number of executors and of
+            // orphans, and not that of all runs in progress.
+            let next = |than: &str| format!("SELECT min(r.owner) FROM ferrata_runs r WHERE {TO_ADOPT}{than}");
+            before = format!(
+                "WITH RECURSIVE owners(owner) AS ({} UNION ALL SELECT ({}) FROM owners o WHERE o.owner IS NOT NULL) ",
+                next(""),
+                next(" AND r.owner > o.owner"),
+            );
+            let dead = format!(
+                "SELECT o.owner FROM owners o WHERE o.owner IS NOT NULL AND o.owner NOT IN ({alive})"
+            );
+            conditions.push(format!("{TO_ADOPT} AND r.owner IN ({dead})"));
+        }
+        RunFilter::Due => {
+            conditions.push(format!("{TO_WAKE} AND r.wake_at <= ?1 AND r.owner NOT IN ({alive})"));
+        }
+        // A condition that a later version adds selects nothing here rather than everything.
+        _ => conditions.push("0".to_owned()),
+    }
+    let from = match statuses.as_slice() {
+        // The first runs of each status, so that an index gives them in order.
+        [_, _, ..] if asked.filter == RunFilter::Any => {
+            let each = statuses.iter().map(|status| {
+                let all = conditions.iter().chain([status]).cloned().collect::<Vec<_>>().join(" AND ");
+                format!("SELECT * FROM (SELECT r.* FROM ferrata_runs r WHERE {all} {order})")
+            });
+            each.collect::<Vec<_>>().join(" UNION ALL ")
+        }
+        _ => {
+            if !statuses.is_empty() {
+                conditions.push(format!("({})", statuses.join(" OR ")));
+            }
+            let all = if conditions.is_empty() { "1".to_owned() } else { conditions.join(" AND ") };
+            format!("SELECT r.* FROM ferrata_runs r WHERE {all} {order}")
+        }
+    };
+    let last = if columns.contains("c.") { LAST } else { "" };
+    values.and(&format!("{before}SELECT {columns} FROM ({from}) r {last} {order}"))
+}
+
+/// Writes the conditions of a query but those of statuses and of the filter.
+fn conditions(asked: &RunQuery, values: &mut Statement) -> Vec<String> {
+    let mut conditions = Vec::new();
+    let mut compare = |column: &str, how: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            let named = values.name(value);
+            conditions.push(format!("{column} {how} {named}"));
+        }
+    };
+    compare("r.tenant", "=", asked.tenant.as_ref().map(|tenant| tenant.as_str().into()));
+    compare("r.workflow", "=", asked.workflow.as_ref().map(|workflow| workflow.as_str().into()));
+    compare("r.user_name", "=", asked.user.as_deref().map(Into::into));
+    compare("r.created", ">=", asked.created_from.map(|from| from.unix_ms().into()));
+    compare("r.created", "<", asked.created_before.map(|before| before.unix_ms().into()));
+    compare("r.parent", "=", asked.parent.as_ref().map(|parent| parent.to_string().into()));
+    compare("r.owner", "=", asked.owner.map(|owner| owner.to_string().into()));
+    for (key, value) in &asked.labels {
+        let (key, value) = (values.name(key.as_str()), values.name(value.as_str()));
+        conditions.push(format!(
+            "EXISTS (SELECT 1 FROM json_each(r.facts, '$.labels') l WHERE l.key = {key} AND l.value = {value})"
+        ));
+    }
+    conditions
+}

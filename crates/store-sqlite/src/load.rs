@@ -1,0 +1,100 @@
+//! Reading one run: its head, a range of its headers, and the newest base with what follows it, each in one statement.
+
+use ferrata_store::{
+    Anchor, At, Error, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp, refusal,
+};
+use sqlx::sqlite::SqliteRow;
+
+use crate::db::Db;
+use crate::row::{self, HEADER, LAST, get, number, seq_at};
+use crate::statement::Statement;
+
+const HEAD: &str = "store.head";
+const LOAD: &str = "store.load";
+const HEADERS: &str = "store.headers";
+
+/// Reads the head of a run.
+pub(crate) async fn head(db: &Db, run: &RunKey, now: Timestamp) -> Result<Option<RunHead>> {
+    let columns = row::head_columns("?1");
+    let look = format!("SELECT {columns} FROM ferrata_runs r {LAST} WHERE r.tenant = ?2 AND r.run = ?3");
+    let look = Statement::new(&look).bind(now.unix_ms()).bind(run.tenant.as_str()).bind(run.run.as_str());
+    let rows = db.read(look).await.map_err(|failed| failed.of_run(HEAD, run))?;
+    let head = rows.first().map(row::head).transpose();
+    head.map_err(|error| error.with_operation(HEAD).with_run(run))
+}
+
+/// Loads up to a position. There is a row also when there is no record to load, so that a run without is told from no run.
+pub(crate) async fn load(db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+    let mut look = Statement::default().bind(run.tenant.as_str()).bind(run.run.as_str());
+    let end = match at {
+        At::Latest => "r.seq".to_owned(),
+        At::Seq(seq) => look.name(number(seq)),
+        At::Record(id) => {
+            let id = look.name(id.to_string());
+            // Within the run only: an index of all ids would cost each step more than it is worth.
+            format!(
+                "(SELECT max(i.seq) FROM ferrata_records i WHERE i.run = r.key AND i.header ->> '$.id' = {id})"
+            )
+        }
+    };
+    let look = look.and(&format!(
+        "SELECT r.first_seq, r.seq, {end}, {HEADER}, c.body FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key \
+         AND c.seq >= (SELECT b.seq FROM ferrata_records b WHERE b.run = r.key AND b.seq <= {end} AND b.base ORDER BY b.seq DESC LIMIT 1) \
+         AND c.seq <= {end} WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
+    ));
+    let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    records(run, at, first, &rows).map(Some).map_err(|error| error.with_operation(LOAD).with_run(run))
+}
+
+fn records(run: &RunKey, at: At, row: &SqliteRow, rows: &[SqliteRow]) -> Result<Vec<Record>> {
+    let (first, head) = (seq_at(row, 0)?, seq_at(row, 1)?);
+    let end = get::<Option<i64>>(row, 2)?.and_then(|end| u64::try_from(end).ok()).map(Seq::new);
+    let missing = || refusal::no_record(LOAD, run, at);
+    let end = end.filter(|end| (first..=head).contains(end)).ok_or_else(missing)?;
+    if get::<Option<i64>>(row, 3)?.is_none() {
+        return Err(refusal::gone(run, end));
+    }
+    let mut records: Vec<Record> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let record = row::record(row, 3, run)?;
+        if let Some(before) = records.last().map(|before| &before.header)
+            && (record.header.seq != before.seq.next() || record.header.prev != Some(before.id))
+        {
+            return Err(refusal::gone(run, before.seq.next()));
+        }
+        records.push(record);
+    }
+    match records.last() {
+        Some(last) if last.header.seq == end => Ok(records),
+        _ => Err(refusal::gone(run, end)),
+    }
+}
+
+/// Lists the headers of a range, by the key of the table, without a body.
+pub(crate) async fn headers(db: &Db, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+    let (anchor, within) = match range.anchor() {
+        Anchor::From(seq) => (seq, "c.seq >= max(?3, r.first_seq) AND c.seq < max(?3, r.first_seq) + ?4"),
+        Anchor::UpTo(seq) => {
+            (seq, "c.seq <= min(?3, r.seq) AND c.seq > min(?3, r.seq) - ?4 AND c.seq >= r.first_seq")
+        }
+    };
+    let look = format!(
+        "SELECT r.first_seq, r.seq, {HEADER} FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND {within} \
+         WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
+    );
+    // No record has a number that is beyond the greatest less a page.
+    let anchor = number(anchor).min(i64::MAX - i64::from(HeaderRange::MAX));
+    let look = Statement::new(&look).bind(run.tenant.as_str()).bind(run.run.as_str());
+    let look = look.bind(anchor).bind(i64::from(range.limit()));
+    let rows = db.read(look).await.map_err(|failed| failed.of_run(HEADERS, run))?;
+    let row = rows.first().ok_or_else(|| refusal::no_run(HEADERS, run))?;
+    let read = || {
+        let kept = (seq_at(row, 0)?, seq_at(row, 1)?);
+        let has_record = get::<Option<i64>>(row, 2)?.is_some();
+        let rows = if has_record { rows.as_slice() } else { &[] };
+        let items = rows.iter().map(|row| row::header(row, 2, run)).collect::<Result<_>>()?;
+        Headers::checked(run, range, kept, items)
+    };
+    read().map_err(|error: Error| error.with_operation(HEADERS).with_run(run))
+}

@@ -1,0 +1,170 @@
+//! Rows to headers, records and heads, and back: headers as JSON that people read, each with a checksum.
+
+use bytes::Bytes;
+use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
+use ferrata_store::{
+    Error, ErrorKind, FORMAT, Record, RecordHeader, Result, RunFacts, RunHead, RunId, RunKey, Seq, TenantId,
+    refusal,
+};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Row as _, Sqlite, Type};
+
+use crate::error::{Call, fault};
+
+/// The columns of a header, of the table `c`; with the body they make a record.
+pub(crate) const HEADER: &str = "c.seq, c.base, c.header, c.sum";
+
+/// Returns the columns of a head, of the tables `r` and, for the last record, `c`; `now` is how the statement names the time.
+pub(crate) fn head_columns(now: &str) -> String {
+    format!(
+        "r.tenant, r.run, r.created, r.first_seq, r.seq, r.facts, r.sum, \
+         coalesce((SELECT h.until > {now} FROM ferrata_heartbeats h WHERE h.executor = r.owner), 0), {HEADER}"
+    )
+}
+
+/// Joins the last record of a run.
+pub(crate) const LAST: &str = "LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq = r.seq";
+
+/// What a column says without the JSON: the number and whether it is a base have columns of their own.
+enum Columns {}
+
+impl JsonLayout for Columns {
+    const SHORT_IDS: bool = false;
+
+    fn key(field: Field) -> Option<&'static str> {
+        (!matches!(field, Field::Seq | Field::Base)).then_some(field.name())
+    }
+}
+
+fn assumed(seq: Seq, base: bool) -> impl Fn(Field) -> Option<Value> {
+    move |field| match field {
+        Field::Seq => Some(Value::Number(seq.get())),
+        Field::Base => Some(Value::Flag(base)),
+        _ => None,
+    }
+}
+
+/// Returns the number of a record as the column holds it. No log has more records than fit.
+pub(crate) fn number(seq: Seq) -> i64 {
+    i64::try_from(seq.get()).unwrap_or(i64::MAX)
+}
+
+fn seq(number: i64) -> Result<Seq> {
+    u64::try_from(number).map(Seq::new).map_err(|_| corrupt("a record's number is below zero"))
+}
+
+/// Writes the header as JSON, and its checksum.
+pub(crate) fn header_text(header: &RecordHeader) -> Result<(String, i64)> {
+    let said = JsonHeader::<Columns>::of(header, assumed(header.seq, header.base));
+    let text = serde_json::to_string(&said).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "the header cannot be written as JSON").with_source(error)
+    })?;
+    let sum = header_sum(header.seq, header.base, &text);
+    Ok((text, sum))
+}
+
+/// Writes what is said of a run as JSON, and its checksum.
+pub(crate) fn facts_text(run: &RunKey, facts: &RunFacts) -> Result<(String, i64)> {
+    let text = serde_json::to_string(facts).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "what is said of the run cannot be written as JSON").with_source(error)
+    })?;
+    let sum = facts_sum(run, &text);
+    Ok((text, sum))
+}
+
+fn header_sum(seq: Seq, base: bool, text: &str) -> i64 {
+    crc32c::crc32c(format!("{seq} {} {text}", u8::from(base)).as_bytes()).into()
+}
+
+fn facts_sum(run: &RunKey, text: &str) -> i64 {
+    crc32c::crc32c(format!("{run} {text}").as_bytes()).into()
+}
+
+fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup, or purge it"))
+}
+
+/// Reads a column.
+pub(crate) fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
+    row.try_get(at).map_err(|error| fault(&error, Call::Read).into_error("store.read"))
+}
+
+/// Reads the number of a record.
+pub(crate) fn seq_at(row: &SqliteRow, at: usize) -> Result<Seq> {
+    seq(get(row, at)?)
+}
+
+/// Reads the key of a run.
+pub(crate) fn key(row: &SqliteRow) -> Result<RunKey> {
+    let named = |error| corrupt("the name of a run is none").with_source(error);
+    let (tenant, run) = (get::<&str>(row, 0)?, get::<&str>(row, 1)?);
+    Ok(RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?))
+}
+
+/// Reads a head from the [`head_columns`]; an error names the run.
+pub(crate) fn head(row: &SqliteRow) -> Result<RunHead> {
+    let run = key(row)?;
+    let read = || {
+        let (first, last) = (seq_at(row, 3)?, seq_at(row, 4)?);
+        let facts = facts(&run, row, 5)?;
+        let header = last_header(row, 8, &run, last)?;
+        Ok(RunHead::after(run.clone(), first, &header, get(row, 7)?, facts))
+    };
+    read().map_err(|error: Error| error.with_run(&run))
+}
+
+/// Reads what was said of a run, and its checksum.
+pub(crate) fn facts(run: &RunKey, row: &SqliteRow, at: usize) -> Result<RunFacts> {
+    let text = get::<&str>(row, at)?;
+    if facts_sum(run, text) != get::<i64>(row, at + 1)? {
+        return Err(corrupt("what was said of the run at its start is not what was written"));
+    }
+    let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
+    serde_json::from_str(text).map_err(odd)
+}
+
+/// Reads the header of the last record, which must be there.
+pub(crate) fn last_header(row: &SqliteRow, at: usize, run: &RunKey, last: Seq) -> Result<RecordHeader> {
+    match get::<Option<i64>>(row, at)? {
+        Some(_) => header(row, at, run),
+        None => Err(refusal::gone(run, last)),
+    }
+}
+
+/// Reads a header from the columns [`HEADER`], which begin at `at`; an error names run and record.
+pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
+    let seq = seq_at(row, at).map_err(|error| error.with_run(run))?;
+    let read = || {
+        let (base, text) = (get::<bool>(row, at + 1)?, get::<&str>(row, at + 2)?);
+        if header_sum(seq, base, text) != get::<i64>(row, at + 3)? {
+            return Err(corrupt("the header is not what was written"));
+        }
+        // Before anything else is read: a newer format may say what this version does not know.
+        let said: serde_json::Result<JsonHeader<Columns>> = serde_json::from_str(text);
+        let format = match &said {
+            Ok(said) => said.get(Field::Format).cloned(),
+            Err(_) => serde_json::from_str::<serde_json::Value>(text)
+                .ok()
+                .and_then(|said| said.get(Field::Format.name())?.as_u64().map(Value::Number)),
+        };
+        if let Some(Value::Number(format)) = format
+            && format > u64::from(FORMAT)
+        {
+            let what = format!("the record has format {format}, this version reads up to {FORMAT}");
+            return Err(Error::new(ErrorKind::Unsupported, format!("{what}; upgrade this process")));
+        }
+        let said = said.map_err(|error| corrupt("the header is not valid").with_source(error))?;
+        let wrong = |field: Field| corrupt(&format!("the field `{}` is not valid", field.name()));
+        said.header(assumed(seq, base)).map_err(wrong)
+    };
+    read().map_err(|error| error.with_run(run).with_seq(seq))
+}
+
+/// Reads a record from the columns [`HEADER`] and its body, and checks it.
+pub(crate) fn record(row: &SqliteRow, at: usize, run: &RunKey) -> Result<Record> {
+    let header = header(row, at, run)?;
+    let body = get::<&[u8]>(row, at + 4).map_err(|error| error.with_run(run).with_seq(header.seq))?;
+    let record = Record { header, body: Bytes::copy_from_slice(body) };
+    record.verify(run)?;
+    Ok(record)
+}

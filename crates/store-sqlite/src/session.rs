@@ -1,0 +1,218 @@
+//! The connection that writes: transactions that take the lock at their beginning, so that none fails half-way for want of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_store::{Clock as _, Error, HeadRef, PruneCut, Removed, Result, RunAppend, RunKey, SystemClock};
+use sqlx::Connection as _;
+use sqlx::sqlite::SqliteRow;
+
+use crate::db::{Db, Opened, Purpose, check_layout};
+use crate::error::{Call, StoreError, fault};
+use crate::statement::Statement;
+use crate::{append, prune, setup};
+
+const APPEND: &str = "store.append";
+
+/// How long the write-ahead log may become before readers are waited for, so that it can begin anew; and how much longer before that
+/// is tried again.
+const MAX_LOG: u64 = 64 << 20;
+const MORE_LOG: u64 = 16 << 20;
+
+/// How long to wait before a setup is tried again that needed the file alone.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The writer's connection, once it is needed.
+#[derive(Debug)]
+pub(crate) struct Session {
+    db: Arc<Db>,
+    opened: Option<Opened>,
+    /// At which length of the log to wait for readers.
+    bound: u64,
+}
+
+impl Session {
+    pub(crate) fn new(db: Arc<Db>) -> Self {
+        Self { db, opened: None, bound: MAX_LOG }
+    }
+
+    /// Opens the connection unless it is open to the file that has the name now.
+    async fn ready(&mut self) -> Result<&mut Opened, StoreError> {
+        if self.opened.as_ref().is_some_and(|opened| !self.db.is_there(opened)) {
+            self.opened = None;
+        }
+        if self.opened.is_none() {
+            self.opened = Some(self.db.open(Purpose::Write).await?);
+        }
+        self.opened.as_mut().ok_or_else(|| StoreError::moved(self.db.path(), Call::Read))
+    }
+
+    /// Begins a transaction with the lock of the one writer, and reads within it.
+    ///
+    /// Here alone a writer waits for others: what holds the lock is refused no more, so every `BUSY` says that nothing was written.
+    async fn begin(&mut self, look: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        let deadline = Deadline::after(self.db.options.lock_wait);
+        loop {
+            let busy = match self.ready().await {
+                Ok(opened) => {
+                    let begin = Statement::new("BEGIN IMMEDIATE;").join(look.clone());
+                    match begin.query().fetch_all(&mut opened.connection).await {
+                        Ok(rows) => return Ok(rows),
+                        Err(error) => fault(&error, Call::Read),
+                    }
+                }
+                Err(failed) => failed,
+            };
+            if !busy.is_busy() {
+                self.opened = None;
+                return Err(busy);
+            }
+            if deadline.is_over() {
+                return Err(busy);
+            }
+        }
+    }
+
+    /// Carries out the statements and commits. After an error the connection is closed, which rolls back.
+    async fn commit(&mut self, mut statements: Vec<Statement>) -> Result<(), StoreError> {
+        let Some(mut opened) = self.opened.take() else {
+            return Err(StoreError::moved(self.db.path(), Call::Read));
+        };
+        let last = statements.pop().unwrap_or_default().and("COMMIT");
+        for statement in statements {
+            let done = statement.query().execute(&mut opened.connection).await;
+            done.map_err(|error| fault(&error, Call::Read))?;
+        }
+        let done = last.query().execute(&mut opened.connection).await;
+        done.map_err(|error| fault(&error, Call::Write))?;
+        if !self.db.is_there(&opened) {
+            return Err(StoreError::moved(self.db.path(), Call::Write));
+        }
+        self.opened = Some(opened);
+        Ok(())
+    }
+
+    /// Appends each entry, all in one transaction; alone, if one of them is why it failed.
+    pub(crate) async fn append(&mut self, entries: &[RunAppend]) -> Vec<Result<HeadRef>> {
+        let failed = match self.append_together(entries).await {
+            Ok(results) => return results,
+            Err(failed) => failed,
+        };
+        let mut results = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let alone = match failed.is_of_one() && entries.len() > 1 {
+                true => self.append_together(std::slice::from_ref(entry)).await,
+                false => Err(failed.clone()),
+            };
+            let alone = alone.and_then(|mut results| results.pop().ok_or(failed.clone()));
+            results.push(alone.unwrap_or_else(|failed| Err(failed.of_run(APPEND, &entry.run))));
+        }
+        results
+    }
+
+    async fn append_together(&mut self, entries: &[RunAppend]) -> Result<Vec<Result<HeadRef>>, StoreError> {
+        let rows = self.begin(append::look(entries)).await?;
+        let opened = self.ready().await?;
+        let (results, statements) = append::decide(&mut opened.connection, entries, &rows).await?;
+        self.commit(statements).await?;
+        Ok(results)
+    }
+
+    pub(crate) async fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
+        let planned = |rows: &[SqliteRow]| prune::plan_prune(rows, run, cut);
+        self.remove(prune::PRUNE, run, prune::look_prune(run, cut), planned).await
+    }
+
+    pub(crate) async fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        let planned = |rows: &[SqliteRow]| prune::plan_purge(rows, run, expected);
+        self.remove(prune::PURGE, run, prune::look_purge(run), planned).await
+    }
+
+    async fn remove(
+        &mut self,
+        operation: &'static str,
+        run: &RunKey,
+        look: Statement,
+        plan: impl Fn(&[SqliteRow]) -> Result<(Removed, Statement)>,
+    ) -> Result<Removed> {
+        let of_run = |failed: StoreError| failed.of_run(operation, run);
+        let planned = plan(&self.begin(look).await.map_err(of_run)?);
+        let statements = planned.as_ref().map(|(_, statement)| vec![statement.clone()]).unwrap_or_default();
+        let committed = self.commit(statements).await;
+        let (removed, _) = planned.map_err(|error: Error| error.with_operation(operation).with_run(run))?;
+        committed.map_err(of_run)?;
+        Ok(removed)
+    }
+
+    /// Writes what depends on nothing that is there.
+    pub(crate) async fn write(&mut self, statement: Statement) -> Result<(), StoreError> {
+        self.begin(Statement::default()).await?;
+        self.commit(vec![statement]).await
+    }
+
+    /// Makes the file and its tables; writes nothing where they are.
+    pub(crate) async fn set_up(&mut self) -> Result<(), StoreError> {
+        setup::make_directory(self.db.path(), self.db.options.read_only)?;
+        let deadline = Deadline::after(self.db.options.lock_wait);
+        loop {
+            match self.try_set_up().await {
+                // To begin with the write-ahead log needs the file alone for a moment, for which SQLite does not wait.
+                Err(failed) if failed.is_busy() && !deadline.is_over() => {
+                    SystemClock::new().sleep(PAUSE).await
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_set_up(&mut self) -> Result<(), StoreError> {
+        self.opened = None;
+        let mut opened = self.db.open(Purpose::SetUp).await?;
+        setup::check_journal(&mut opened.connection).await?;
+        let found = check_layout(&mut opened.connection).await;
+        if self.db.options.read_only || !found.as_ref().is_err_and(StoreError::is_invalid) {
+            return found;
+        }
+        self.opened = Some(opened);
+        self.begin(Statement::default()).await?;
+        self.commit(vec![Statement::new(setup::LAYOUT)]).await
+    }
+
+    /// Has a log that has become long begin anew. Readers that overlap without an end keep the checkpoints of commits from it.
+    pub(crate) async fn bound_log(&mut self) {
+        let bytes = self.db.log_bytes();
+        if bytes < MAX_LOG {
+            self.bound = MAX_LOG;
+        } else if bytes >= self.bound
+            && let Some(opened) = &mut self.opened
+        {
+            self.bound = bytes.saturating_add(MORE_LOG);
+            let wait = "PRAGMA busy_timeout = 1000; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA busy_timeout = 5";
+            if Statement::new(wait).query().execute(&mut opened.connection).await.is_err() {
+                self.opened = None;
+            }
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        if let Some(opened) = self.opened {
+            // The next to open the file does what is left.
+            let _closed = opened.connection.close().await;
+        }
+    }
+}
+
+/// The end of a wait.
+struct Deadline(SystemClock, Duration);
+
+impl Deadline {
+    fn after(wait: Duration) -> Self {
+        let clock = SystemClock::new();
+        let end = clock.monotonic().saturating_add(wait);
+        Self(clock, end)
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.monotonic() >= self.1
+    }
+}

@@ -1,0 +1,73 @@
+//! Making the file ready: its directory, its tables, and whether the file system can keep what is promised.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use ferrata_store::ErrorKind;
+use sqlx::sqlite::SqliteConnection;
+
+use crate::error::{Call, StoreError, fault};
+
+/// The script that makes the tables of the layout. Running it again changes nothing.
+pub(crate) const LAYOUT: &str = include_str!("layout.sql");
+
+/// Makes the directory of the file, durably, and refuses one on a network: processes of two machines do not see each other's locks there,
+/// nor the memory that they share.
+pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), StoreError> {
+    let Some(directory) = path.parent() else {
+        return Err(StoreError::new(ErrorKind::Invalid, "the path names no file; correct the store's URL"));
+    };
+    let failed = |error: &io::Error| {
+        let message = format!("the directory {} cannot be made or read: {error}", directory.display());
+        StoreError::new(ErrorKind::Invalid, message)
+    };
+    if !read_only && !directory.is_dir() {
+        fs::create_dir_all(directory).map_err(|error| failed(&error))?;
+        // SQLite syncs the directory of the file, and none above it.
+        for above in directory.ancestors().skip(1) {
+            File::open(above).and_then(|above| above.sync_all()).map_err(|error| failed(&error))?;
+        }
+    }
+    if is_network(directory) {
+        let message = format!(
+            "{} is on a network file system, where locks do not hold; use a local one",
+            path.display()
+        );
+        return Err(StoreError::new(ErrorKind::Unsupported, message));
+    }
+    Ok(())
+}
+
+/// The file systems that Linux names for what lies on another machine: NFS, SMB and CIFS, Ceph, AFS, 9P.
+#[cfg(target_os = "linux")]
+fn is_network(directory: &Path) -> bool {
+    const NAMES: [u32; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x00c3_6400, 0x5346_414f, 0x0102_1997];
+    // The width of the number differs between architectures, and what is set above 32 bits is the sign.
+    rustix::fs::statfs(directory).is_ok_and(|found| {
+        NAMES.iter().any(|name| format!("{:x}", found.f_type).ends_with(&format!("{name:x}")))
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_network(_directory: &Path) -> bool {
+    false
+}
+
+/// Refuses a file system without the shared memory that the write-ahead log needs: SQLite goes on without the log there, and says so
+/// in the answer alone.
+pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+        .fetch_one(connection)
+        .await
+        .map_err(|error| fault(&error, Call::Read))?;
+    match mode.as_str() {
+        "wal" => Ok(()),
+        mode => {
+            let message = format!(
+                "the database has the journal mode `{mode}` and does not take `wal`; use a local disk"
+            );
+            Err(StoreError::new(ErrorKind::Unsupported, message))
+        }
+    }
+}

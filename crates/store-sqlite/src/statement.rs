@@ -1,0 +1,116 @@
+//! A text of one or more statements with its values, which the driver carries out in one go.
+
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{AssertSqlSafe, Sqlite};
+
+/// Up to how many rows of values a text counts as one that comes again, so that the driver keeps it prepared.
+const KEPT: usize = 8;
+
+/// A value of a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Text(Option<String>),
+    Number(Option<i64>),
+    Bytes(Vec<u8>),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(Some(number))
+    }
+}
+
+/// Statements, and the values they name in their order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Statement {
+    text: String,
+    values: Vec<Value>,
+    rows: usize,
+}
+
+impl Statement {
+    /// Begins with a text without values.
+    pub(crate) fn new(text: &str) -> Self {
+        Self { text: text.to_owned(), ..Self::default() }
+    }
+
+    /// Adds a text.
+    #[must_use]
+    pub(crate) fn and(mut self, text: &str) -> Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Adds a value.
+    #[must_use]
+    pub(crate) fn bind(mut self, value: impl Into<Value>) -> Self {
+        self.values.push(value.into());
+        self
+    }
+
+    /// Adds another, to be carried out after it.
+    #[must_use]
+    pub(crate) fn join(mut self, other: Self) -> Self {
+        self.text.push_str(&other.text);
+        self.values.extend(other.values);
+        self.rows += other.rows;
+        self
+    }
+
+    /// Returns how many rows of values it has.
+    pub(crate) fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Takes a value in, and returns how the text names it by number: in a text of one statement only.
+    pub(crate) fn name(&mut self, value: impl Into<Value>) -> String {
+        self.values.push(value.into());
+        format!("?{}", self.values.len())
+    }
+
+    /// Adds `before`, as many rows of values, and `after`; nothing if there are no rows.
+    pub(crate) fn rows<const N: usize>(
+        &mut self,
+        before: &str,
+        rows: impl IntoIterator<Item = [Value; N]>,
+        after: &str,
+    ) {
+        let mut rows = rows.into_iter().peekable();
+        if rows.peek().is_none() {
+            return;
+        }
+        self.text.push_str(before);
+        for (place, row) in rows.enumerate() {
+            self.text.push_str(if place == 0 { "(" } else { ",(" });
+            self.text.push_str(&["?"; N].join(","));
+            self.text.push(')');
+            self.values.extend(row);
+            self.rows += 1;
+        }
+        self.text.push_str(after);
+    }
+
+    /// Makes what the driver takes.
+    pub(crate) fn query(self) -> Query<'static, Sqlite, SqliteArguments> {
+        let is_kept = self.rows <= KEPT;
+        let query = sqlx::query(AssertSqlSafe(self.text)).persistent(is_kept);
+        self.values.into_iter().fold(query, |query, value| match value {
+            Value::Text(text) => query.bind(text),
+            Value::Number(number) => query.bind(number),
+            Value::Bytes(bytes) => query.bind(bytes),
+        })
+    }
+}

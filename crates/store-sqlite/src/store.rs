@@ -1,0 +1,256 @@
+//! The store: the contract's methods, writes through the one writer and reads through the pool.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::{
+    At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
+    Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
+    SystemClock, check_append, refusal,
+};
+use sqlx::SqliteConnection;
+
+use crate::config::{SqliteOptions, read_url};
+use crate::db::Db;
+use crate::error::{Call, StoreError, fault};
+use crate::statement::Statement;
+use crate::writer::{Job, Writer};
+use crate::{append, list, load, prune};
+
+/// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
+const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 86_400);
+
+/// For how long a heartbeat that has expired is kept: it means nothing, and goes without haste.
+const KEEP_EXPIRED_MS: i64 = 3_600_000;
+
+/// Keeps each run as rows of an SQLite database, which is one file.
+///
+/// Cheap to clone; clones share their connections and their writer. Any number of instances, in any number of processes of one machine,
+/// may use the file at once.
+#[derive(Clone)]
+pub struct SqliteStore {
+    db: Arc<Db>,
+    writer: Arc<Writer>,
+    clock: Arc<dyn Clock>,
+}
+
+impl SqliteStore {
+    /// Makes a store in a file, which [`setup`](CheckpointStore::setup) creates. Touches no file.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the path is empty, or the current directory of a relative one is unknown.
+    ///
+    /// <!-- held by: files::a_store_opens_anywhere_and_from_a_url -->
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
+        let path = path.as_ref();
+        // Made absolute, so that the store stays where it is when the process changes its directory, and so that SQLite takes no name
+        // for a URL or for memory.
+        let path = std::path::absolute(path).map_err(|source| {
+            let message = format!("\"{}\" is no file for a store; name one", path.display());
+            Error::new(ErrorKind::Invalid, message).with_source(source)
+        })?;
+        Ok(Self::with(Arc::new(Db::new(path, options)), Arc::new(SystemClock::new())))
+    }
+
+    /// Makes a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
+    ///
+    /// The URL may set options, as in `?synchronous=normal`: `synchronous` (`full` or `normal`), `lock_wait_ms`, `readers`, `read_only`,
+    /// `max_bytes`; they count more than `options`. Any other is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is not such a URL, or an option is wrong.
+    ///
+    /// <!-- held by: config::a_url_names_a_file_and_options, config::another_url_is_refused -->
+    pub fn from_url(url: &str, options: SqliteOptions) -> Result<Self> {
+        let (path, options) = read_url(url, options)?;
+        Self::open(path, options)
+    }
+
+    /// Takes the time from another clock than the machine's, which must be the same for every process that uses the file; to be called
+    /// before the store is used or cloned.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+
+    fn with(db: Arc<Db>, clock: Arc<dyn Clock>) -> Self {
+        Self { writer: Arc::new(Writer::new(Arc::clone(&db))), db, clock }
+    }
+
+    /// Appends to one run within the caller's transaction on the same file: the records are there exactly if the transaction commits.
+    ///
+    /// So the work that a node does in tables of this database and the record of it happen together or not at all. `Ok` says that the
+    /// records will be there once the transaction has committed, and not before. Begin the transaction with `BEGIN IMMEDIATE`: one that
+    /// has read before its first write may be refused for good. It holds the one lock of the file, so keep it short.
+    ///
+    /// # Errors
+    ///
+    /// As for [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` nothing was written, but the transaction can go
+    /// on: roll it back unless its other work is to stay. After any other error roll it back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: roll the transaction back.
+    ///
+    /// <!-- held by: transactions::work_and_record_commit_together_or_not_at_all, transactions::a_conflict_within_a_transaction_writes_nothing -->
+    pub async fn append_in(&self, connection: &mut SqliteConnection, append: RunAppend) -> Result<HeadRef> {
+        check_append(&append)?;
+        let of_run = |error: &sqlx::Error| fault(error, Call::Read).of_run("store.append", &append.run);
+        let entries = std::slice::from_ref(&append);
+        let rows = append::look(entries).query().fetch_all(&mut *connection).await;
+        let rows = rows.map_err(|error| of_run(&error))?;
+        let decided = append::decide(&mut *connection, entries, &rows).await;
+        let (mut results, statements) =
+            decided.map_err(|failed| failed.of_run("store.append", &append.run))?;
+        for statement in statements {
+            statement.query().execute(&mut *connection).await.map_err(|error| of_run(&error))?;
+        }
+        results.swap_remove(0)
+    }
+
+    /// Copies the database as it is at one moment into a file that does not exist yet, compact and synced, while it is in use.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::AlreadyExists`] if there is such a file, [`ErrorKind::Unavailable`] if it cannot be written to, and
+    /// [`ErrorKind::Corrupt`]. What was written of it may stay.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: remove what was written of the file.
+    ///
+    /// <!-- held by: files::a_backup_taken_under_load_is_a_whole_store -->
+    pub async fn back_up(&self, to: impl AsRef<Path>) -> Result<()> {
+        const OPERATION: &str = "store.back_up";
+        let to = to.as_ref();
+        let refuse = |kind, what: &str| {
+            Err(Error::new(kind, format!("{} {what}", to.display())).with_operation(OPERATION))
+        };
+        let Some(name) = to.to_str() else {
+            return refuse(ErrorKind::Invalid, "is not UTF-8; name another file");
+        };
+        if to.exists() {
+            return refuse(ErrorKind::AlreadyExists, "exists already; name another file");
+        }
+        let name =
+            std::path::absolute(name).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+        let copied = self.db.read(Statement::new("VACUUM INTO ?").bind(name)).await;
+        copied.map_err(|failed| failed.into_error(OPERATION))?;
+        // SQLite leaves it to the caller to sync the copy.
+        let sync = |path: &Path| std::fs::File::open(path).and_then(|file| file.sync_all());
+        match sync(to)
+            .and_then(|()| to.parent().filter(|above| !above.as_os_str().is_empty()).map_or(Ok(()), sync))
+        {
+            Ok(()) => Ok(()),
+            Err(_) => refuse(ErrorKind::Unavailable, "cannot be synced; look at the disk"),
+        }
+    }
+
+    /// Has the writer do something to one run.
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        run: &RunKey,
+        job: impl FnOnce(tokio::sync::oneshot::Sender<Result<T>>) -> Job,
+    ) -> Result<T> {
+        self.writer.run(job).await.map_err(|failed| failed.of_run(operation, run))?
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.db.path()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl CheckpointStore for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("sqlite").with_durable(true).with_shared(true)
+    }
+
+    async fn setup(&self) -> Result<()> {
+        let done = self.writer.run(Job::SetUp).await;
+        done.flatten().map_err(|failed| failed.into_error("store.setup"))
+    }
+
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        let mut seen = HashSet::with_capacity(batch.len());
+        let admit = |append: &RunAppend| match seen.insert(append.run.clone()) {
+            true => check_append(append),
+            false => Err(refusal::doubled(&append.run)),
+        };
+        let admitted: Vec<Result<()>> = batch.iter().map(admit).collect();
+        let runs: Vec<RunKey> = batch.iter().map(|append| append.run.clone()).collect();
+        let entries: Vec<RunAppend> = batch
+            .into_iter()
+            .zip(&admitted)
+            .filter(|(_, admitted)| admitted.is_ok())
+            .map(|(entry, _)| entry)
+            .collect();
+        let written = match entries.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.writer.run(|reply| Job::Append(entries, reply)).await,
+        };
+        let (written, failed) = match written {
+            Ok(written) => {
+                (written, StoreError::new(ErrorKind::Indeterminate, "no answer to the entry; retry"))
+            }
+            Err(failed) => (Vec::new(), failed),
+        };
+        let mut written = written.into_iter();
+        let mut answer =
+            |run| written.next().unwrap_or_else(|| Err(failed.clone().of_run("store.append", run)));
+        admitted.into_iter().zip(&runs).map(|(admitted, run)| admitted.and_then(|()| answer(run))).collect()
+    }
+
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        load::load(&self.db, run, at).await
+    }
+
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        load::headers(&self.db, run, range).await
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        load::head(&self.db, run, self.clock.now()).await
+    }
+
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        list::run(&self.db, query, &page, self.clock.now()).await
+    }
+
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        self.ask(prune::PRUNE, run, |reply| Job::Prune(run.clone(), cut, reply)).await
+    }
+
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.ask(prune::PURGE, run, |reply| Job::Purge(run.clone(), expected, reply)).await
+    }
+
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        let now = self.clock.now();
+        let beat = Statement::new("DELETE FROM ferrata_heartbeats WHERE until < ?;")
+            .bind(now.unix_ms().saturating_sub(KEEP_EXPIRED_MS))
+            .and("INSERT INTO ferrata_heartbeats VALUES (?, ?) ON CONFLICT DO UPDATE SET until = excluded.until;")
+            .bind(executor.to_string())
+            .bind(now.plus(ttl.min(LONGEST)).unix_ms());
+        let done = self.writer.run(|reply| Job::Write(beat, reply)).await;
+        done.flatten().map_err(|failed| failed.into_error("store.heartbeat"))
+    }
+
+    fn part(&self, _run: &RunKey) -> u64 {
+        0
+    }
+
+    fn subscribe(&self) -> Option<Notices> {
+        None
+    }
+}

@@ -1,0 +1,168 @@
+//! The one writer of an instance: a thread that takes what waits, and commits the appends of many runs in one transaction.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ferrata_store::{
+    Clock as _, ErrorKind, HeadRef, PruneCut, Removed, Result, RunAppend, RunKey, SystemClock,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::db::Db;
+use crate::error::StoreError;
+use crate::session::Session;
+use crate::statement::Statement;
+
+/// How many entries one transaction takes, and how many bytes of bodies, unless one call alone brings more: others wait for its end.
+const MAX_ENTRIES: usize = 1_000;
+const MAX_BYTES: usize = 16 << 20;
+
+/// For how long a writer with more to do goes on before it leaves the lock free, and for how long it does: longer than the pauses of
+/// one who waits for it.
+const TURN: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// What the writer is to do, and who waits for it.
+pub(crate) enum Job {
+    Append(Vec<RunAppend>, oneshot::Sender<Vec<Result<HeadRef>>>),
+    Prune(RunKey, PruneCut, oneshot::Sender<Result<Removed>>),
+    Purge(RunKey, Option<HeadRef>, oneshot::Sender<Result<Removed>>),
+    Write(Statement, oneshot::Sender<Result<(), StoreError>>),
+    SetUp(oneshot::Sender<Result<(), StoreError>>),
+}
+
+/// The way to the thread, which begins with the first job and ends with the store.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    db: Arc<Db>,
+    jobs: Mutex<Option<UnboundedSender<Job>>>,
+}
+
+impl Writer {
+    pub(crate) fn new(db: Arc<Db>) -> Self {
+        Self { db, jobs: Mutex::default() }
+    }
+
+    /// Hands a job over and waits for its end. A caller that is dropped meanwhile does not stop it.
+    pub(crate) async fn run<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
+        let (reply, replied) = oneshot::channel();
+        self.send(job(reply))?;
+        // A thread that ended says nothing of what it had begun.
+        let ended = |_| StoreError::new(ErrorKind::Indeterminate, "the writer of the database ended; retry");
+        replied.await.map_err(ended)
+    }
+
+    fn send(&self, job: Job) -> Result<(), StoreError> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = match jobs.as_ref() {
+            Some(sender) => match sender.send(job) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused.0,
+            },
+            None => job,
+        };
+        let started = start(Arc::clone(&self.db)).map_err(|error| {
+            let message = format!("the writer of the database cannot be started: {error}; retry");
+            StoreError::new(ErrorKind::Unavailable, message)
+        })?;
+        // It holds the other end.
+        let _sent = started.send(refused);
+        *jobs = Some(started);
+        Ok(())
+    }
+}
+
+/// Starts the thread, on which the driver's futures are awaited: no runtime of the application takes it down with it.
+fn start(db: Arc<Db>) -> std::io::Result<UnboundedSender<Job>> {
+    let (sender, jobs) = unbounded_channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let serve = move || runtime.block_on(serve(Session::new(db), jobs));
+    std::thread::Builder::new().name("ferrata-sqlite".to_owned()).spawn(serve)?;
+    Ok(sender)
+}
+
+async fn serve(mut session: Session, mut jobs: UnboundedReceiver<Job>) {
+    let clock = SystemClock::new();
+    let (mut next, mut since) = (None, clock.monotonic());
+    loop {
+        let job = match next.take() {
+            Some(job) => job,
+            None => {
+                let Some(job) = jobs.recv().await else { break };
+                job
+            }
+        };
+        match job {
+            Job::Append(entries, reply) => {
+                let mut group = Group::new(entries, reply);
+                while let Ok(more) = jobs.try_recv() {
+                    next = group.take(more);
+                    if next.is_some() {
+                        break;
+                    }
+                }
+                let results = session.append(&group.entries).await;
+                group.answer(results);
+            }
+            Job::Prune(run, cut, reply) => drop(reply.send(session.prune(&run, &cut).await)),
+            Job::Purge(run, expected, reply) => drop(reply.send(session.purge(&run, expected).await)),
+            Job::Write(statement, reply) => drop(reply.send(session.write(statement).await)),
+            Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
+        }
+        session.bound_log().await;
+        if next.is_none() && jobs.is_empty() {
+            since = clock.monotonic();
+        } else if clock.monotonic().saturating_sub(since) > TURN {
+            clock.sleep(PAUSE).await;
+            since = clock.monotonic();
+        }
+    }
+    session.close().await;
+}
+
+/// Appends of several calls that go into one transaction. No run is in it twice, as the second needs the result of the first.
+struct Group {
+    entries: Vec<RunAppend>,
+    runs: HashSet<RunKey>,
+    bytes: usize,
+    waiting: Vec<(usize, oneshot::Sender<Vec<Result<HeadRef>>>)>,
+}
+
+impl Group {
+    fn new(entries: Vec<RunAppend>, reply: oneshot::Sender<Vec<Result<HeadRef>>>) -> Self {
+        let runs = entries.iter().map(|entry| entry.run.clone()).collect();
+        let (bytes, count) = (bytes(&entries), entries.len());
+        Self { entries, runs, bytes, waiting: vec![(count, reply)] }
+    }
+
+    /// Takes a job in; gives back what cannot be in this transaction.
+    fn take(&mut self, job: Job) -> Option<Job> {
+        let Job::Append(entries, reply) = job else { return Some(job) };
+        let more = bytes(&entries);
+        if self.entries.len() + entries.len() > MAX_ENTRIES
+            || self.bytes + more > MAX_BYTES
+            || entries.iter().any(|entry| self.runs.contains(&entry.run))
+        {
+            return Some(Job::Append(entries, reply));
+        }
+        self.bytes += more;
+        self.runs.extend(entries.iter().map(|entry| entry.run.clone()));
+        self.waiting.push((entries.len(), reply));
+        self.entries.extend(entries);
+        None
+    }
+
+    fn answer(self, mut results: Vec<Result<HeadRef>>) {
+        for (count, reply) in self.waiting {
+            let rest = results.split_off(count.min(results.len()));
+            // A caller that was dropped waits for none.
+            let _sent = reply.send(std::mem::replace(&mut results, rest));
+        }
+    }
+}
+
+fn bytes(entries: &[RunAppend]) -> usize {
+    entries.iter().flat_map(|entry| &entry.records).map(|record| record.body.len()).sum()
+}

@@ -1,0 +1,95 @@
+//! The store keeps the contract, as the suite for every store states it.
+#![expect(clippy::unwrap_used, reason = "a space that cannot do its work fails the test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_store::testing::ManualClock;
+use ferrata_store::{CheckpointStore, Clock, FORMAT, RunKey, Timestamp};
+use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, Row as _};
+use tempfile::TempDir;
+
+struct Files;
+
+/// A folder of its own for each test, and the clock that its instances live by.
+struct Place {
+    directory: TempDir,
+    clock: ManualClock,
+}
+
+#[async_trait]
+impl StoreFactory for Files {
+    async fn fresh(&self) -> Box<dyn Space> {
+        Box::new(Place { directory: tempfile::tempdir().unwrap(), clock: ManualClock::default() })
+    }
+}
+
+#[async_trait]
+impl Space for Place {
+    async fn open(&self) -> Arc<dyn CheckpointStore> {
+        let path = self.directory.path().join("runs.db");
+        // The suite looks for what gets lost between writers, not for what a disk loses: `power` does.
+        let options = SqliteOptions::default().with_synchronous(ferrata_store_sqlite::Synchronous::Normal);
+        Arc::new(SqliteStore::open(path, options).unwrap().with_clock(Arc::new(self.clock.clone())))
+    }
+
+    async fn damage(&self, run: &RunKey, damage: Damage) -> bool {
+        let options = SqliteConnectOptions::new().filename(self.directory.path().join("runs.db"));
+        let mut connection = options.connect().await.unwrap();
+        let its = "run = (SELECT key FROM ferrata_runs WHERE tenant = ?1 AND run = ?2)";
+        let find = match damage {
+            Damage::Body(seq) | Damage::Gone(seq) | Damage::NewerFormat(seq) => seq.to_string(),
+            Damage::Torn => format!("(SELECT max(seq) FROM ferrata_records WHERE {its})"),
+            _ => return false,
+        };
+        let find =
+            format!("SELECT run, seq, base, header, body FROM ferrata_records WHERE {its} AND seq = {find}");
+        let find = sqlx::query(sqlx::AssertSqlSafe(find)).bind(run.tenant.as_str()).bind(run.run.as_str());
+        let row = find.fetch_one(&mut connection).await.unwrap();
+        let (key, seq, base): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+        let (header, mut body): (String, Vec<u8>) = (row.get(3), row.get(4));
+        let change = match damage {
+            Damage::Gone(_) => sqlx::query("DELETE FROM ferrata_records WHERE run = ? AND seq = ?"),
+            Damage::NewerFormat(_) => {
+                let newer = header.replacen(&format!("\"v\":{FORMAT}"), &format!("\"v\":{}", FORMAT + 1), 1);
+                let sum = crc32c::crc32c(format!("{seq} {base} {newer}").as_bytes());
+                sqlx::query("UPDATE ferrata_records SET header = ?, sum = ? WHERE run = ? AND seq = ?")
+                    .bind(newer)
+                    .bind(i64::from(sum))
+            }
+            damage => {
+                match damage {
+                    // As a file system may leave it that lost a page after the power failed.
+                    Damage::Torn => body.truncate(body.len() / 2),
+                    _ => body[0] ^= 1,
+                }
+                sqlx::query("UPDATE ferrata_records SET body = ? WHERE run = ? AND seq = ?").bind(body)
+            }
+        };
+        let done = change.bind(key).bind(seq).execute(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        done.rows_affected() == 1
+    }
+
+    async fn advance_clock(&self, by: Duration) -> Option<Timestamp> {
+        self.clock.advance(by);
+        Some(self.clock.now())
+    }
+}
+
+suite!(Files, without: [
+    notices = "no other process is told when the file changes",
+]);
+
+/// More seeds than the suite tries on every store.
+#[test]
+fn more_seeds_are_answered_like_the_model() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for seed in 100..110 {
+        runtime.block_on(ModelTest::default().with_seed(seed).with_instances(2).run(&Files));
+    }
+}

@@ -1,0 +1,272 @@
+//! The file: its name, its rights, its size, and what becomes of it while it is open.
+
+use std::fs;
+
+use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery, Seq};
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use tokio::task::JoinSet;
+
+use crate::support::{append, connection, execute, is_kept, is_refused, log, place};
+
+/// Names that SQLite or its drivers take for a URL, for options, or for memory, where they are passed on as they stand.
+#[tokio::test]
+async fn a_store_opens_anywhere_and_from_a_url() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in [
+        "a b",
+        "100%",
+        "%41",
+        "é本",
+        "a?mode=memory",
+        "a#b",
+        ":memory:",
+        "file::memory:?x=1",
+        "new/deep/er/runs",
+    ] {
+        let path = directory.path().join(name);
+        let mut log = log("r");
+        {
+            let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+            store.setup().await.unwrap();
+            log.write(&store, 2).await;
+            assert!(fs::metadata(&path).unwrap().len() > 0, "{name} is the file");
+        }
+        let hex = |byte: &u8| format!("%{byte:02x}");
+        let url: String = path.to_str().unwrap().as_bytes().iter().map(hex).collect();
+        let store = SqliteStore::from_url(&format!("sqlite:{url}"), SqliteOptions::default()).unwrap();
+        is_kept(&store, &log).await;
+    }
+    let made: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(made.iter().all(|name| !["100", "a", "A", "file"].contains(&name.to_str().unwrap())), "{made:?}");
+    assert_eq!(SqliteStore::open("", SqliteOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// A read makes no file, and says what to do.
+#[tokio::test]
+async fn a_store_that_is_not_set_up_is_invalid() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    let log = log("r");
+    for _ in 0..2 {
+        let read = store.runs(&RunQuery::default(), Page::default()).await.unwrap_err();
+        assert_eq!(read.kind(), ErrorKind::Invalid, "{read:?}");
+        assert!(read.to_string().contains("call `setup`"), "{read}");
+        is_refused(&store, &log, ErrorKind::Invalid).await;
+    }
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    // Another program's database, and none at all.
+    execute(&mut connection_to_new(&path).await, "CREATE TABLE mine (x)").await;
+    is_refused(&store, &log, ErrorKind::Invalid).await;
+    let other = directory.path().join("other");
+    fs::write(&other, "no database, but long enough to be looked at as if it were one ".repeat(20)).unwrap();
+    let store = SqliteStore::open(&other, SqliteOptions::default()).unwrap();
+    assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Invalid);
+    is_refused(&store, &log, ErrorKind::Invalid).await;
+}
+
+async fn connection_to_new(path: &std::path::Path) -> sqlx::SqliteConnection {
+    fs::write(path, "").unwrap();
+    connection(path).await
+}
+
+/// The tables of the application's own stay, and stand in the same file.
+#[tokio::test]
+async fn a_database_of_the_application_takes_the_runs_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("app.db");
+    execute(&mut connection_to_new(&path).await, "CREATE TABLE mine (x); INSERT INTO mine VALUES (7)").await;
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    store.setup().await.unwrap();
+    let mut log = log("r");
+    log.write(&store, 3).await;
+    let kept: i64 =
+        sqlx::query_scalar("SELECT x FROM mine").fetch_one(&mut connection(&path).await).await.unwrap();
+    assert_eq!(kept, 7);
+}
+
+#[tokio::test]
+async fn a_newer_layout_is_unsupported_and_a_newer_one_that_allows_it_is_used() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 1).await;
+    let mut mine = place.connection().await;
+    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (2, 1)").await;
+    log.write(&place.open(SqliteOptions::default()), 1).await;
+    execute(&mut mine, "INSERT INTO ferrata_layout VALUES (3, 3)").await;
+    let store = place.open(SqliteOptions::default());
+    assert_eq!(store.setup().await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unsupported);
+    is_refused(&store, &log, ErrorKind::Unsupported).await;
+}
+
+/// What may only be read is read, also by `setup`, and every write is refused as one that can be made later.
+#[tokio::test]
+async fn a_database_that_may_only_be_read_is_read() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 3).await;
+    let reading = place.open(SqliteOptions::default().with_read_only(true));
+    reading.setup().await.unwrap();
+    is_kept(&reading, &log).await;
+    is_refused(&reading, &log, ErrorKind::Unavailable).await;
+    assert_eq!(reading.purge(&log.key, None).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    log.write(&place.store, 1).await;
+    is_kept(&reading, &log).await;
+    let missing =
+        SqliteStore::open(place.path().join("x/y"), SqliteOptions::default().with_read_only(true)).unwrap();
+    assert_eq!(missing.setup().await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// A full disk refuses what does not fit, and nothing else is lost; room makes it go on.
+#[tokio::test]
+async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
+    let place = place(SqliteOptions::default()).await;
+    let small = place.open(SqliteOptions::default().with_max_bytes(Some(200 << 10)));
+    let (mut log, mut other) = (log("r"), log("other"));
+    other.write(&small, 1).await;
+    let refused = loop {
+        let entry = log.next_body(vec![b'x'; 10_000]);
+        match append(&small, entry.clone()).await {
+            Ok(_) => log.took(&entry),
+            Err(error) => break error,
+        }
+        assert!(log.records.len() < 50, "the bound of 200 KiB is not held");
+    };
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    assert!(log.records.len() > 5);
+    is_kept(&small, &log).await;
+    // A batch in which one entry does not fit is refused as a whole; the other entry alone fits.
+    is_kept(&small, &other).await;
+    small.purge(&log.key, log.head()).await.unwrap();
+    other.write(&small, 1).await;
+    let mut again = log.clone();
+    again.records.clear();
+    again.write(&small, 3).await;
+    is_kept(&small, &again).await;
+}
+
+/// What was pruned and purged is given back to the file system.
+#[tokio::test]
+async fn the_file_shrinks_when_runs_go() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    let entry = log.next_as(50, vec![b'x'; 20_000], |_| {});
+    append(&place.store, entry.clone()).await.unwrap();
+    log.took(&entry);
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    execute(&mut place.connection().await, checkpoint).await;
+    let full = fs::metadata(place.path()).unwrap().len();
+    assert_eq!(place.store.purge(&log.key, None).await.unwrap().records, 50);
+    execute(&mut place.connection().await, checkpoint).await;
+    let left = fs::metadata(place.path()).unwrap().len();
+    assert!(full > 1_000_000 && left < full / 5, "{full} bytes, then {left}");
+}
+
+/// A file that is removed under a store must not swallow records: what SQLite has open has no name any more, and each commit succeeds.
+/// No caller makes it anew unasked, as an empty database in place of one that was unmounted would start every run a second time.
+#[tokio::test]
+async fn a_file_that_is_removed_swallows_nothing() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 2).await;
+    is_kept(&place.store, &log).await;
+    let away = place.directory.path().join("away");
+    fs::rename(place.path(), &away).unwrap();
+    for _ in 0..2 {
+        is_refused(&place.store, &log, ErrorKind::Unavailable).await;
+        assert_eq!(place.store.head(&log.key).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    assert!(!place.path().exists(), "nothing made it anew");
+    fs::rename(&away, place.path()).unwrap();
+    log.write(&place.store, 2).await;
+    is_kept(&place.open(SqliteOptions::default()), &log).await;
+}
+
+/// The same for the write-ahead log, which people take for a leftover. What was in it alone goes with it, unless SQLite still had it open
+/// and could bring it into the database; nothing is acknowledged that goes with it, too.
+#[tokio::test]
+async fn a_removed_log_swallows_nothing_that_is_written_after() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 2).await;
+    is_kept(&place.store, &log).await;
+    fs::remove_file(place.log_path()).unwrap();
+    let mut is_acknowledged = false;
+    for _ in 0..5 {
+        let entry = log.next(1);
+        if append(&place.store, entry.clone()).await.is_ok() {
+            is_acknowledged = true;
+            log.took(&entry);
+        }
+    }
+    if is_acknowledged {
+        is_kept(&place.open(SqliteOptions::default()), &log).await;
+    }
+}
+
+/// A backup that is restored under a running store is used from the next call on.
+#[tokio::test]
+async fn a_restored_backup_is_used_at_once() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 2).await;
+    let before = log.clone();
+    let copy = place.directory.path().join("copy.db");
+    place.store.back_up(&copy).await.unwrap();
+    log.write(&place.store, 2).await;
+    fs::remove_file(place.log_path()).unwrap();
+    fs::remove_file(place.directory.path().join("runs.db-shm")).unwrap();
+    fs::rename(&copy, place.path()).unwrap();
+    is_kept(&place.store, &before).await;
+    assert_eq!(append(&place.store, log.next(1)).await.unwrap_err().kind(), ErrorKind::Conflict);
+    log = before;
+    log.write(&place.store, 2).await;
+    is_kept(&place.store, &log).await;
+}
+
+/// A copy that is made while runs are written is a whole store: of each run the first records up to one that had been begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_taken_under_load_is_a_whole_store() {
+    let place = place(SqliteOptions::default()).await;
+    let mut writers = JoinSet::new();
+    for run in 0..4 {
+        let store = place.store.clone();
+        writers.spawn(async move {
+            let mut log = log(&format!("r-{run}"));
+            for _ in 0..20 {
+                log.write(&store, 1).await;
+            }
+            log
+        });
+    }
+    let mut copies = Vec::new();
+    for number in 0..3 {
+        let path = place.directory.path().join(format!("copy-{number}.db"));
+        place.store.back_up(&path).await.unwrap();
+        assert_eq!(place.store.back_up(&path).await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        copies.push(path);
+    }
+    let logs = writers.join_all().await;
+    let path = place.directory.path().join("last.db");
+    place.store.back_up(&path).await.unwrap();
+    for (number, path) in copies.iter().chain([&path]).enumerate() {
+        let copy = SqliteStore::open(path, SqliteOptions::default()).unwrap();
+        copy.setup().await.unwrap();
+        for log in &logs {
+            let Some(head) = copy.head(&log.key).await.unwrap() else {
+                assert_ne!(number, 3);
+                continue;
+            };
+            assert!(number < 3 || Some(head.head()) == log.head(), "the last copy is complete");
+            let loaded = copy.load(&log.key, At::Latest).await.unwrap().unwrap();
+            assert_eq!(loaded, log.loaded(head.seq.get()));
+            let mut on = log.clone();
+            on.records.truncate(usize::try_from(head.seq.get()).unwrap() + 1);
+            on.write(&copy, 1).await;
+        }
+    }
+    let there = place.store.load(&logs[0].key, At::Seq(Seq::new(19))).await.unwrap().unwrap();
+    assert_eq!(there, logs[0].loaded(19));
+}

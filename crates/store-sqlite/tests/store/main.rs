@@ -1,0 +1,7 @@
+//! What the suite for every store cannot see: the file, its locks, its write-ahead log, and what other programs do to them.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+mod files;
+
+mod support;
+mod transactions;

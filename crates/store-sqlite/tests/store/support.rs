@@ -1,0 +1,80 @@
+//! A database of its own for each test, and connections to it from outside of the store.
+
+use std::path::{Path, PathBuf};
+
+use ferrata_store::testing::Log;
+use ferrata_store::{At, CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunId};
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
+use tempfile::TempDir;
+
+pub(crate) struct Place {
+    pub(crate) directory: TempDir,
+    pub(crate) store: SqliteStore,
+}
+
+/// A database that is set up, and a store on it.
+pub(crate) async fn place(options: SqliteOptions) -> Place {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(directory.path().join("runs.db"), options).unwrap();
+    store.setup().await.unwrap();
+    Place { directory, store }
+}
+
+impl Place {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("runs.db")
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        self.directory.path().join("runs.db-wal")
+    }
+
+    /// Another instance, with connections of its own.
+    pub(crate) fn open(&self, options: SqliteOptions) -> SqliteStore {
+        SqliteStore::open(self.path(), options).unwrap()
+    }
+
+    /// A connection of another program.
+    pub(crate) async fn connection(&self) -> SqliteConnection {
+        connection(&self.path()).await
+    }
+}
+
+pub(crate) async fn connection(path: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .busy_timeout(std::time::Duration::ZERO)
+        .connect()
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn execute(connection: &mut SqliteConnection, sql: &str) {
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
+}
+
+pub(crate) fn log(run: &str) -> Log {
+    Log::new(RunId::new(run).unwrap())
+}
+
+pub(crate) async fn append(store: &SqliteStore, entry: RunAppend) -> Result<HeadRef> {
+    store.append(vec![entry]).await.pop().unwrap()
+}
+
+/// Appends one record that must be refused in this way, and leave nothing.
+pub(crate) async fn is_refused(store: &SqliteStore, log: &Log, kind: ErrorKind) {
+    let error = append(store, log.next(1)).await.unwrap_err();
+    assert_eq!((error.kind(), error.run()), (kind, Some(&log.key)), "{error:?}");
+}
+
+/// The store holds the log and no more of it.
+pub(crate) async fn is_kept(store: &SqliteStore, log: &Log) {
+    let head = store.head(&log.key).await.unwrap().map(|head| head.head());
+    assert_eq!(head, log.head(), "the head of {}", log.key);
+    if let Some(head) = head {
+        let loaded = store.load(&log.key, At::Latest).await.unwrap().unwrap();
+        assert_eq!(loaded, log.loaded(head.seq.get()), "the end of {}", log.key);
+    }
+}
