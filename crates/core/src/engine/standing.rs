@@ -2,6 +2,7 @@
 
 use super::frontier::ActivationKey;
 use crate::clock::Timestamp;
+use crate::record::pause::Looks;
 use crate::record::{Failure, RunStatus};
 
 /// How a run stands.
@@ -20,6 +21,8 @@ pub(crate) struct Standing {
     receivers: Vec<(ActivationKey, String)>,
     /// When time moves the run, which is at rest.
     wake: Option<Timestamp>,
+    /// When its children are looked at, for which it waits at rest.
+    looks: Option<Looks>,
 }
 
 impl Standing {
@@ -32,6 +35,7 @@ impl Standing {
             receiving: false,
             receivers: Vec::new(),
             wake: None,
+            looks: None,
         }
     }
 
@@ -65,7 +69,16 @@ impl Standing {
 
     /// Says what moves the run, which is at rest with this status.
     pub(super) fn rest(&mut self, status: RunStatus, receiving: bool, wake: Option<Timestamp>) {
-        (self.status, self.receiving, self.wake) = (status, receiving, wake);
+        (self.status, self.receiving, self.wake, self.looks) = (status, receiving, wake, None);
+    }
+
+    /// Says when the children are looked at of the run, which has come to rest.
+    pub(super) fn note_looks(&mut self, looks: Option<Looks>) {
+        self.looks = looks;
+    }
+
+    pub(super) fn looks(&self) -> Option<Looks> {
+        self.looks
     }
 
     /// Notes the activations that wait for a message. A record without any does not know them.

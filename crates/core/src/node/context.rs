@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use super::children::{Host, StartedChildren};
 use super::resources::Resources;
 use super::wish::{Replier, Waits, Wish};
 use crate::clock::Clock;
@@ -32,6 +33,7 @@ pub(crate) struct RunScope {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) commands: Sender<Command>,
     pub(crate) cancelled: OnceReceiver<()>,
+    pub(crate) host: Host,
 }
 
 /// What a node asks of the driver of its run.
@@ -61,6 +63,7 @@ pub(crate) struct NodeScope {
     /// What it noted before this attempt.
     pub(crate) memos: Memos,
     pub(crate) waits: Waits,
+    pub(crate) started: StartedChildren,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
 }

@@ -1,6 +1,7 @@
 //! The work of a node: what it is given, what it returns, and what a type implements to be one.
 
 mod awake;
+mod children;
 mod context;
 mod conversation;
 mod error;
@@ -17,6 +18,7 @@ use async_trait::async_trait;
 use crate::state::{Draft, State, Update};
 
 pub use awake::Awake;
+pub(crate) use children::{Host, Kept, StartedChildren};
 pub(crate) use context::{Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;

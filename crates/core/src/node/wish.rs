@@ -14,6 +14,7 @@ use crate::ask::Request;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::record::memo::Asked;
+use crate::record::parent_link::ChildRef;
 use crate::record::pause::Message;
 
 /// What an activation wishes to note, or waits for.
@@ -21,6 +22,12 @@ use crate::record::pause::Message;
 pub(crate) enum Wish {
     /// Keep what a step came to.
     Keep(Box<RawValue>),
+    /// Keep this, and go on once it is durable, whatever the node's effect.
+    Record(Box<RawValue>),
+    /// Note that something was done, in passing.
+    Mark,
+    /// Wait for what comes of this child.
+    Child(ChildRef),
     /// Find what a step came to, in its place among the waits that ended before.
     Recall,
     /// Wait until then.
@@ -44,6 +51,8 @@ pub(crate) enum Given {
     Message(Message),
     /// No message came in time.
     Idle,
+    /// What is noted.
+    Kept(Arc<RawValue>),
     /// What became of the question.
     Reply(Arc<Asked>),
 }

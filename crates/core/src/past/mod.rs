@@ -4,6 +4,7 @@ mod archive;
 mod check;
 mod checkpoint;
 mod diff;
+pub(crate) mod family;
 mod lineage;
 mod position;
 mod questions;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::family::check_removal;
 use super::walk::folded_at;
 use crate::clock::Timestamp;
 use crate::engine::fold::missing;
@@ -73,7 +74,7 @@ impl RetentionPolicy {
     }
 
     /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed, and none in which
-    /// a record is pinned. Signals to a run that has ended, such as a pin, do not count; a retry does. [`only`](Self::only) does
+    /// a record is pinned, that has [children](https://docs.rs/ferrata) which go on, or whose parent has not noted what came of it. Signals to a run that has ended, such as a pin, do not count; a retry does. [`only`](Self::only) does
     /// not limit it. Ages are reckoned by the clock of the process that sweeps: one that is ahead removes sooner.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
@@ -305,7 +306,7 @@ async fn deal(
                 return Ok(());
             }
             Ok(Removal::Gone) => return Ok(()),
-            Ok(Removal::Pinned) => {}
+            Ok(Removal::Held) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -358,8 +359,8 @@ enum Removal {
     Removed(u64, u64),
     /// Another caller removed it, or had it go on, since it was listed.
     Gone,
-    /// It stays: a pin holds whatever the policy says, also against the removal of the whole run.
-    Pinned,
+    /// It stays: a pin holds whatever the policy says, also against the removal of the whole run, and so does its family.
+    Held,
 }
 
 /// Removes a run as it was listed.
@@ -370,7 +371,12 @@ async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Resul
         return Ok(Removal::Gone);
     }
     if !folded.machine.pins().is_empty() {
-        return Ok(Removal::Pinned);
+        return Ok(Removal::Held);
+    }
+    match check_removal(store, head, Some(&folded)).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::WrongStatus => return Ok(Removal::Held),
+        Err(error) => return Err(error),
     }
     if dry {
         let (records, bytes) = weigh(store, run, head.seq.next()).await?;

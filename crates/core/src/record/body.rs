@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub(crate) use super::done::NodeDone;
 use super::effect::Effect;
-use super::pause::{Asking, Edited, Expired, Receiver, Rested, Stepped};
+use super::pause::{Asking, Edited, Expired, Looks, Receiver, Rested, Stepped};
 use super::prints::{ByNode, Prints};
 use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
@@ -358,4 +358,7 @@ pub(crate) struct Released {
     /// The waits for a message, as of a rest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) receivers: Vec<Receiver>,
+    /// When the run waits for children: `wake` is when they are looked at, unless time moves the run before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) looks: Option<Looks>,
 }

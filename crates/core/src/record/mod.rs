@@ -1,10 +1,12 @@
 //! The entries of a run's log and their encoding.
 
 pub(crate) mod body;
+pub(crate) mod child;
 pub(crate) mod codec;
 mod done;
 pub(crate) mod effect;
 pub(crate) mod memo;
+pub(crate) mod parent_link;
 pub(crate) mod pause;
 pub(crate) mod prints;
 mod write;

@@ -77,6 +77,22 @@ pub(crate) struct Rested {
 /// A wait for a message: node, visit, and the name of the wait.
 pub(crate) type Receiver = (NodeName, Visit, String);
 
+/// When the children are looked at of a run that waits for them: what came of one may not have been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Looks {
+    /// How often they were looked at since the run came to rest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) count: u32,
+    /// When time moves the run, if nothing else does before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timer: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 /// `Edit`: an operator changed the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Edited {

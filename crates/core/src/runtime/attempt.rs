@@ -12,6 +12,7 @@ use crate::ask::{AskError, Declined};
 use crate::node::{NodeError, NodeScope, Work};
 use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
+use crate::runtime::children::closing;
 use crate::state::{State, Update};
 
 /// How an attempt ended.
@@ -35,21 +36,37 @@ struct Timeout {
     sleep: Option<Sleep>,
 }
 
+/// How an attempt ended, while the children that it leaves are told to stop.
+struct Closing<S: State> {
+    end: AttemptEnd<S>,
+    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
 /// The future of one attempt.
 pub(crate) struct Attempt<S: State> {
     /// `None` once it has ended: the node's future is dropped before its end is reported.
     work: Option<Work<S>>,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
+    /// How many attempts the activation has.
+    attempts: u32,
+    /// How it ended, while the children that it leaves are told to stop.
+    closing: Option<Box<Closing<S>>>,
     /// When it began, if a subscriber is told how long it took.
     begun: Option<Duration>,
 }
 
 impl<S: State> Attempt<S> {
-    pub(crate) fn new(work: Work<S>, timeout: Option<Duration>, scope: Arc<NodeScope>, timed: bool) -> Self {
+    pub(crate) fn new(
+        work: Work<S>,
+        (attempts, timeout): (u32, Option<Duration>),
+        scope: Arc<NodeScope>,
+        timed: bool,
+    ) -> Self {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
-        Self { work: Some(work), timeout, begun: timed.then(|| clock.monotonic()), scope }
+        let begun = timed.then(|| clock.monotonic());
+        Self { work: Some(work), timeout, attempts, closing: None, begun, scope }
     }
 }
 
@@ -58,6 +75,13 @@ impl<S: State> Future for Attempt<S> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        if let Some(mut closing) = this.closing.take() {
+            if closing.closed.as_mut().poll(cx).is_pending() {
+                this.closing = Some(closing);
+                return Poll::Pending;
+            }
+            return Poll::Ready((closing.end, this.took()));
+        }
         let Some(work) = &mut this.work else { return Poll::Pending };
         this.scope.unpark();
         let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
@@ -87,8 +111,27 @@ impl<S: State> Future for Attempt<S> {
         // A node's destructors are its own code as well.
         let work = this.work.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
-        let took = this.begun.map(|begun| this.scope.run.clock.monotonic().saturating_sub(begun));
-        Poll::Ready((end, took.unwrap_or_default()))
+        // What an activation leaves ends before it, in the log as well. A further attempt goes on with it.
+        let is_last = match &end {
+            AttemptEnd::Done(_) => true,
+            AttemptEnd::Failed { unfinished, fatal, .. } => {
+                !unfinished && (*fatal || this.scope.attempt >= this.attempts)
+            }
+        };
+        if let Some(closed) = is_last.then(|| closing(&this.scope)).flatten() {
+            this.scope.unpark();
+            this.closing = Some(Box::new(Closing { end, closed: Box::pin(closed) }));
+            return Pin::new(this).poll(cx);
+        }
+        Poll::Ready((end, this.took()))
+    }
+}
+
+impl<S: State> Attempt<S> {
+    /// How long it took.
+    fn took(&self) -> Duration {
+        let took = self.begun.map(|begun| self.scope.run.clock.monotonic().saturating_sub(begun));
+        took.unwrap_or_default()
     }
 }
 

@@ -74,6 +74,8 @@ impl RuntimeBuilder {
                 poll: Duration::from_millis(500),
                 cancel_grace: Duration::from_secs(5),
                 release_after: Duration::from_secs(60),
+                max_depth: 16,
+                max_children: 10_000,
                 sweep: Duration::from_secs(1),
                 max_recovered: 10_000,
                 recovered_at_once: 128,
@@ -162,6 +164,20 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn release_after(mut self, time: Duration) -> Self {
         self.limits.release_after = time;
+        self
+    }
+
+    /// Sets how deep children may be below the first run; 16 unless set. A workflow that starts itself for ever fails there.
+    #[must_use]
+    pub fn max_depth(mut self, levels: u32) -> Self {
+        self.limits.max_depth = levels;
+        self
+    }
+
+    /// Sets how many children one activation may have; 10,000 unless set.
+    #[must_use]
+    pub fn max_children(mut self, children: usize) -> Self {
+        self.limits.max_children = children;
         self
     }
 

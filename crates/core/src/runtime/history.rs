@@ -365,14 +365,15 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] if it goes on in this process: cancel it first. [`ErrorKind::Unavailable`]: some of it may be
-    /// left; purge again.
+    /// [`ErrorKind::WrongStatus`] if it goes on in this process: cancel it first; if a child of it goes on that ends with it, or if its
+    /// parent has not noted yet that it was started, or what came of it: the message names that run and says what to do.
+    /// [`ErrorKind::Unavailable`]: some of it may be left; purge again.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
     ///
-    /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict -->
+    /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict, removal::a_parent_is_not_purged_while_its_child_goes_on -->
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         if self.shared().driver(run).is_some() {
             let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
@@ -380,6 +381,7 @@ impl Runtime {
         }
         let (shared, run) = (Arc::clone(self.shared()), run.clone());
         finish(async move {
+            past::family::check_purge(&*shared.store, &run).await?;
             let purged = shared.store.purge(&run, None).await?;
             shared.resting.forget(&run);
             Ok(purged)

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod builder;
+mod children;
 mod committer;
 mod driver;
 mod event;
@@ -21,6 +22,7 @@ mod shared;
 mod tasks;
 
 pub use self::builder::RuntimeBuilder;
+pub use self::children::{ChildError, ChildFailure, ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 pub use self::event::{Event, Events, RunEvent};
 pub use self::fleet::{RunLimits, Stalled};
 pub use self::handle::RunHandle;

@@ -32,7 +32,8 @@ pub enum Outcome<S> {
         questions: Vec<Question>,
     },
     /// Some node sleeps for longer: the run is to be resumed when that is over, and uses no memory until then. Answers and messages
-    /// that nodes wait for beside it move it before.
+    /// that nodes wait for beside it move it before. So it is with a run that waits for [children](super::ChildHandle::result): the end of
+    /// one moves it, and the time is when they are looked at next.
     Sleeping {
         /// When it is to be resumed.
         until: Timestamp,

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use super::children::{EndWaiters, Starts};
 use super::shared::{Control, Stop};
 use crate::compact::queue::{Receiver, Sender, queue};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,11 +17,21 @@ pub(crate) struct Registry {
     /// How many there are.
     count: watch::Sender<usize>,
     stop: watch::Sender<Stop>,
+    /// Who in this process waits for the end of a run.
+    pub(crate) end_waiters: EndWaiters,
+    /// The children that nodes of this process are about to start.
+    pub(crate) starts: Starts,
 }
 
 impl Default for Registry {
     fn default() -> Self {
-        Self { active: Mutex::default(), count: watch::channel(0).0, stop: watch::channel(Stop::default()).0 }
+        Self {
+            active: Mutex::default(),
+            count: watch::channel(0).0,
+            stop: watch::channel(Stop::default()).0,
+            end_waiters: EndWaiters::default(),
+            starts: Starts::default(),
+        }
     }
 }
 

@@ -54,6 +54,10 @@ pub(crate) struct Limits {
     pub(crate) max_waiting_messages: usize,
     /// How far away the time must be that alone moves a run for its memory to be let go of.
     pub(crate) release_after: Duration,
+    /// How deep a child may be below the first run.
+    pub(crate) max_depth: u32,
+    /// How many children an activation may have.
+    pub(crate) max_children: usize,
 }
 
 /// What a driver is told by others in its process.

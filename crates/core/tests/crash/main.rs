@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod families;
 mod graphs;
 mod ledger;
 mod log;

@@ -81,13 +81,21 @@ impl Machine {
     }
 }
 
-/// Forgets the questions that were not answered with a value, so that the next attempt asks anew.
-pub(super) fn ask_anew(memos: &mut Memos) {
+/// Forgets the questions that were not answered with a value, so that the next attempt asks anew. Children that are not completed are
+/// started anew, too, unless they complete.
+///
+/// # Errors
+///
+/// As [`Memos::retry_children`].
+pub(super) fn try_anew(memos: &mut Memos) -> Result<()> {
     memos.forget_if(|_, memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good()));
+    memos.retry_children()
 }
 
-/// Forgets the questions that have no value for an answer yet: another run asks them again.
+/// Forgets the questions that have no value for an answer yet, and the children that are not completed: another run asks again, and
+/// starts its own.
 pub(super) fn forget_open(memos: &mut Memos) {
+    memos.forget_children();
     memos.forget_if(
         |_, memo| matches!(memo, Memo::Asked(asked) if asked.reply.is_open() || !asked.reply.is_good()),
     );

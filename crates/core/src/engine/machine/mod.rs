@@ -29,10 +29,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::graph::liveness::Liveness;
 use crate::graph::plan::Plan;
-use crate::id::{Fingerprint, NodeName, Seq, Visit};
+use crate::id::{Fingerprint, NodeName, RunId, RunKey, Seq, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, Intent, NodeDone, Started, StatusChange};
-use crate::record::pause::{Message, Rested};
+use crate::record::child::Child;
+use crate::record::parent_link::{ChildRef, start_of};
+use crate::record::pause::{Looks, Message, Rested};
 use crate::record::prints::Prints;
 
 /// A run as it is after some record.
@@ -99,6 +101,7 @@ impl Machine {
             }
             Event::Release(released) => {
                 self.standing.rest(self.standing.status(), released.receiving, released.wake);
+                self.standing.note_looks(released.looks);
                 for Intent { node, visit } in &released.begun {
                     let key = (self.nodes.local(node), *visit);
                     match self.frontier.activation_mut(&key) {
@@ -212,6 +215,46 @@ impl Machine {
     /// When time moves the run, which is at rest.
     pub(crate) fn wake(&self) -> Option<Timestamp> {
         self.standing.wake()
+    }
+
+    /// When the children are looked at of the run, which waits for them at rest.
+    pub(crate) fn looks(&self) -> Option<Looks> {
+        self.standing.looks()
+    }
+
+    /// Lists the children of the activations in flight, each as it was started last.
+    pub(crate) fn children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
+        let of = |(&key, activation): (&ActivationKey, &Activation)| {
+            activation.memos.children().into_iter().map(move |child| (key, child))
+        };
+        self.in_flight().iter().flat_map(of)
+    }
+
+    /// Lists the children of the activations in flight, and of those that a retry starts again.
+    pub(crate) fn all_children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
+        let of = |(key, activation): &(ActivationKey, Activation)| {
+            let key = *key;
+            activation.memos.children().into_iter().map(move |child| (key, child))
+        };
+        self.children().chain(self.stopped_at().iter().flat_map(of))
+    }
+
+    /// Finds the child that is this run, whichever start of it that was.
+    pub(crate) fn child_that_is(&self, run: &RunId) -> Option<(ActivationKey, Child)> {
+        let in_flight = self.in_flight().iter().map(|(&key, activation)| (key, activation));
+        let stopped = self.stopped_at().iter().map(|(key, activation)| (*key, activation));
+        in_flight
+            .chain(stopped)
+            .find_map(|(key, activation)| Some((key, activation.memos.child_that_is(run)?)))
+    }
+
+    /// Names the child of an activation of `run`, which this machine is of.
+    pub(crate) fn child_ref(&self, run: &RunKey, (node, visit): ActivationKey, child: &Child) -> ChildRef {
+        ChildRef {
+            run: RunKey::new(run.tenant.clone(), child.note.run.clone()),
+            parent: run.run.clone(),
+            start: start_of(self.life, self.name(node), visit, &child.name),
+        }
     }
 
     /// The messages that no node has taken, in order.

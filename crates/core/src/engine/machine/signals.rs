@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Machine;
-use crate::engine::machine::memo::ask_anew;
+use crate::engine::machine::memo::try_anew;
 use crate::error::Result;
 use crate::id::Seq;
 use crate::record::RunStatus;
@@ -39,9 +39,9 @@ impl Machine {
             SignalKind::Cancel { reason } => self.standing.ask_to_cancel(reason.clone()),
             SignalKind::Retry { settled } => {
                 self.standing.retry();
-                self.frontier.activations_mut().for_each(|activation| ask_anew(&mut activation.memos));
+                self.frontier.activations_mut().try_for_each(|activation| try_anew(&mut activation.memos))?;
                 for (key, mut activation) in self.frontier.take_stopped() {
-                    ask_anew(&mut activation.memos);
+                    try_anew(&mut activation.memos)?;
                     self.frontier.start(key, activation.tried_again(), self.nodes.index(key.0));
                 }
                 return self.begin(settled, 0, &[]);

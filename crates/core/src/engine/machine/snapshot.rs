@@ -22,7 +22,7 @@ use crate::id::{Fingerprint, NodeName, Seq, Visit};
 use crate::record::body::present;
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
-use crate::record::pause::Message;
+use crate::record::pause::{Looks, Message};
 use crate::record::{Failure, Resolution, RunStatus};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -48,6 +48,8 @@ struct Stored<N = StoredNode> {
     receiving: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     receivers: Vec<(Local, Visit, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    looks: Option<Looks>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wake: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -206,6 +208,7 @@ impl Machine {
                 .iter()
                 .map(|((node, visit), name)| (*node, *visit, name.clone()))
                 .collect(),
+            looks: self.looks(),
             wake: self.wake(),
             holds: self.frontier.holds().iter().copied().collect(),
             claims_without_progress: self.claims_without_progress(),
@@ -267,6 +270,7 @@ impl Machine {
         machine.nodes.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
         machine.life = stored.life;
         machine.standing.rest(stored.status, stored.receiving, stored.wake);
+        machine.standing.note_looks(stored.looks);
         machine.standing.restore(stored.failure, stored.cancel, stored.paused);
         machine.inbox = Inbox::restore(stored.inbox, stored.messages);
         machine.pins = stored.pins;

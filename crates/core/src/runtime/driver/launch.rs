@@ -16,7 +16,7 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::node::{NodeContext, NodeScope, RunScope, Waits};
+use crate::node::{NodeContext, NodeScope, RunScope, StartedChildren, Waits};
 use crate::record::body::{Event, StatusChange};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::attempt::Attempt;
@@ -82,6 +82,7 @@ impl<S: State> Driver<S> {
             activation: key,
             memos: activation.memos.clone(),
             waits: Waits::default(),
+            started: StartedChildren::default(),
             lacks: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);
@@ -91,7 +92,7 @@ impl<S: State> Driver<S> {
         let state = self.line.state_of(key, plan.retry.attempts() == 1);
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
         let external = plan.effect == Effect::External;
-        let timeout = plan.timeout;
+        let bounds = (plan.retry.attempts(), plan.timeout);
         let mut work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
         // Asked first: where `log` is enabled, even a span without a subscriber costs more than the rest of a small node.
         if LevelFilter::current() >= LevelFilter::DEBUG {
@@ -104,7 +105,7 @@ impl<S: State> Driver<S> {
         }
         // How long it took is told in the record and to subscribers.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
-        let mut attempt = Attempt::new(work, timeout, Arc::clone(&scope), timed);
+        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed);
         if self.line.is_idle() {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;

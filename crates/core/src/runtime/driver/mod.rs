@@ -6,6 +6,7 @@
 mod apply;
 mod asks;
 mod barrier;
+mod children;
 mod end;
 mod inputs;
 mod journal;
@@ -128,6 +129,11 @@ impl<S: State> Driver<S> {
         &self.shared
     }
 
+    /// The same, to keep when the driver is gone.
+    pub(crate) fn shared_handle(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     pub(crate) fn run_key(&self) -> &RunKey {
         self.journal.run()
     }
@@ -244,6 +250,11 @@ impl<S: State> Driver<S> {
                     tracing::error!(run = %self.journal.run(), %error, "the answerer panicked; its question stays open");
                     Ok(())
                 }
+            },
+            Some(event) = self.waiters.children.next() => match event {
+                Ok(event) => self.absorb_child_event(event),
+                // A look that panicked, in a store say: whoever goes on looks again.
+                Err(_) => Ok(()),
             },
             command = self.commands.recv() => {
                 self.command(command)?;

@@ -150,6 +150,7 @@ impl<S: State> Driver<S> {
         let Some(mut waiter) = self.waiters.remove(key, &name) else { return Ok(()) };
         // It might have ended otherwise: then that is to be remembered.
         let first = waiter.reply.waits().has_rivals();
+        let strong = matches!(waiter.what, WaitsFor::Record(..));
         waiter.reply.promise();
         let (seq, given) = match what {
             End::Known { given, seq, placed } if placed || !first => (seq, given),
@@ -166,13 +167,14 @@ impl<S: State> Driver<S> {
             End::Idle => (Some(self.note_step(key, &name, Noted::Idle, first)?), Given::Idle),
             End::Pending => return Ok(()),
         };
-        self.give(key, seq, waiter.reply, given);
+        self.give(key, seq, waiter.reply, given, strong);
         Ok(())
     }
 
-    /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that.
-    fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: Replier, given: Given) {
-        let weak = matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
+    /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that, or in any case.
+    fn give(&mut self, key: ActivationKey, seq: Option<Seq>, reply: Replier, given: Given, strong: bool) {
+        let weak =
+            !strong && matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
         match seq.filter(|&seq| !weak && !self.journal.is_durable(seq)) {
             Some(seq) => self.journal.owe(seq, Owed::Given { reply, given }),
             None => reply.send(Ok(given)),
@@ -217,6 +219,14 @@ fn end_of(
         (WaitsFor::Step(Some((seq, placed))), _) => {
             Some((Turn::Noted, End::Known { given: Given::Done, seq: Some(seq), placed }))
         }
+        (WaitsFor::Record(seq, placed), _) => {
+            Some((Turn::Noted, End::Known { given: Given::Done, seq: Some(seq), placed }))
+        }
+        // What came of children goes first of what has come, in the order of the waits.
+        (WaitsFor::Child, Some(Memo::Result(end))) => {
+            known(Turn::Said(Timestamp::default()), Given::Kept(Arc::clone(end)))
+        }
+        (WaitsFor::Child, _) => None,
         // What has rung before has rung, whatever the clock says here.
         (WaitsFor::Time, _) => known(again.or(due)?, Given::Done),
         (WaitsFor::Message, Some(Memo::Message(message))) => {

@@ -6,7 +6,7 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::{ErrorKind, Result};
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, StatusChange};
-use crate::record::pause::{Receiver, Rested};
+use crate::record::pause::{Looks, Receiver, Rested};
 use crate::state::State;
 
 impl<S: State> Driver<S> {
@@ -34,6 +34,10 @@ impl<S: State> Driver<S> {
                 return Ok(None);
             }
             if self.machine.cancel().is_some() {
+                let reason = format!("its parent {} was cancelled", self.journal.run());
+                if self.stop_children(&reason) && !self.stopping.is_grace_over() {
+                    return Ok(None);
+                }
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
             } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
@@ -43,7 +47,7 @@ impl<S: State> Driver<S> {
                 self.flush(false)?;
                 if self.journal.has_begun() {
                     let wake = self.next_time().filter(|_| none_in_line);
-                    self.release("the runtime was shut down", wake)?;
+                    self.release("the runtime was shut down", wake, None)?;
                 }
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
             } else if !self.fall_asleep()? {
@@ -65,13 +69,16 @@ impl<S: State> Driver<S> {
             // The claimer of a run whose time has come would find it as it is: the driver goes on with it here.
             return Ok(false);
         }
+        if self.waiters.is_for_child() {
+            return self.rest_on_children();
+        }
         let timed = self.line.next_time().is_some() || self.waiters.is_sleeping();
         if let (true, Some(at)) = (timed, wake) {
             let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
             if near && !self.shared.is_closing() {
                 return Ok(false);
             }
-            self.release("nothing but time moves the run", wake)?;
+            self.release("nothing but time moves the run", wake, None)?;
             return Ok(true);
         }
         let (asked, receiving) = (!self.machine.posed().is_empty(), self.waiters.is_receiving());
@@ -95,7 +102,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Returns when time moves the run, if nothing else does before.
-    fn next_time(&self) -> Option<Timestamp> {
+    pub(super) fn next_time(&self) -> Option<Timestamp> {
         let times = [self.line.next_time(), self.waiters.next_time(), self.stopping.deadline_at()];
         times.into_iter().flatten().min()
     }
@@ -109,9 +116,15 @@ impl<S: State> Driver<S> {
         self.note(&event, None, false).map(|_| ())
     }
 
-    fn release(&mut self, reason: &str, wake: Option<Timestamp>) -> Result<()> {
+    pub(super) fn release(
+        &mut self,
+        reason: &str,
+        wake: Option<Timestamp>,
+        looks: Option<Looks>,
+    ) -> Result<()> {
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-        let released = Released { reason: reason.into(), wake, receiving, receivers, begun: Vec::new() };
+        let released =
+            Released { reason: reason.into(), wake, receiving, receivers, begun: Vec::new(), looks };
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 

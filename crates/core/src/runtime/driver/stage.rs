@@ -1,8 +1,8 @@
 #![cfg(test)]
 //! What the unit tests of the driver's parts stand on: a machine, scopes of attempts, times.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::graph::Graph;
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
-use crate::node::{Inputs, NodeScope, RunScope, Waits};
+use crate::node::{Host, Inputs, NodeScope, RunScope, StartedChildren, Waits};
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
 use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
@@ -91,6 +91,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         clock: Arc::new(ManualClock::new(at(0))),
         commands: queue().0,
         cancelled: once().1,
+        host: Host { runtime: Weak::<()>::new(), depth: 0, root: run() },
     };
     Arc::new(NodeScope {
         run: Arc::new(run),
@@ -103,6 +104,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         activation,
         memos: Memos::default(),
         waits: Waits::default(),
+        started: StartedChildren::default(),
         lacks: AtomicBool::new(false),
     })
 }

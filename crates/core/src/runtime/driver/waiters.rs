@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::children::ChildTasks;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
@@ -17,6 +18,8 @@ pub(super) struct Waiters {
     count: u64,
     /// Activations of which a wait may have ended.
     stirred: BTreeSet<ActivationKey>,
+    /// The children that are watched for them.
+    pub(super) children: ChildTasks,
 }
 
 pub(super) struct Waiter {
@@ -32,7 +35,11 @@ pub(super) struct Waiter {
 pub(super) enum WaitsFor {
     /// A step that was done in an attempt before, or whose result is in this record, with whether it ended before others.
     Step(Option<(Seq, bool)>),
+    /// Something that is in this record, to be durable, with whether it ended before others.
+    Record(Seq, bool),
     Time,
+    /// What comes of a child.
+    Child,
     Message,
     Answer,
     /// An answer whose deadline is over, until that is durable.
@@ -83,6 +90,11 @@ impl Waiters {
     /// Whether a wait for nothing but a time is open.
     pub(super) fn is_sleeping(&self) -> bool {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Time)
+    }
+
+    /// Whether a wait for what comes of a child is open.
+    pub(super) fn is_for_child(&self) -> bool {
+        self.open().any(|(_, waiter)| waiter.what == WaitsFor::Child)
     }
 
     /// Returns when time moves the run next.

@@ -16,8 +16,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{Replier, Wish};
+use crate::node::{Given, Replier, Wish};
 use crate::record::body::{Event, StatusChange};
+use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
 use crate::record::pause::{Asking, Noted, Stepped};
 use crate::record::{Failure, FailureKind};
@@ -41,14 +42,34 @@ impl<S: State> Driver<S> {
         let memo = activation.memos.get(&name).cloned();
         let effect = self.plan.node(NodeIx::new(key.0)).effect;
         if effect == Effect::External && !matches!(wish, Wish::Keep(_) | Wish::Recall) {
-            let message = "a node declared `External` must not be started twice, so it cannot wait; ask, receive or sleep in \
-                           a node before it";
+            let message = "a node declared `External` must not be started twice, so it cannot wait; ask, receive, sleep or \
+                           start children in a node before it";
             let error = Error::new(ErrorKind::Unsupported, message).with_node(self.machine.name(key.0));
             reply.send(Err(error));
             return Ok(());
         }
         match wish {
             Wish::Keep(text) => self.keep(key, name, text, reply),
+            Wish::Record(text) => {
+                let first = reply.waits().has_rivals();
+                let seq = self.note_step(key, &name, Noted::Result(text.into()), first)?;
+                self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply);
+                Ok(())
+            }
+            Wish::Mark => {
+                if memo.is_none() {
+                    self.note_step(key, &name, Noted::Result(to_raw(&true)?.into()), false)?;
+                }
+                reply.send(Ok(Given::Done));
+                Ok(())
+            }
+            Wish::Child(child) => {
+                if memo.is_none() {
+                    self.waiters.children.watch(&self.shared, key, &name, child);
+                }
+                self.waiters.add(key, name, WaitsFor::Child, None, reply);
+                Ok(())
+            }
             Wish::Recall => {
                 self.waiters.add(key, name, WaitsFor::Step(None), None, reply);
                 Ok(())

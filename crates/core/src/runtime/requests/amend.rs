@@ -52,6 +52,8 @@ pub(crate) type Reply = oneshot::Sender<Result<()>>;
 pub(crate) enum Writer<'a> {
     /// A signaller leaves the run to its owner. Where the run is driven in this process, the driver gets this message and writes.
     Signaller(&'a (dyn Fn(Reply) -> Control + Sync)),
+    /// Somebody who knows something of a run at rest: a driver in this process knows it itself.
+    Beside,
     /// The owner, which lost its driver, in this term of heartbeats.
     Owner(u64),
 }
@@ -75,7 +77,7 @@ pub(crate) async fn amend(
     loop {
         let said = match who {
             Writer::Signaller(message) => tell(shared.driver(run), message).await,
-            Writer::Owner(_) => None,
+            Writer::Owner(_) | Writer::Beside => None,
         };
         match said {
             // Nothing is on record: other writers were first, or the driver was fenced or had ended.
@@ -85,7 +87,7 @@ pub(crate) async fn amend(
                 let mut tip = Tip::load(shared, run, None).await?;
                 let events = decide(&mut tip).map_err(|error| error.with_run(run))?;
                 let term = match who {
-                    Writer::Signaller(_) => None,
+                    Writer::Signaller(_) | Writer::Beside => None,
                     Writer::Owner(term) => Some(term),
                 };
                 match tip.append(shared, term, &events).await {

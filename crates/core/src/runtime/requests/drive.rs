@@ -6,8 +6,10 @@ use crate::compact::once::once;
 use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
-use crate::node::RunScope;
+use crate::node::{Host, RunScope};
+use crate::record::parent_link::{parent_link, place};
 use crate::record::{RunFacts, RunStatus};
+use crate::runtime::children::notify_parent;
 use crate::runtime::driver::{Driver, First, Outbox, Stopped};
 use crate::runtime::fleet::life;
 use crate::runtime::handle::{Link, RunHandle};
@@ -39,6 +41,9 @@ pub(crate) fn drive<S: State>(
     let run = parts.log.run.clone();
     let (cancel, cancelled) = once();
     let (commands, receiver) = queue();
+    let runtime = Arc::downgrade(&shared);
+    let (depth, root) = place(&run, &parts.facts);
+    let parent_link = parent_link(&run, &parts.facts);
     let scope = Arc::new(RunScope {
         key: run.clone(),
         workflow: graph.name().clone(),
@@ -47,6 +52,7 @@ pub(crate) fn drive<S: State>(
         clock: Arc::clone(&shared.clock),
         commands,
         cancelled,
+        host: Host { runtime, depth, root },
     });
     let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);
@@ -68,8 +74,16 @@ pub(crate) fn drive<S: State>(
         if outcome.is_ok() && begun && !is_over {
             driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), *facts);
         }
+        let has_ended = outcome.is_ok() && driver.machine().status().is_finished();
+        let told = parent_link
+            .filter(|_| begun && has_ended)
+            .map(|parent_link| (driver.shared_handle(), parent_link));
         // Who waits must be able to start or resume the run anew.
+        let run = driver.run_key().clone();
         drop(driver);
+        if let Some((shared, parent_link)) = told {
+            notify_parent(&shared, &run, parent_link);
+        }
         (outcome, begun)
     });
     let task = async move {

@@ -17,6 +17,7 @@ use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
 use crate::id::{Fingerprint, HeadRef, RunId, RunKey, Seq, WorkflowName};
 use crate::past::{Position, folded_at};
 use crate::record::body::Event;
+use crate::record::parent_link::{RESERVED, refuse_reserved};
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
 use crate::runtime::handle::{Link, RunHandle};
 use crate::runtime::print::in_order;
@@ -221,7 +222,10 @@ impl ForkRequest {
         let input = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
         let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(input.as_bytes()), now)?;
         let mut labels = Labels::default();
-        let kept = head.facts.labels.iter().filter(|(key, _)| !self.labels.iter().any(|(new, _)| new == key));
+        refuse_reserved(&self.labels).map_err(|error| error.with_run(source))?;
+        // A fork is nobody's child: the source's parent knows nothing of it.
+        let is_kept = |key: &str| !RESERVED.contains(&key) && !self.labels.iter().any(|(new, _)| new == key);
+        let kept = head.facts.labels.iter().filter(|(key, _)| is_kept(key));
         kept.map(|(key, value)| (key.to_owned(), value.to_owned()))
             .chain(self.labels.iter().cloned())
             .try_for_each(|(key, value)| labels.insert(key, value))?;

@@ -13,6 +13,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, StatusChange};
+use crate::runtime::children::{is_wanted, look};
 use crate::runtime::driver::Outbox;
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::Permit;
@@ -168,6 +169,10 @@ async fn claim<S: State>(
     if (head.status != RunStatus::InProgress || asleep) && !due {
         return Ok(Claim::Taken(watching()));
     }
+    if terms.recovery && head.status == RunStatus::InProgress && !is_wanted(shared, run, &head.facts).await? {
+        // It is carried out at once, or by the next claimer.
+        return Ok(Claim::Taken(watching()));
+    }
     // Kept over further tries, so that no other run takes the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.admit(run, &head.facts)).clone();
     let registration = shared.enter(run, room)?;
@@ -189,6 +194,18 @@ async fn claim<S: State>(
     if (tip.folded.last.status, tip.folded.last.owner) != (head.status, head.owner) {
         // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
         return Ok(Claim::Overtaken(head.epoch));
+    }
+    if terms.recovery && tip.folded.machine.looks().is_some() {
+        match look(shared, &mut tip).await {
+            Ok(false) => {}
+            Ok(true) => {
+                // It may be anybody's now.
+                shared.recovery.ring();
+                return Ok(Claim::Taken(watching()));
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Claim::Overtaken(epoch)),
+            Err(error) => return Err(error.with_run(run)),
+        }
     }
     let machine = &tip.folded.machine;
     let misfits = machine.misfits();

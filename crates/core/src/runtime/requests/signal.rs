@@ -14,6 +14,7 @@ use crate::id::RunKey;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
+use crate::runtime::children::{notify_parent_after_signal, wake};
 use crate::runtime::fleet::hand_over::hand_over;
 use crate::runtime::fleet::life::Tenure;
 use crate::runtime::inbox::check_room;
@@ -76,6 +77,7 @@ pub(crate) async fn send(
     let tip =
         amend(shared, run, Writer::Signaller(&message), |tip| decide(shared, tip, signal.clone())).await?;
     if let Some(tip) = tip {
+        notify_parent_after_signal(shared, &tip);
         hand_over(shared, tip);
     }
     Ok(())
@@ -89,6 +91,12 @@ fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> 
     full_id(machine, &mut signal.what)?;
     // A run at rest has no driver, so the signaller carries out a stop. The owner does otherwise, or the next claimer.
     let stop = stop(machine, &signal.what).filter(|_| tip.folded.last.owner.is_none());
+    if matches!(stop, Some(StatusChange::Cancelled))
+        && machine.children().any(|(_, child)| child.ends_with_parent())
+    {
+        // Its children end first, which takes a driver.
+        return Ok(vec![Event::Signal(signal), wake()]);
+    }
     Ok([Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect())
 }
 
@@ -144,6 +152,7 @@ pub(crate) async fn release(
             receiving: machine.is_receiving(),
             begun: Vec::new(),
             receivers: Vec::new(),
+            looks: None,
         };
         tip.release();
         Ok(vec![Event::Release(released)])

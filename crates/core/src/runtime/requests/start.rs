@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
+use crate::record::parent_link::{refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::runtime::driver::{First, Outbox, check_input};
 use crate::runtime::event::Event as RunEventKind;
@@ -49,6 +50,8 @@ pub struct StartRequest<S: State> {
     tenant: Option<Result<TenantId>>,
     user: Option<String>,
     labels: Vec<(String, String)>,
+    /// What says which node started it.
+    parent_labels: Vec<(String, String)>,
     policy: CheckpointPolicy,
 }
 
@@ -62,6 +65,7 @@ impl<S: State> StartRequest<S> {
             tenant: None,
             user: None,
             labels: Vec::new(),
+            parent_labels: Vec::new(),
             policy: CheckpointPolicy::default(),
         }
     }
@@ -90,6 +94,12 @@ impl<S: State> StartRequest<S> {
         self
     }
 
+    /// Says by labels which node starts it.
+    pub(crate) fn parent_labels(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
+        self.parent_labels = labels.into_iter().collect();
+        self
+    }
+
     /// Sets when the run writes checkpoints; after every node unless set.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
@@ -98,7 +108,7 @@ impl<S: State> StartRequest<S> {
 
     /// Checks what is asked for; nothing is touched yet.
     fn checked(self) -> Result<Checked<S>> {
-        let Self { shared, graph, mut input, id, tenant, user, labels, policy } = self;
+        let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, policy } = self;
         let now = shared.clock.now();
         let id = match id {
             Some(id) => id?,
@@ -119,7 +129,8 @@ impl<S: State> StartRequest<S> {
             facts = facts.with_user(user)?;
         }
         let mut kept = Labels::default();
-        labels.into_iter().try_for_each(|(key, value)| kept.insert(key, value))?;
+        refuse_reserved(&labels).map_err(|error| error.with_run(&run))?;
+        labels.into_iter().chain(parent_labels).try_for_each(|(key, value)| kept.insert(key, value))?;
         let facts = facts.with_labels(kept);
         Ok(Checked { shared, graph, input, text: Some(text), run, facts, policy })
     }
@@ -244,6 +255,10 @@ impl<S: State> Checked<S> {
             let what =
                 if head.facts.workflow == facts.workflow { "another input" } else { "another workflow" };
             let message = format!("the run was started before with {what}; use another id");
+            return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
+        }
+        if !same_start(&head.facts, facts) {
+            let message = "the run was started before by another node, or by none; use another id";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
         let elsewhere = head.owner_alive && head.owner != Some(shared.executor);

@@ -124,6 +124,11 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         clock: Arc::new(crate::clock::SystemClock::new()),
         commands: crate::compact::queue::queue().0,
         cancelled: crate::compact::once::once().1,
+        host: crate::node::Host {
+            runtime: std::sync::Weak::<()>::new(),
+            depth: 0,
+            root: RunId::new("run")?.into(),
+        },
     };
     let cx = NodeContext::new(Arc::new(NodeScope {
         run: Arc::new(scope),
@@ -136,6 +141,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         activation: (0, Visit::new(1)),
         memos: Default::default(),
         waits: Waits::default(),
+        started: Default::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
     }));
     let mut state = Context::new();

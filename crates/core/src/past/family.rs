@@ -1,0 +1,144 @@
+//! What keeps a run from being removed: children that go on with it, and a parent that has not noted what came of it.
+
+use super::walk::folded_at;
+use crate::engine::fold::Folded;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::RunKey;
+use crate::record::RunStatus;
+use crate::record::child::{Bond, Child};
+use crate::record::parent_link::{ParentLink, parent_link};
+use crate::store::{At, CheckpointStore, RunHead};
+
+/// How the parent of a run stands to it.
+#[derive(Debug)]
+pub(crate) enum Parent {
+    /// It waits for the run, or may, and knows whether it was started.
+    Waits {
+        began: bool,
+    },
+    /// It has noted what came of the run.
+    Told,
+    /// Its log cannot be read.
+    Unknown,
+    /// It was purged, also if another run bears its name now.
+    Gone,
+    Completed,
+    Cancelled,
+    /// The activation that started the run has ended.
+    WentOn,
+}
+
+/// Tells how the parent of a run stands to it.
+///
+/// # Errors
+///
+/// What the store says. A log that cannot be read is no error.
+pub(crate) async fn parent_of(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    link: &ParentLink,
+) -> Result<Parent> {
+    match store.head(&link.parent).await?.map(|head| head.status) {
+        None => return Ok(Parent::Gone),
+        Some(RunStatus::Completed) => return Ok(Parent::Completed),
+        Some(RunStatus::Cancelled) => return Ok(Parent::Cancelled),
+        Some(_) => {}
+    }
+    let folded = match folded_at(store, &link.parent, At::Latest, None).await {
+        Ok(folded) => folded,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Parent::Gone),
+        Err(error) if is_unreadable(&error) => return Ok(Parent::Unknown),
+        Err(error) => return Err(error),
+    };
+    let machine = &folded.machine;
+    if !link.start.starts_with(&machine.life().to_string()) {
+        return Ok(Parent::Gone);
+    }
+    let known = machine.child_that_is(&run.run);
+    let known = known.filter(|(key, child)| machine.child_ref(&link.parent, *key, child).start == link.start);
+    Ok(match known {
+        Some((_, Child { told: Some(_), .. })) => Parent::Told,
+        Some((_, Child { began, .. })) => Parent::Waits { began },
+        None => Parent::WentOn,
+    })
+}
+
+/// Checks that nobody needs a run that is to be removed: no child goes on that would be without a parent, and its parent does not wait to
+/// note what came of it.
+///
+/// # Errors
+///
+/// [`ErrorKind::WrongStatus`] naming the run that stands in the way, and what to do. What the store says.
+pub(crate) async fn check_removal(
+    store: &dyn CheckpointStore,
+    head: &RunHead,
+    folded: Option<&Folded>,
+) -> Result<()> {
+    let run = &head.run;
+    let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
+    if let Some(child) = open_child(store, run, folded).await? {
+        return refuse(format!(
+            "its child {child} goes on, and would be without a parent; cancel the run and wait for its end, or purge the child before it"
+        ));
+    }
+    let Some(link) = parent_link(run, &head.facts).filter(|link| link.bond != Bond::Detached) else {
+        return Ok(());
+    };
+    let parent = &link.parent;
+    match parent_of(store, run, &link).await? {
+        Parent::Waits { .. } if head.status.is_finished() => refuse(format!(
+            "its parent {parent} has not noted yet what came of it; let the parent go on, and try again, or purge the parent before it"
+        )),
+        Parent::Waits { began: false } => refuse(format!(
+            "its parent {parent} has not noted yet that it was started, and would start it again; let the parent go on, and try again, \
+             or cancel the run and purge the parent before it"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Finds a child that goes on and ends with its parent.
+async fn open_child(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    folded: Option<&Folded>,
+) -> Result<Option<RunKey>> {
+    let Some(Folded { machine, .. }) = folded else { return Ok(None) };
+    for (key, child) in machine.all_children().filter(|(_, child)| child.ends_with_parent()) {
+        let child = machine.child_ref(run, key, &child);
+        let goes_on = |head: &RunHead| child.is(&head.facts) && !head.status.is_finished();
+        if store.head(&child.run).await?.as_ref().is_some_and(goes_on) {
+            return Ok(Some(child.run));
+        }
+    }
+    Ok(None)
+}
+
+/// Checks, of a run that is to be removed by hand, what [`check_removal`] does, as far as its log can be read.
+///
+/// # Errors
+///
+/// As [`check_removal`].
+pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Result<()> {
+    let head = match store.head(run).await {
+        Ok(Some(head)) => head,
+        Ok(None) => return Ok(()),
+        Err(error) if is_unreadable(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if matches!(head.status, RunStatus::Completed | RunStatus::Cancelled) {
+        // Nothing of it is in flight, so it has no children any more.
+        return check_removal(store, &head, None).await;
+    }
+    let folded = match folded_at(store, run, At::Latest, None).await {
+        Ok(folded) => Some(folded),
+        Err(error) if is_unreadable(&error) || error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    check_removal(store, &head, folded.as_ref()).await
+}
+
+/// Whether a log is damaged, or of a newer version: a purge is the remedy, and looks no further.
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
+}

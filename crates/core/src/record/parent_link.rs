@@ -1,0 +1,94 @@
+//! Who started a run: what the labels of a child say of its parent, and what a parent's log says of it.
+
+use uuid::Uuid;
+
+use super::RunFacts;
+use super::child::Bond;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Fingerprint, NodeName, RunId, RunKey, Visit};
+
+/// The labels of a run that a node started: the id of its parent, which start of the parent it is of, what binds it, the first run above,
+/// and how deep it is.
+pub(crate) const PARENT: &str = "ferrata.parent";
+pub(crate) const CHILD: &str = "ferrata.child";
+pub(crate) const BOND: &str = "ferrata.bond";
+pub(crate) const ROOT: &str = "ferrata.root";
+pub(crate) const DEPTH: &str = "ferrata.depth";
+
+/// Labels that applications cannot set.
+pub(crate) const RESERVED: [&str; 5] = [PARENT, CHILD, BOND, ROOT, DEPTH];
+
+/// Who started a run, as its labels say.
+#[derive(Clone, Debug)]
+pub(crate) struct ParentLink {
+    pub(crate) parent: RunKey,
+    /// Which start of the parent it is of, as [`start_of`] makes it.
+    pub(crate) start: String,
+    pub(crate) bond: Bond,
+}
+
+/// A child as its parent's log names it: the run, and the start that made it. Another run of that id is not the child.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ChildRef {
+    pub(crate) run: RunKey,
+    pub(crate) parent: RunId,
+    pub(crate) start: String,
+}
+
+impl ChildRef {
+    /// Whether a run of the child's id, which has these facts, is the child.
+    pub(crate) fn is(&self, facts: &RunFacts) -> bool {
+        facts.labels.get(PARENT) == Some(self.parent.as_str())
+            && facts.labels.get(CHILD) == Some(self.start.as_str())
+    }
+}
+
+/// Returns who started a run; `None` if no node did.
+pub(crate) fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> {
+    let parent = RunId::new(facts.labels.get(PARENT)?).ok()?;
+    let bond = match facts.labels.get(BOND)? {
+        "cancel" => Bond::Cancel,
+        "leave" => Bond::Leave,
+        _ => Bond::Detached,
+    };
+    let start = facts.labels.get(CHILD)?.to_owned();
+    Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })
+}
+
+/// Names the start of a child: the life and activation of its parent, and the child's name. No other start has that.
+pub(crate) fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> String {
+    format!("{life}:{node}:{visit}:{name}")
+}
+
+/// Tells whether two runs are of the same start, or of none.
+pub(crate) fn same_start(one: &RunFacts, other: &RunFacts) -> bool {
+    one.labels.get(PARENT) == other.labels.get(PARENT) && one.labels.get(CHILD) == other.labels.get(CHILD)
+}
+
+/// Returns how deep a run is below the first one, and the id of that.
+pub(crate) fn place(run: &RunKey, facts: &RunFacts) -> (u32, RunKey) {
+    let depth = facts.labels.get(DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(0);
+    let root = facts.labels.get(ROOT).and_then(|root| RunId::new(root).ok());
+    (depth, root.map_or_else(|| run.clone(), |root| RunKey::new(run.tenant.clone(), root)))
+}
+
+/// Makes the id of a child: the same whenever the activation runs again, and no other start's.
+pub(crate) fn child_id(name: &str, start: &str) -> Result<RunId> {
+    let print = Fingerprint::of(start.as_bytes()).to_string();
+    RunId::new(format!("{name}-{}", print.get(..32).unwrap_or(&print)))
+}
+
+/// Checks labels that an application sets.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] if one is reserved.
+pub(crate) fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
+    match labels.iter().find(|(key, _)| RESERVED.contains(&&**key)) {
+        None => Ok(()),
+        Some((key, _)) => {
+            let message = format!("the label `{key}` says which node started a run; use another key");
+            Err(Error::new(ErrorKind::Invalid, message))
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What came of a child, as its own log says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::engine::fold::{fold, missing};
+use crate::error::{ErrorKind, Result};
+use crate::id::RunKey;
+use crate::node::NodeScope;
+use crate::record::RunStatus;
+use crate::record::body::SignalKind;
+use crate::record::child::{Child, ChildEnd};
+use crate::record::codec::to_raw;
+use crate::record::parent_link::{ChildRef, start_of};
+use crate::runtime::requests::signal::send;
+use crate::runtime::shared::Shared;
+use crate::store::At;
+
+/// How much rarer a child is looked at each time, at most, beside the notification: as many times as a busy run.
+const RAREST: u32 = 8;
+
+/// Returns what came of a child; `None` if it has not ended. Another run that bears its id by now is not the child.
+///
+/// # Errors
+///
+/// What the store says, and as [`fold`].
+pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<ChildEnd>> {
+    let run = &child.run;
+    match shared.store.head(run).await? {
+        None => return Ok(Some(ChildEnd::Gone)),
+        Some(head) if !child.is(&head.facts) => return Ok(Some(ChildEnd::Gone)),
+        Some(head) if !head.status.is_finished() => return Ok(None),
+        Some(_) => {}
+    }
+    let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(Some(ChildEnd::Gone)) };
+    let folded = fold(run, &records, None)?;
+    let machine = &folded.machine;
+    Ok(match machine.status() {
+        RunStatus::Completed => {
+            Some(ChildEnd::Completed { state: to_raw(&folded.channels)?, version: folded.version })
+        }
+        RunStatus::Failed => machine.failure().cloned().map(ChildEnd::Failed),
+        RunStatus::Cancelled => {
+            Some(ChildEnd::Cancelled { reason: machine.cancel().map(str::to_owned).unwrap_or_default() })
+        }
+        // It was retried since.
+        _ => None,
+    })
+}
+
+/// Waits for the end of a run, and returns what came of it. A store that fails is asked again, ever less often.
+pub(crate) async fn await_end(shared: &Arc<Shared>, child: &ChildRef) -> Arc<RawValue> {
+    let run = &child.run;
+    let mut pause = shared.limits.poll;
+    let waiter = shared.registry.end_waiters.wait_for(run);
+    loop {
+        match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
+            Ok(Some(end)) => return end,
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%run, %error, "cannot look at a child; looking again"),
+        }
+        tokio::select! {
+            biased;
+            () = waiter.notified() => {}
+            () = shared.clock.sleep(pause) => pause = next(pause, shared),
+        }
+    }
+}
+
+fn next(pause: Duration, shared: &Shared) -> Duration {
+    (pause * 2).min(shared.limits.poll.saturating_mul(RAREST))
+}
+
+/// Cancels a child, unless it has ended, and waits for its end.
+pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str) {
+    let run = &child.run;
+    let mut pause = shared.limits.poll;
+    loop {
+        // Asked first: a start that ends in between has left a run that is found.
+        let is_starting = shared.registry.starts.is_starting(run);
+        match cancel_once(shared, child, reason).await {
+            // Also one that was asked to stop before.
+            Ok(()) => break,
+            Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => break,
+            Err(error) if error.kind() == ErrorKind::NotFound && is_starting => {}
+            // Not started, and nobody is left here who would: who starts it all the same finds that its parent goes on without it.
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {
+                tracing::debug!(%run, %error, "cannot cancel a child; trying again");
+            }
+            Err(error) => {
+                tracing::warn!(%run, %error, "a child cannot be cancelled");
+                return;
+            }
+        }
+        shared.clock.sleep(pause).await;
+        pause = next(pause, shared);
+    }
+    await_end(shared, child).await;
+}
+
+async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: &str) -> Result<()> {
+    let ChildRef { run, .. } = child;
+    match shared.store.head(run).await? {
+        Some(head) if child.is(&head.facts) => {
+            let what = SignalKind::Cancel { reason: reason.to_owned() };
+            send(shared, run, what, Some("parent".to_owned())).await
+        }
+        _ => Err(missing(run)),
+    }
+}
+
+/// Cancels the children that end with an activation, as its last attempt leaves them, and waits for their ends, but no longer than a
+/// cancelled run has time. `None` if there are none.
+pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Send + 'static> {
+    let before = if scope.memos.is_empty() { Vec::new() } else { scope.memos.children() };
+    let parent = &scope.run.key;
+    let open = scope.started.with(before).into_iter().filter(Child::ends_with_parent);
+    let named = open.map(|child| ChildRef {
+        start: start_of(scope.run.life, &scope.node, scope.visit, &child.name),
+        run: RunKey::new(parent.tenant.clone(), child.note.run),
+        parent: parent.run.clone(),
+    });
+    let children: Vec<_> = named.collect();
+    let shared = scope.run.host.runtime.upgrade()?.downcast::<Shared>().ok()?;
+    let reason = format!("the node {}@{} of its parent {} ended", scope.node, scope.visit, scope.run.key);
+    (!children.is_empty()).then(|| close(shared, children, reason))
+}
+
+async fn close(shared: Arc<Shared>, children: Vec<ChildRef>, reason: String) {
+    let grace = shared.clock.sleep(shared.limits.cancel_grace);
+    let mut stopping = tokio::task::JoinSet::new();
+    for child in children {
+        let (shared, reason) = (Arc::clone(&shared), reason.clone());
+        stopping.spawn(async move { cancel(&shared, &child, &reason).await });
+    }
+    tokio::select! {
+        biased;
+        () = async { while stopping.join_next().await.is_some() {} } => {}
+        () = grace => {}
+    }
+}

@@ -1,0 +1,132 @@
+//! Telling a parent that rests what came of its children: by whoever sees an end, or when the children are looked at.
+
+use std::sync::Arc;
+
+use super::end::end_of;
+use super::pause;
+use crate::engine::frontier::ActivationKey;
+use crate::engine::machine::Machine;
+use crate::error::Result;
+use crate::id::RunKey;
+use crate::record::RunStatus;
+use crate::record::body::{Event, Released};
+use crate::record::child::{Bond, Child, ChildEnd};
+use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
+use crate::record::pause::{Looks, Noted, Stepped};
+use crate::runtime::fleet::hand_over::hand_over;
+use crate::runtime::requests::amend::{Tip, Writer, amend};
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::spawn;
+
+/// Says that a run has ended: to its parent in this process, or to the log of its parent if that rests.
+///
+/// Nothing rests on this: what is not told is found when the children of the parent are looked at.
+pub(crate) fn notify_parent(shared: &Arc<Shared>, run: &RunKey, link: ParentLink) {
+    if link.bond == Bond::Detached || shared.registry.end_waiters.notify(run) {
+        return;
+    }
+    let (shared, run) = (Arc::clone(shared), run.clone());
+    spawn(async move {
+        if let Err(error) = notify_at_rest(&shared, &run, &link).await {
+            tracing::debug!(%run, parent = %link.parent, %error, "the end of a child is not told; its parent will look");
+        }
+    });
+}
+
+/// Says that a run has ended through a signal, if it has and a node started it.
+pub(crate) fn notify_parent_after_signal(shared: &Arc<Shared>, tip: &Tip) {
+    if !tip.folded.last.status.is_finished() {
+        return;
+    }
+    let (shared, run) = (Arc::clone(shared), tip.log.run.clone());
+    spawn(async move {
+        if let Ok(Some(head)) = shared.store.head(&run).await
+            && let Some(link) = parent_link(&run, &head.facts)
+        {
+            notify_parent(&shared, &run, link);
+        }
+    });
+}
+
+async fn notify_at_rest(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<()> {
+    let Some(head) = shared.store.head(&link.parent).await? else { return Ok(()) };
+    let rests = head.status == RunStatus::InProgress && head.owner.is_none() && head.wake_at.is_some();
+    if !rests {
+        // It looks itself, or has ended.
+        return Ok(());
+    }
+    let (run, parent) = (run.clone(), link.parent.run.clone());
+    let known = ChildRef { run, parent, start: link.start.clone() };
+    let Some(end) = end_of(shared, &known).await? else { return Ok(()) };
+    let told = amend(shared, &link.parent, Writer::Beside, |tip| {
+        let machine = &tip.folded.machine;
+        if machine.looks().is_none() || tip.folded.last.owner.is_some() {
+            return Ok(Vec::new());
+        }
+        let waits = |(key, child): &(ActivationKey, Child)| {
+            child.is_open() && machine.child_ref(&link.parent, *key, child) == known
+        };
+        let waiting: Vec<_> = machine.children().filter(waits).collect();
+        let events = waiting.iter().map(|(key, child)| told(machine, *key, child, &end));
+        let mut events = events.collect::<Result<Vec<_>>>()?;
+        if !events.is_empty() {
+            events.push(wake());
+        }
+        Ok(events)
+    })
+    .await?;
+    if let Some(tip) = told {
+        hand_over(shared, tip);
+    }
+    Ok(())
+}
+
+/// Looks at the children of a run that rests: notes what came of those that have ended, or when they are looked at next. Returns false,
+/// and writes nothing, if the run is to be claimed as it is.
+///
+/// # Errors
+///
+/// What the store says. [`ErrorKind::Conflict`] if another writer was first.
+pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
+    let now = shared.clock.now();
+    let machine = &tip.folded.machine;
+    let Some(Looks { count, timer }) = machine.looks() else { return Ok(false) };
+    if timer.is_some_and(|timer| timer <= now) || machine.cancel().is_some() {
+        return Ok(false);
+    }
+    let open: Vec<_> = machine.children().filter(|(_, child)| child.is_open()).collect();
+    let mut events = Vec::new();
+    for (key, child) in &open {
+        if let Some(end) = end_of(shared, &machine.child_ref(&tip.log.run, *key, child)).await? {
+            events.push(told(machine, *key, child, &end)?);
+        }
+    }
+    if events.is_empty() {
+        let next = now.plus(pause(count + 1));
+        let wake = timer.map_or(next, |timer| timer.min(next));
+        let looks = Looks { count: count + 1, timer };
+        events.push(released("no child has ended yet", Some(wake), Some(looks)));
+    } else {
+        events.push(wake());
+    }
+    tip.append(shared, None, &events).await?;
+    Ok(true)
+}
+
+/// Makes the record of what came of a child.
+fn told(machine: &Machine, (node, visit): ActivationKey, child: &Child, end: &ChildEnd) -> Result<Event> {
+    let what = Noted::Result(end.to_raw()?);
+    let (node, name) = (machine.name(node).clone(), child.told_name());
+    Ok(Event::Step(Stepped { node, visit, name, what, first: false }))
+}
+
+/// Makes the record that lets anybody go on with a run that rests.
+pub(crate) fn wake() -> Event {
+    released("a child has ended", None, None)
+}
+
+fn released(reason: &str, wake: Option<crate::clock::Timestamp>, looks: Option<Looks>) -> Event {
+    let reason = reason.to_owned();
+    let (begun, receivers) = (Vec::new(), Vec::new());
+    Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks })
+}

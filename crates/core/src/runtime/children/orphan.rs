@@ -1,0 +1,74 @@
+//! Children that their parents do not wait for any more: they are cancelled by whoever starts or claims them too late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::LONGEST_LOOK;
+use crate::error::{ErrorKind, Result};
+use crate::id::RunKey;
+use crate::past::family::{Parent, parent_of};
+use crate::record::RunFacts;
+use crate::record::body::SignalKind;
+use crate::record::child::Bond;
+use crate::record::parent_link::{ParentLink, parent_link};
+use crate::runtime::requests::signal::send;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::spawn;
+
+/// Tells whether the parent of a run still waits for it, or leaves it to itself. If not, the run is cancelled.
+///
+/// # Errors
+///
+/// What the store says.
+pub(crate) async fn is_wanted(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<bool> {
+    match parent_link(run, facts).filter(|link| link.bond == Bond::Cancel) {
+        Some(link) => Ok(!cancelled_as_orphan(shared, run, &link).await?.0),
+        None => Ok(true),
+    }
+}
+
+/// Looks whether somebody wants a child that was started just now. Its parent may have ended, or gone on without it, if this process does
+/// not own the parent any more: then the child is looked after until the parent's log says that it is known there, or that it is not.
+pub(super) async fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentLink) {
+    if link.bond != Bond::Cancel {
+        return;
+    }
+    match shared.store.head(&link.parent).await {
+        // Whoever ends the activation here finds the child, or waits for its start.
+        Ok(Some(head)) if head.owner == Some(shared.executor) && !head.status.is_finished() => return,
+        _ => {}
+    }
+    let (shared, run) = (Arc::clone(shared), run.clone());
+    spawn(async move {
+        let mut pause = shared.limits.poll;
+        loop {
+            match cancelled_as_orphan(&shared, &run, &link).await {
+                Ok((true, _) | (_, true)) => return,
+                Ok((false, false)) => {}
+                Err(error) => {
+                    tracing::debug!(%run, %error, "cannot look for the parent of a child; trying again")
+                }
+            }
+            shared.clock.sleep(pause).await;
+            pause = pause.saturating_mul(2).min(Duration::max(LONGEST_LOOK, shared.limits.poll));
+        }
+    });
+}
+
+/// Cancels a run that its parent does not wait for any more. Returns whether it does not, and whether that cannot change any more without
+/// an end of the run.
+async fn cancelled_as_orphan(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<(bool, bool)> {
+    let reason = match parent_of(&*shared.store, run, link).await? {
+        Parent::Waits { began } => return Ok((false, began)),
+        Parent::Unknown | Parent::Told => return Ok((false, true)),
+        Parent::Gone => format!("its parent {} was purged", link.parent),
+        Parent::Completed => format!("its parent {} is completed", link.parent),
+        Parent::Cancelled => format!("its parent {} was cancelled", link.parent),
+        Parent::WentOn => format!("its parent {} went on without it", link.parent),
+    };
+    match send(shared, run, SignalKind::Cancel { reason }, Some("parent".to_owned())).await {
+        Err(error) if matches!(error.kind(), ErrorKind::WrongStatus | ErrorKind::NotFound) => {}
+        sent => sent?,
+    }
+    Ok((true, true))
+}

@@ -1,0 +1,467 @@
+//! Starting a run from a node, and waiting for what comes of it.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::end::end_of;
+use super::error::{ChildError, ChildFailure};
+use super::orphan::look_after_start;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointPolicy, Graph};
+use crate::id::{RunId, RunKey};
+use crate::node::{Kept, NodeContext};
+use crate::record::child::{Bond, Child, ChildEnd, ChildNote};
+use crate::record::parent_link::{BOND, CHILD, DEPTH, PARENT, ParentLink, ROOT, child_id};
+use crate::runtime::requests::resume::{Terms, resume};
+use crate::runtime::requests::start::StartRequest;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::finish;
+use crate::state::{Channels, State};
+use crate::store::RunHead;
+
+/// How long the name of a child may be: with it, and with what makes it unique, its id and its labels are made.
+const LONGEST: usize = 64;
+
+/// What becomes of a child whose parent ends first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnParentEnd {
+    /// The child is cancelled, and the activation ends when the child has ended, or when the grace is over.
+    #[default]
+    Cancel,
+    /// The child goes on.
+    Leave,
+}
+
+/// What is asked for, whoever waits for it.
+struct Wanted<S: State> {
+    cx: NodeContext,
+    graph: Graph<S>,
+    input: S,
+    name: Option<String>,
+    id: Option<Result<RunId>>,
+    labels: Vec<(String, String)>,
+    bond: Bond,
+}
+
+impl<S: State> Wanted<S> {
+    fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: Bond) -> Self {
+        let (cx, graph) = (cx.clone(), graph.clone());
+        Self { cx, graph, input, name: None, id: None, labels: Vec::new(), bond }
+    }
+
+    /// Starts the run once, whatever crashes.
+    async fn start(self) -> Result<ChildHandle<S>> {
+        let name = self.name.clone().unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
+        if name.len() > LONGEST {
+            let message = format!("the name of a child has {} bytes; use at most {LONGEST}", name.len());
+            return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
+        }
+        self.cx.claim_child(&name)?;
+        let shared = self.shared()?;
+        let kept = self.keep(&shared, &name).await?;
+        let run = RunKey::new(self.cx.run().tenant.clone(), kept.child.note.run.clone());
+        if kept.child.told.is_none() {
+            let (cx, graph, child) = (self.cx.clone(), self.graph.clone(), kept.child.clone());
+            let working = cx.at_work();
+            self.begin(&shared, &kept, &run).await?;
+            drop(working);
+            if !child.began {
+                cx.note_began(&child).await?;
+            }
+            return Ok(ChildHandle { cx, graph, child, run });
+        }
+        Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, run })
+    }
+
+    fn shared(&self) -> Result<Arc<Shared>> {
+        let shared = self.cx.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok());
+        shared.ok_or_else(|| self.cx.left())
+    }
+
+    /// Finds the child as it is noted, or notes that it is about to be started.
+    async fn keep(&self, shared: &Arc<Shared>, name: &str) -> Result<Kept> {
+        let (cx, attempt) = (&self.cx, self.cx.attempt());
+        let Some(known) = cx.known_child(name) else {
+            self.check_limits(shared)?;
+            return cx.note_child(name, 1, self.note(name, 1)?).await;
+        };
+        if known.note.workflow != *self.graph.name()
+            || (known.note.bond == Bond::Detached) != self.is_detached()
+        {
+            let message = format!(
+                "`{name}` was started before as another run, of the workflow `{}`; finish the run with the code it was started \
+                 with, or give the new child another name",
+                known.note.workflow
+            );
+            return Err(Error::new(ErrorKind::GraphChanged, message).with_node(cx.node()));
+        }
+        if self.is_detached() || known.is_completed() || !known.is_of_before(attempt) {
+            return cx.find_child(known).await;
+        }
+        // An attempt before has started it. If it came to nothing, it is started anew.
+        let round = known.round + 1;
+        let is_over = match &known.told {
+            Some(_) => true,
+            None => match end_of(shared, &cx.child_ref(&known)).await? {
+                None | Some(ChildEnd::Completed { .. }) => false,
+                Some(ChildEnd::Gone) => known.began,
+                Some(_) => true,
+            },
+        };
+        let note = match is_over {
+            true => self.note(name, round)?,
+            false => ChildNote { attempt, ..known.note },
+        };
+        let kept = cx.note_child(name, round, note).await?;
+        Ok(Kept { is_new: is_over, ..kept })
+    }
+
+    fn is_detached(&self) -> bool {
+        self.bond == Bond::Detached
+    }
+
+    fn note(&self, name: &str, round: u32) -> Result<ChildNote> {
+        let run = match &self.id {
+            None => child_id(name, &format!("{}:{round}", self.cx.start_of(name)))?,
+            Some(Ok(id)) if round == 1 => id.clone(),
+            Some(Ok(id)) => RunId::new(format!("{id}-{round}"))?,
+            Some(Err(error)) => return Err(error.clone()),
+        };
+        let (workflow, attempt) = (self.graph.name().clone(), self.cx.attempt());
+        Ok(ChildNote { run, workflow, attempt, bond: self.bond })
+    }
+
+    fn check_limits(&self, shared: &Shared) -> Result<()> {
+        let (depth, children) = (self.depth(), self.cx.count_children());
+        let limits = &shared.limits;
+        let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
+        if depth > limits.max_depth {
+            return refuse(format!(
+                "the run is {} levels below {}, and no child may be deeper than {}: does the workflow start itself for ever? \
+                 If it is meant to, raise `max_depth`",
+                depth - 1,
+                self.cx.host().root,
+                limits.max_depth
+            ));
+        }
+        if children >= limits.max_children {
+            return refuse(format!(
+                "the activation has {children} children, which is the most; start children of children, or raise `max_children`"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How deep the run is that is started. Nobody waits for one that is detached, so it is the first of its own.
+    fn depth(&self) -> u32 {
+        if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
+    }
+
+    /// Starts the run, or sees to it that it goes on.
+    async fn begin(self, shared: &Arc<Shared>, kept: &Kept, run: &RunKey) -> Result<()> {
+        let Kept { child, is_new } = kept;
+        let start = self.cx.start_of(&child.name);
+        if !is_new && let Some(head) = shared.store.head(run).await? {
+            let is_ours = self.cx.child_ref(child).is(&head.facts);
+            return if is_ours { take_up(shared, &self.graph, head).await } else { Err(taken(run)) };
+        }
+        if child.began {
+            // It was there, and is not any more: who waits for it is told.
+            return Ok(());
+        }
+        let depth = self.depth();
+        let (parent, host) = (self.cx.run().clone(), self.cx.host());
+        let root = if self.is_detached() { run.run.clone() } else { host.root.run.clone() };
+        let labels = [
+            (PARENT, parent.run.to_string()),
+            (CHILD, start.clone()),
+            (BOND, self.bond.as_str().to_owned()),
+            (ROOT, root.to_string()),
+            (DEPTH, depth.to_string()),
+        ];
+        let mut request = StartRequest::new(Arc::clone(shared), self.graph, self.input)
+            .id(&run.run)
+            .tenant(&run.tenant)
+            .parent_labels(labels.map(|(key, value)| (key.to_owned(), value)));
+        for (key, value) in self.labels {
+            request = request.label(key, value);
+        }
+        let (shared, run, bond) = (Arc::clone(shared), run.clone(), self.bond);
+        let starting = shared.registry.starts.begin(&run);
+        finish(async move {
+            let _starting = starting;
+            match request.await {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken(&run)),
+                Err(error) => return Err(error),
+            }
+            look_after_start(&shared, &run, ParentLink { parent, start, bond }).await;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Says that the id of a child is another run's.
+fn taken(run: &RunKey) -> Error {
+    let message = "the id is that of another run, which this activation did not start; give the child another id, or none";
+    Error::new(ErrorKind::AlreadyExists, message).with_run(run)
+}
+
+/// Goes on with a child that nobody drives.
+async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead) -> Result<()> {
+    let run = head.run.clone();
+    if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {
+        return Ok(());
+    }
+    let (policy, terms) = (CheckpointPolicy::default(), Terms::default());
+    let (shared, graph) = (Arc::clone(shared), graph.clone());
+    let taken = finish(async move {
+        resume(&shared, &graph, &head.run.clone(), policy, &terms, Some(head.into()), None).await
+    });
+    match taken.await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_retryable() || error.kind() == ErrorKind::Closed => Err(error),
+        // It goes on elsewhere, or has ended; what else is wrong with it is told where its workflow is served.
+        Err(error) => {
+            tracing::debug!(%run, %error, "a child is not taken up here");
+            Ok(())
+        }
+    }
+}
+
+/// A child that is about to be started; `.await` starts it and waits for its final state, and [`start`](Self::start) starts it alone.
+///
+/// # Cancel safety
+///
+/// Once polled, the start is carried out, also if the node is dropped. The same call of the next attempt finds the child.
+#[must_use = "a child is not started before it is awaited"]
+pub struct ChildRequest<S: State>(Wanted<S>);
+
+impl<S: State> ChildRequest<S> {
+    /// Names the child within its activation, as steps and questions are named; the name of its workflow unless set. Two children of
+    /// one workflow need names.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// Sets the child's id; made of its parent's life, activation and name unless set. Started anew, it has the number of that behind it.
+    pub fn id(mut self, id: impl AsRef<str>) -> Self {
+        self.0.id = Some(RunId::new(id));
+        self
+    }
+
+    /// Adds a label to filter runs by.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets what becomes of the child when its activation, or the run, ends first; [`OnParentEnd::Cancel`] unless set.
+    pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
+        self.0.bond = match what {
+            OnParentEnd::Cancel => Bond::Cancel,
+            OnParentEnd::Leave => Bond::Leave,
+        };
+        self
+    }
+
+    /// Starts the child. When this returns, the child is on record, and its parent's log says so.
+    ///
+    /// # Errors
+    ///
+    /// [`ChildError::Refused`]: the id is another run's, a limit is reached, the name was used in this attempt, or the input or the run
+    /// is refused as [`Runtime::start`](crate::runtime::Runtime::start) says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled it is carried out; the same call of the next attempt returns the child.
+    ///
+    /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
+    pub async fn start(self) -> Result<ChildHandle<S>, ChildError> {
+        Ok(self.0.start().await?)
+    }
+}
+
+impl<S: State> IntoFuture for ChildRequest<S> {
+    type Output = Result<S, ChildError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.start().await?.result().await })
+    }
+}
+
+impl<S: State> fmt::Debug for ChildRequest<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildRequest").field("workflow", self.0.graph.name()).finish_non_exhaustive()
+    }
+}
+
+/// A run that nobody waits for, about to be started; `.await` starts it and returns its key.
+///
+/// # Cancel safety
+///
+/// Once polled, the start is carried out, also if the node is dropped. The same call of the next attempt finds the run.
+#[must_use = "a run is not started before it is awaited"]
+pub struct SpawnRequest<S: State>(Wanted<S>);
+
+impl<S: State> SpawnRequest<S> {
+    /// Names the run within its activation, as [`ChildRequest::name`] does.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// Sets the run's id, as [`ChildRequest::id`] does.
+    pub fn id(mut self, id: impl AsRef<str>) -> Self {
+        self.0.id = Some(RunId::new(id));
+        self
+    }
+
+    /// Adds a label to filter runs by.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.labels.push((key.into(), value.into()));
+        self
+    }
+}
+
+impl<S: State> IntoFuture for SpawnRequest<S> {
+    type Output = Result<RunKey, ChildError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { Ok(self.0.start().await?.run) })
+    }
+}
+
+impl<S: State> fmt::Debug for SpawnRequest<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnRequest").field("workflow", self.0.graph.name()).finish_non_exhaustive()
+    }
+}
+
+/// A child that was started. Dropped, it changes nothing: the child goes on until its activation ends.
+pub struct ChildHandle<S: State> {
+    cx: NodeContext,
+    graph: Graph<S>,
+    child: Child,
+    run: RunKey,
+}
+
+impl<S: State> ChildHandle<S> {
+    /// Returns the child's key.
+    pub fn run(&self) -> &RunKey {
+        &self.run
+    }
+
+    /// Waits for the child's final state, now or after a restart months later. While nothing but children can move the run, it rests
+    /// and takes no memory; see [`NodeContext::sleep`] for what that means for what stands before.
+    ///
+    /// # Errors
+    ///
+    /// The [`ChildError`] says what came of the child instead.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the child goes on, and can be waited for again.
+    ///
+    /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
+    pub async fn result(&self) -> Result<S, ChildError> {
+        let end = self.cx.wait_for_child(&self.child).await?;
+        let run = self.run.clone();
+        match read(&end)? {
+            ChildEnd::Completed { state, version } => {
+                let channels = Channels::from_json(state.get())?;
+                let migrated = self.graph.migrated(&channels, version);
+                let state = migrated.and_then(|channels| S::from_channels(channels, self.graph.schema()));
+                Ok(state.map_err(|error| error.with_run(&run))?)
+            }
+            ChildEnd::Failed(failure) => Err(ChildError::Failed { run, cause: ChildFailure::new(failure) }),
+            ChildEnd::Cancelled { reason } => Err(ChildError::Cancelled { run, reason }),
+            ChildEnd::Gone => Err(ChildError::Gone { run }),
+        }
+    }
+}
+
+fn read(end: &RawValue) -> Result<ChildEnd> {
+    serde_json::from_str(end.get()).map_err(|source| {
+        Error::new(ErrorKind::Corrupt, "what is noted of a child cannot be read").with_source(source)
+    })
+}
+
+impl<S: State> IntoFuture for ChildHandle<S> {
+    type Output = Result<S, ChildError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.result().await })
+    }
+}
+
+impl<S: State> fmt::Debug for ChildHandle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChildHandle").field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+impl NodeContext {
+    /// Starts another run as a child of this activation, and waits for its final state: one run, whatever crashes.
+    ///
+    /// A [child](https://docs.rs/ferrata) has a log, a status and an owner of its own. What comes of it is recorded once in this run's log:
+    /// whenever the activation runs again, it finds the child, or what came of it. Serve the child's workflow too, so that the child goes on
+    /// when the process ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::NodeContext;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Draft};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let review = Graph::<Context>::builder("review")
+    ///     .node("read", async |_cx, mut s| {
+    ///         s.set("verdict", "good")?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("read")
+    ///     .build()?;
+    /// let child = review.clone();
+    /// let publish = Graph::<Context>::builder("publish")
+    ///     .node("ask", move |cx: NodeContext, mut s: Draft<Context>| {
+    ///         let child = child.clone();
+    ///         async move {
+    ///             let reviewed = cx.child(&child, Context::new()).await?;
+    ///             s.set("verdict", reviewed.get::<String>("verdict")?)?;
+    ///             Ok(s)
+    ///         }
+    ///     })
+    ///     .entry("ask")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&review)?;
+    /// runtime.serve(&publish)?;
+    /// let state = runtime.start(&publish, Context::new()).await?.completed().await?;
+    /// assert_eq!(state.get::<String>("verdict")?.as_deref(), Some("good"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn child<C: State>(&self, graph: &Graph<C>, input: C) -> ChildRequest<C> {
+        ChildRequest(Wanted::new(self, graph, input, Bond::Cancel))
+    }
+
+    /// Starts another run that nobody waits for: exactly one for each activation and name, whatever crashes. Its labels say who started
+    /// it, and the end of this run is nothing to it.
+    pub fn spawn<C: State>(&self, graph: &Graph<C>, input: C) -> SpawnRequest<C> {
+        SpawnRequest(Wanted::new(self, graph, input, Bond::Detached))
+    }
+}

@@ -1,0 +1,123 @@
+//! The children that nodes wait for here, and those that are told to stop.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::task::{JoinError, JoinSet};
+
+use super::Driver;
+use crate::engine::frontier::ActivationKey;
+use crate::error::Result;
+use crate::record::parent_link::ChildRef;
+use crate::record::pause::{Looks, Noted};
+use crate::runtime::children::{FIRST_LOOK, await_end, cancel};
+use crate::runtime::shared::Shared;
+use crate::state::State;
+
+/// What is heard of a child.
+pub(super) enum ChildEvent {
+    /// What came of it, for the wait of this name.
+    End(ActivationKey, String, Arc<RawValue>),
+    /// It was told to stop, and has.
+    Stopped,
+}
+
+/// The children that nodes wait for here, and those that are told to stop.
+#[derive(Default)]
+pub(super) struct ChildTasks {
+    tasks: JoinSet<ChildEvent>,
+    watched: BTreeSet<(ActivationKey, String)>,
+    stopped: BTreeSet<ChildRef>,
+    /// How many that were told to stop have not.
+    stopping: usize,
+    /// Since when nothing but waits for children is left, by the monotonic clock.
+    idle: Option<Duration>,
+}
+
+impl ChildTasks {
+    /// Watches a child for the wait of this name.
+    pub(super) fn watch(&mut self, shared: &Arc<Shared>, key: ActivationKey, name: &str, child: ChildRef) {
+        if self.watched.insert((key, name.to_owned())) {
+            let (shared, name) = (Arc::clone(shared), name.to_owned());
+            self.tasks.spawn(async move { ChildEvent::End(key, name, await_end(&shared, &child).await) });
+        }
+    }
+
+    /// Tells a child to stop, and watches until it has.
+    fn stop(&mut self, shared: &Arc<Shared>, child: ChildRef, reason: &str) {
+        if self.stopped.insert(child.clone()) {
+            self.stopping += 1;
+            let (shared, reason) = (Arc::clone(shared), reason.to_owned());
+            self.tasks.spawn(async move {
+                cancel(&shared, &child, &reason).await;
+                ChildEvent::Stopped
+            });
+        }
+    }
+
+    /// Whether children that were told to stop have not.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping > 0
+    }
+
+    /// Waits for what is heard next; `None` if nothing is to come.
+    ///
+    /// Cancel safe: what was not returned is returned by the next call.
+    pub(super) async fn next(&mut self) -> Option<Result<ChildEvent, JoinError>> {
+        self.tasks.join_next().await
+    }
+}
+
+impl<S: State> Driver<S> {
+    /// Takes in what is heard of a child.
+    pub(super) fn absorb_child_event(&mut self, event: ChildEvent) -> Result<()> {
+        match event {
+            ChildEvent::Stopped => {
+                self.waiters.children.stopping -= 1;
+                Ok(())
+            }
+            ChildEvent::End(key, name, end) => {
+                self.waiters.children.watched.remove(&(key, name.clone()));
+                self.waiters.children.idle = None;
+                let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
+                // A failed run is noted nothing more: whoever retries it looks again.
+                if !activation.memos.contains_key(&name) && !self.machine.status().is_finished() {
+                    self.note_step(key, &name, Noted::Result(end), false)?;
+                }
+                self.waiters.stir(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the children of a run that is cancelled to stop. Returns whether some of those that must have not.
+    pub(super) fn stop_children(&mut self, reason: &str) -> bool {
+        let run = self.journal.run();
+        let open: Vec<_> = self
+            .machine
+            .children()
+            .filter(|(_, child)| child.ends_with_parent())
+            .map(|(key, child)| self.machine.child_ref(run, key, &child))
+            .collect();
+        open.into_iter().for_each(|child| self.waiters.children.stop(&self.shared, child, reason));
+        self.waiters.children.is_stopping()
+    }
+
+    /// Lets go of a run that waits for children, once it has waited for long enough here. Returns false if it has not.
+    pub(super) fn rest_on_children(&mut self) -> Result<bool> {
+        let (timer, clock) = (self.next_time(), &self.shared.clock);
+        let most = self.shared.limits.release_after;
+        let (now, wall) = (clock.monotonic(), clock.now());
+        let since = *self.waiters.children.idle.get_or_insert(now);
+        let is_near = timer.is_some_and(|at| at.since(wall) <= most);
+        if !self.shared.is_closing() && (is_near || now.saturating_sub(since) < most) {
+            return Ok(false);
+        }
+        let look = wall.plus(FIRST_LOOK);
+        let wake = timer.map_or(look, |at| at.min(look));
+        self.release("it waits for its children", Some(wake), Some(Looks { count: 0, timer }))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,475 @@
+//! Crash at every write of a whole family: whatever a process dies at, each child is started once, and its parent gets what came of it
+//! once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{OnParentEnd, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{
+    CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page, RunHead, RunQuery,
+};
+use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::{ErrorKind, RunKey};
+use serde_json::{Value, json};
+
+use super::log::records;
+
+/// How many half seconds a family may take.
+const MOMENTS: u32 = 2_000;
+
+/// What every node of a family tells: outside of the store, as a payment provider would know it.
+type Told = Arc<Mutex<BTreeMap<(String, String), BTreeSet<String>>>>;
+
+/// A node that has graphs of its own.
+macro_rules! using {
+    ($($kept:ident),*; $cx:pat, $state:pat => $body:block) => {{
+        $(let $kept = $kept.clone();)*
+        move |$cx: NodeContext, $state: Draft<Context>| {
+            $(let $kept = $kept.clone();)*
+            async move $body
+        }
+    }};
+}
+
+fn tell(cx: &NodeContext) {
+    let told = cx.resource::<Told>();
+    let place = (cx.run().to_string(), format!("{}@{}", cx.node(), cx.visit()));
+    told.lock().unwrap().entry(place).or_default().insert(cx.idempotency_key());
+}
+
+fn with(number: u32) -> Context {
+    let mut state = Context::new();
+    state.set("number", number).unwrap();
+    state
+}
+
+fn number(state: &Context) -> Result<u32, NodeError> {
+    Ok(state.get("number")?.unwrap_or_default())
+}
+
+/// Two nodes, so that a child is not over in one record.
+fn leaf() -> Graph<Context> {
+    Graph::<Context>::builder("leaf")
+        .node("first", async |cx, s| {
+            tell(&cx);
+            Ok(s)
+        })
+        .node("double", async |cx, mut s| {
+            tell(&cx);
+            let doubled = number(&s)? * 2;
+            s.set("number", doubled)?;
+            Ok(s)
+        })
+        .entry("first")
+        .edge("first", "double")
+        .build()
+        .unwrap()
+}
+
+/// A parent of one graph over it.
+fn over(name: &str, child: &Graph<Context>) -> Graph<Context> {
+    Graph::<Context>::builder(name)
+        .node(
+            "wait",
+            using!(child; cx, mut s => {
+                tell(&cx);
+                let got = cx.child(&child, with(3)).await?;
+                s.set("number", number(&got)? + 1)?;
+                Ok(s)
+            }),
+        )
+        .node("end", async |cx, s| {
+            tell(&cx);
+            Ok(s)
+        })
+        .entry("wait")
+        .edge("wait", "end")
+        .build()
+        .unwrap()
+}
+
+struct Case {
+    name: &'static str,
+    /// The first run is one of the last.
+    graphs: Vec<Graph<Context>>,
+    /// Runs that go on when the first has ended.
+    left: usize,
+    /// Whether parents let go of their memory at once, and nobody but the sweep takes them up after a crash.
+    rests: bool,
+}
+
+fn one() -> Case {
+    let child = leaf();
+    let top = over("top", &child);
+    Case { name: "one", graphs: vec![child, top], left: 0, rests: false }
+}
+
+fn three() -> Case {
+    let child = leaf();
+    let top = Graph::<Context>::builder("top").node("wait", using!(child; cx, mut s => {
+        tell(&cx);
+        let [a, b, c] = ["a", "b", "c"].map(|name| cx.child(&child, with(u32::from(name.as_bytes()[0]))).name(name));
+        let (a, b, c) = tokio::join!(a, b, c);
+        s.set("got", [number(&a?)?, number(&b?)?, number(&c?)?])?;
+        Ok(s)
+    }));
+    Case { name: "three", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
+}
+
+fn nested() -> Case {
+    let child = leaf();
+    let third = over("third", &child);
+    let second = over("second", &third);
+    let top = over("top", &second);
+    Case { name: "nested", graphs: vec![child, third, second, top], left: 0, rests: false }
+}
+
+fn many() -> Case {
+    let child = leaf();
+    let top = Graph::<Context>::builder("top").node(
+        "wait",
+        using!(child; cx, mut s => {
+            tell(&cx);
+            let mut started = Vec::new();
+            for item in 0..20 {
+                started.push(cx.child(&child, with(item)).name(format!("item{item}")).start().await?);
+            }
+            let mut got = Vec::new();
+            for child in started {
+                got.push(number(&child.await?)?);
+            }
+            s.set("got", got)?;
+            Ok(s)
+        }),
+    );
+    Case { name: "many", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
+}
+
+fn asks() -> Case {
+    let child = Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("number", u32::from(yes)))
+        .entry("ok")
+        .build()
+        .unwrap();
+    let top = over("top", &child);
+    Case { name: "asks", graphs: vec![child, top], left: 0, rests: false }
+}
+
+/// The first child fails, and the next attempt starts another; a sibling that is completed stays as it is.
+fn fails() -> Case {
+    let good = leaf();
+    let child = Graph::<Context>::builder("flaky")
+        .node("try", async |cx, s| {
+            tell(&cx);
+            if number(&s)? == 1 { Err("not yet".into()) } else { Ok(s) }
+        })
+        .entry("try")
+        .build()
+        .unwrap();
+    let top = Graph::<Context>::builder("top")
+        .node(
+            "wait",
+            using!(child, good; cx, mut s => {
+                tell(&cx);
+                let one = cx.child(&good, with(4)).await?;
+                let two = cx.child(&child, with(cx.attempt())).await?;
+                s.set("got", (number(&one)?, number(&two)?))?;
+                Ok(s)
+            }),
+        )
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(1)));
+    Case {
+        name: "fails",
+        graphs: vec![good, child, top.entry("wait").build().unwrap()],
+        left: 0,
+        rests: false,
+    }
+}
+
+/// One is waited for, one cancelled, one left, one detached.
+fn leaves() -> Case {
+    let (child, asking) = (leaf(), asks().graphs.remove(0));
+    let top = Graph::<Context>::builder("top").node(
+        "wait",
+        using!(child, asking; cx, mut s => {
+            tell(&cx);
+            cx.child(&asking, with(1)).name("bound").start().await?;
+            cx.child(&asking, with(2)).name("left").on_parent_end(OnParentEnd::Leave).start().await?;
+            cx.spawn(&child, with(3)).name("alone").await?;
+            s.set("got", number(&cx.child(&child, with(4)).await?)?)?;
+            Ok(s)
+        }),
+    );
+    Case {
+        name: "leaves",
+        graphs: vec![child, asking, top.entry("wait").build().unwrap()],
+        left: 1,
+        rests: false,
+    }
+}
+
+fn one_at_rest() -> Case {
+    Case { name: "one at rest", rests: true, ..one() }
+}
+
+fn three_at_rest() -> Case {
+    Case { name: "three at rest", rests: true, ..three() }
+}
+
+fn nested_at_rest() -> Case {
+    Case { name: "nested at rest", rests: true, ..nested() }
+}
+
+fn asks_at_rest() -> Case {
+    Case { name: "asks at rest", rests: true, ..asks() }
+}
+
+struct Family {
+    label: String,
+    store: MemoryStore,
+    clock: Arc<ManualClock>,
+    told: Told,
+    lives: Mutex<u64>,
+}
+
+impl Family {
+    fn new(label: String) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+        Self { label, store, clock, told: Told::default(), lives: Mutex::new(0) }
+    }
+
+    async fn process(&self, case: &Case, plan: FaultPlan) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
+        let store = Arc::new(FaultStore::new(self.store.clone(), plan));
+        let life = {
+            let mut lives = self.lives.lock().unwrap();
+            *lives += 1;
+            *lives
+        };
+        let runtime = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>)
+            .clock(Arc::clone(&self.clock) as _)
+            .ids(Arc::new(SeqIds::new(life)))
+            .resource(Arc::clone(&self.told))
+            .store_retries(3, Duration::from_millis(1))
+            .heartbeat_ttl(Duration::from_secs(2))
+            .release_after(if case.rests { Duration::ZERO } else { Duration::from_secs(60) })
+            .build()
+            .await
+            .unwrap();
+        case.graphs.iter().for_each(|graph| runtime.serve(graph).unwrap());
+        (store, runtime)
+    }
+
+    async fn runs(&self) -> Vec<RunHead> {
+        self.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items
+    }
+
+    /// Lets one process live until the family has come to its end, or the process has died. Returns whether the family has.
+    async fn live(&self, case: &Case, store: &FaultStore<MemoryStore>, runtime: &Runtime) -> bool {
+        let top = case.graphs.last().unwrap();
+        // What it comes to is in the store.
+        if !(case.rests && self.runs().await.iter().any(|run| run.run == key())) {
+            drop(self.pass(async { runtime.start(top, Context::new()).id("p").await }).await);
+        }
+        for _ in 0..MOMENTS {
+            for _ in 0..48 {
+                tokio::task::yield_now().await;
+            }
+            if store.is_crashed() {
+                return false;
+            }
+            let runs = self.runs().await;
+            if self.is_over(case, &runs) {
+                return true;
+            }
+            let top_ended = runs.iter().any(|run| run.run == key() && run.status.is_finished());
+            for asking in runs.iter().filter(|run| run.status == RunStatus::Interrupted && !top_ended) {
+                let name = asking.facts.labels.get("ferrata.child").unwrap_or_default();
+                if !(name.ends_with(":left") || name.ends_with(":bound")) {
+                    let answer = Answer::accept(true).unwrap();
+                    let said = self.pass(async { runtime.respond(&asking.run, "ok", answer).await }).await;
+                    let refused = [ErrorKind::NotFound, ErrorKind::AlreadyExists, ErrorKind::WrongStatus];
+                    assert!(
+                        store.is_crashed()
+                            || said.is_ok()
+                            || said.is_err_and(|e| refused.contains(&e.kind()) || e.is_retryable())
+                    );
+                }
+            }
+            self.clock.advance(Duration::from_millis(500));
+        }
+        let runs = self.runs().await;
+        let stands: Vec<_> = runs.iter().map(|run| (run.run.to_string(), run.status, run.wake_at)).collect();
+        panic!("{}: nothing moves the family: {stands:?}", self.label);
+    }
+
+    /// Lets time pass until something is done: a store that fails is asked again.
+    async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
+        let time = async {
+            loop {
+                tokio::task::yield_now().await;
+                self.clock.advance(Duration::from_millis(1));
+            }
+        };
+        tokio::select! {
+            biased;
+            done = done => done,
+            () = time => unreachable!("time never ends"),
+        }
+    }
+
+    fn is_over(&self, case: &Case, runs: &[RunHead]) -> bool {
+        let open = runs.iter().filter(|run| !run.status.is_finished()).count();
+        let top = runs.iter().find(|run| run.run == key());
+        top.is_some_and(|top| match top.status {
+            RunStatus::Completed => open <= case.left,
+            status => status.is_finished() && open == 0,
+        })
+    }
+
+    /// Checks what must hold at every moment: of each child its parent knows, and what is noted as an end has ended.
+    async fn check(&self) {
+        let label = &self.label;
+        let runs: BTreeMap<RunKey, RunHead> =
+            self.runs().await.into_iter().map(|head| (head.run.clone(), head)).collect();
+        for (run, head) in &runs {
+            let mut known = BTreeSet::new();
+            let mut told = BTreeSet::new();
+            for note in records(&self.store, run).await {
+                let body: Value = serde_json::from_slice(&note.body).unwrap();
+                let Some(name) = body["name"].as_str() else { continue };
+                let what = &body["what"]["result"];
+                if name.starts_with("#child") {
+                    known.insert((name.replace("#child", ""), what["run"].as_str().unwrap().to_owned()));
+                } else if let Some(of) = name.strip_prefix("#told") {
+                    assert!(told.insert(of.to_owned()), "{label}: what came of `{of}` is taken twice");
+                    let (_, child) = known.iter().find(|(name, _)| name == of).unwrap();
+                    let child = RunKey::try_from(&**child).unwrap();
+                    let ended = runs.get(&child).is_some_and(|child| child.status.is_finished());
+                    assert!(ended, "{label}: `{of}` is noted as ended, and is not");
+                }
+            }
+            let ids: BTreeSet<_> = known.iter().map(|(_, run)| run.as_str()).collect();
+            assert_eq!(ids.len(), known.len(), "{label}: a child has two names");
+            let theirs = runs
+                .values()
+                .filter(|child| child.facts.labels.get("ferrata.parent") == Some(run.run.as_str()));
+            for child in theirs {
+                assert!(
+                    ids.contains(child.run.run.as_str()),
+                    "{label}: {} knows nothing of its child {}",
+                    head.run,
+                    child.run
+                );
+            }
+        }
+        for (place, keys) in self.told.lock().unwrap().iter() {
+            assert_eq!(keys.len(), 1, "{label}: {place:?} ran with two keys");
+        }
+    }
+
+    /// Says how the family ended: how many runs there are of each workflow and status, and what the first has in its state.
+    async fn ending(&self, runtime: &Runtime) -> Value {
+        let mut count = BTreeMap::new();
+        for head in self.runs().await {
+            let stands = if head.status.is_finished() { head.status.to_string() } else { "open".to_owned() };
+            *count.entry(format!("{} {stands}", head.facts.workflow)).or_insert(0) += 1;
+        }
+        let checkpoint = runtime.checkpoint(&key(), ferrata_core::runtime::Position::Latest).await.unwrap();
+        json!({ "runs": count, "state": checkpoint.state, "status": checkpoint.status.to_string() })
+    }
+}
+
+fn key() -> RunKey {
+    RunKey::try_from("p").unwrap()
+}
+
+/// Lets a family live through these faults, one process after the other. Returns how it ended, and how many writes the last took.
+async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
+    let family = Family::new(format!("{} {faults:?}", case.name));
+    for &(at, fault) in faults {
+        let (store, runtime) = family.process(case, FaultPlan::new().with_fault(at, fault)).await;
+        let over = family.live(case, &store, &runtime).await;
+        store.crash();
+        drop(runtime);
+        // What it had in its hands is gone.
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        family.check().await;
+        if over {
+            break;
+        }
+        family.clock.advance(Duration::from_secs(4));
+    }
+    let (store, runtime) = family.process(case, FaultPlan::new()).await;
+    assert!(family.live(case, &store, &runtime).await);
+    family.check().await;
+    (family.ending(&runtime).await, store.operations())
+}
+
+async fn crash_everywhere(case: &Case, stride: usize) {
+    let (wanted, writes) = live(case, &[]).await;
+    assert_eq!(wanted["status"], "completed", "{wanted}");
+    for at in (0..writes).step_by(stride) {
+        for fault in Fault::ALL {
+            let (ended, _) = live(case, &[(at, fault)]).await;
+            assert_eq!(ended, wanted, "{} {fault:?} at {at}", case.name);
+        }
+    }
+}
+
+macro_rules! cases {
+    ($($case:ident $stride:literal),*) => {$(
+        mod $case {
+            #[tokio::test]
+            async fn is_a_whole_family_after_a_crash_at_every_write() {
+                super::crash_everywhere(&super::$case(), $stride).await;
+            }
+        }
+    )*};
+}
+
+cases!(one 1, three 3, nested 3, many 41, asks 1, fails 2, leaves 2, one_at_rest 1, three_at_rest 5, nested_at_rest 5, asks_at_rest 1);
+
+#[tokio::test]
+async fn a_family_survives_two_crashes() {
+    let case = one();
+    let (wanted, writes) = live(&case, &[]).await;
+    for first in 0..writes {
+        for second in (first % 3..writes + 4).step_by(3) {
+            let crashes = [(first, Fault::CrashBefore), (second, Fault::CrashAfter)];
+            assert_eq!(live(&case, &crashes).await.0, wanted, "{crashes:?}");
+        }
+    }
+}
+
+/// Of a parent that is cancelled at any moment, no child goes on, and none begins after it.
+#[tokio::test]
+async fn a_parent_that_is_cancelled_at_any_moment_leaves_no_child_behind() {
+    for case in [one(), three(), nested(), asks()] {
+        let (_, writes) = live(&case, &[]).await;
+        for at in 0..writes {
+            let family = Family::new(format!("{} cancelled before {at}", case.name));
+            let (_, operator) = family.process(&Case { graphs: Vec::new(), ..one() }, FaultPlan::new()).await;
+            let (store, runtime) = family.process(&case, FaultPlan::new()).await;
+            store.before(at, async move {
+                // It may not have begun, or be over.
+                drop(operator.cancel(&key(), "no need").await);
+                std::mem::forget(operator);
+            });
+            assert!(family.live(&case, &store, &runtime).await);
+            family.check().await;
+            let top = family.store.head(&key()).await.unwrap().unwrap();
+            let open = family.runs().await.into_iter().filter(|run| !run.status.is_finished()).count();
+            assert_eq!(open, 0, "{}", family.label);
+            assert!(matches!(top.status, RunStatus::Cancelled | RunStatus::Completed), "{}", family.label);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Runs within runs: what a parent gets from its children, whatever happens to either.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::error::Error as _;
+use std::sync::Arc;
+
+use ferrata_core::ask::Answer;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{ChildError, Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, Fault, Page, RunQuery};
+use ferrata_core::testing::SeqIds;
+use ferrata_core::{Error, ErrorKind, NodeName};
+
+use super::family::*;
+use super::world::World;
+
+#[tokio::test]
+async fn one_trivial_child_costs_four_records_beyond_its_own_nodes() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = parent(&child, "number");
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<u32>("got").unwrap(), Some(42));
+    let child = only_child_of(&world, "p").await;
+    assert_eq!(child.status, RunStatus::Completed);
+    // Their nodes, and the start of the parent, would be there without the family.
+    let nodes = 3;
+    let beyond = records(&world, &key("p")).await + records(&world, &child.run).await - nodes;
+    assert_eq!(beyond, 4, "it was noted, started, noted as started, and what came of it");
+}
+
+#[tokio::test]
+async fn several_children_run_at_once_and_bring_their_states() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node("wait", using!(child; cx, mut s => {
+            let one = cx.child(&child, with(1)).name("one").start().await?;
+            let two = cx.child(&child, with(2)).name("two");
+            let three = cx.child(&child, with(3)).name("three");
+            let (two, three) = tokio::join!(two, three);
+            let all = [one.result().await?, two?, three?];
+            let numbers: Result<Vec<_>, Error> = all.iter().map(|state| state.get::<u32>("number")).collect();
+            s.set("numbers", numbers?)?;
+            Ok(s)
+        }))
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<Vec<u32>>("numbers").unwrap(), Some(vec![2, 4, 6]));
+    assert_eq!(children_of(&world, "p").await.len(), 3);
+}
+
+#[tokio::test]
+async fn two_children_of_one_name_are_refused() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                let first = cx.child(&child, with(1)).start().await?;
+                let second = cx.child(&child, with(2)).start().await.unwrap_err();
+                assert!(second.to_string().contains("`double`"), "{second}");
+                first.await?;
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_failure_of_a_child_names_every_run_and_node_on_the_way_down() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let leaf = Graph::<Context>::builder("leaf")
+        .node("lint", async |_cx, s| {
+            if true {
+                return Err("no such file".into());
+            }
+            Ok(s)
+        })
+        .entry("lint")
+        .build()
+        .unwrap();
+    let between = leaf.clone();
+    let middle = Graph::<Context>::builder("middle")
+        .node(
+            "review",
+            using!(between; cx, s => {
+                cx.child(&between, with(1)).id("leaf-1").await?;
+                Ok(s)
+            }),
+        )
+        .entry("review")
+        .build()
+        .unwrap();
+    let below = middle.clone();
+    let graph = Graph::<Context>::builder("top")
+        .node("publish", using!(below; cx, _s => {
+            let error = cx.child(&below, with(1)).id("middle-1").await.unwrap_err();
+            let ChildError::Failed { run, cause } = &error else { panic!("{error}") };
+            assert_eq!((run, cause.failure().node.as_ref().map(NodeName::as_str)), (&key("middle-1"), Some("review")));
+            assert!(error.source().is_some());
+            Err::<Draft<Context>, NodeError>(error.into())
+        }))
+        .entry("publish")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
+    let told = std::iter::once(failure.message.as_str()).chain(failure.causes.iter().map(String::as_str));
+    let told: Vec<_> = told.collect();
+    let wanted = [
+        "the child default/middle-1 failed",
+        "node review: the child default/leaf-1 failed",
+        "node lint: no such file",
+    ];
+    assert_eq!(told, wanted);
+    assert_eq!(failure.node.as_ref().map(NodeName::as_str), Some("publish"));
+}
+
+#[tokio::test]
+async fn a_parent_that_waits_for_long_takes_no_memory_and_is_woken_by_the_end_of_its_child() {
+    let world = World::new();
+    let (child, answered) = (gate(), Answer::accept(true).unwrap());
+    let graph = parent(&child, "yes");
+    let (first, second) = (world.process().await, world.process().await);
+    served(&second, &[&graph]);
+    let run = first.start(&graph, Context::new()).id("p").await.unwrap();
+    let Outcome::Sleeping { .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
+    let child_run = only_child_of(&world, "p").await;
+    assert_eq!(child_run.status, RunStatus::Interrupted);
+    // Another process drives the child, and knows nothing of its parent's workflow.
+    let third = world.process().await;
+    served(&third, &[&child]);
+    let before = records(&world, &key("p")).await;
+    third.respond(&child_run.run, "ok", answered).await.unwrap();
+    until(&world, &child_run.run, RunStatus::Completed).await;
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("got").unwrap(), Some(true));
+    let since = records(&world, &key("p")).await - before;
+    assert!(since <= 6, "{since} records: it was told, woken, claimed and completed, beside a look or two");
+}
+
+#[tokio::test]
+async fn an_end_that_nobody_told_is_found() {
+    let world = World::new();
+    let child = gate();
+    let graph = parent(&child, "yes");
+    let (first, second) = (world.process().await, world.process().await);
+    let run = first.start(&graph, Context::new()).id("p").await.unwrap();
+    world.pass(run.wait()).await.unwrap();
+    let child_run = only_child_of(&world, "p").await;
+    // The process that drives the child dies with the write of its end: nobody is left to tell.
+    let (store, mortal) = world.mortal().await;
+    mortal.respond(&child_run.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
+    store.plan(store.operations() + 1, Fault::CrashAfter);
+    let before = records(&world, &key("p")).await;
+    let _resumed = mortal.resume(&child, &child_run.run).await.unwrap();
+    until(&world, &child_run.run, RunStatus::Completed).await;
+    assert!(store.is_crashed());
+    assert_eq!(records(&world, &key("p")).await, before, "the parent is told nothing");
+    served(&second, &[&graph]);
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("got").unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn the_id_of_a_child_follows_from_the_life_of_its_parent_and_from_no_chance() {
+    let mut ids = Vec::new();
+    for life in [1, 1, 2] {
+        let (world, child) = (World::new(), double());
+        let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
+        let runtime = builder.ids(Arc::new(SeqIds::new(life))).build().await.unwrap();
+        let run = runtime.start(&parent(&child, "number"), Context::new()).id("p").await.unwrap();
+        world.pass(run.completed()).await.unwrap();
+        ids.push(only_child_of(&world, "p").await.run);
+    }
+    assert_eq!(ids[0], ids[1]);
+    assert_ne!(ids[0], ids[2], "another life of the parent has another child");
+}
+
+#[tokio::test]
+async fn looks_at_children_that_go_on_are_rarer_each_time_and_never_park_the_parent() {
+    let world = World::new();
+    let child = gate();
+    let graph = parent(&child, "yes");
+    let runtime = world.process().await;
+    served(&runtime, &[&graph, &child]);
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    let before = records(&world, &key("p")).await;
+    let child_run = only_child_of(&world, "p").await;
+    for _ in 0..24 * 4 {
+        world.clock.advance(HOUR);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let looks = records(&world, &key("p")).await - before;
+    assert!((1..=24 * 4 + 16).contains(&looks), "{looks} looks in four days");
+    assert_eq!(status(&world, &key("p")).await, RunStatus::InProgress);
+    runtime.respond(&child_run.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("got").unwrap(), Some(true));
+}
+
+#[tokio::test]
+async fn a_child_that_was_purged_by_hand_is_told_to_its_parent() {
+    let world = World::new();
+    let child = gate();
+    let graph = parent(&child, "yes");
+    let runtime = world.process().await;
+    served(&runtime, &[&graph, &child]);
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    let child_run = only_child_of(&world, "p").await;
+    runtime.purge(&child_run.run).await.unwrap();
+    let error = world.pass(run.completed()).await.unwrap_err();
+    assert!(error.to_string().contains("was purged"), "{error}");
+    assert_eq!(children_of(&world, "p").await, [], "it is not started again behind the operator's back");
+}
+
+#[tokio::test]
+async fn the_same_id_given_by_two_parents_is_refused_to_the_second() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                cx.child(&child, with(1)).id("shared").await?;
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap();
+    let one = runtime.start(&graph, Context::new()).id("one").await.unwrap();
+    world.pass(one.completed()).await.unwrap();
+    let two = runtime.start(&graph, Context::new()).id("two").await.unwrap();
+    let error = world.pass(two.completed()).await.unwrap_err();
+    assert!(error.to_string().contains("id is that of another run"), "{error}");
+    // Nor is a run taken for a child that somebody started, though it is of the same workflow and input.
+    runtime.start(&double(), with(1)).id("other").await.unwrap();
+    assert_eq!(children_of(&world, "two").await, []);
+}
+
+#[tokio::test]
+async fn labels_that_say_who_started_a_run_are_nobody_elses_to_set() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let request = runtime.start(&double(), with(1)).label("ferrata.parent", "p");
+    assert_eq!(request.await.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// A workflow that starts itself.
+fn endless() -> Graph<Context> {
+    fn again(depth: u32) -> Graph<Context> {
+        Graph::<Context>::builder("endless")
+            .node(
+                "again",
+                using!(; cx, s => {
+                    cx.child(&again(depth + 1), with(depth)).await?;
+                    Ok(s)
+                }),
+            )
+            .entry("again")
+            .build()
+            .unwrap()
+    }
+    again(1)
+}
+
+#[tokio::test]
+async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let run = runtime.start(&endless(), Context::new()).id("p").await.unwrap();
+    let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
+    assert!(failure.message.starts_with("the child default/endless-"), "{failure:?}");
+    let all = world.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;
+    assert_eq!(all.len(), 17, "the first run and sixteen levels");
+    let deepest = all.iter().find(|head| head.facts.labels.get("ferrata.depth") == Some("16")).unwrap();
+    assert_eq!(deepest.facts.labels.get("ferrata.root"), Some("p"));
+    let deepest = runtime.resume(&endless(), &deepest.run).await.unwrap_err();
+    assert_eq!(deepest.kind(), ErrorKind::WrongStatus);
+}
+
+#[tokio::test]
+async fn an_activation_has_no_more_children_than_it_may() {
+    let world = World::new();
+    let child = double();
+    let runtime = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).max_children(2);
+    let runtime = runtime.build().await.unwrap();
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                for name in ["a", "b"] {
+                    cx.child(&child, with(1)).name(name).await?;
+                }
+                let refused = cx.child(&child, with(1)).name("c").await.unwrap_err();
+                assert!(refused.to_string().contains("max_children"), "{refused}");
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_must_not_be_repeated_starts_no_child() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                let refused = cx.child(&child, with(1)).await.unwrap_err();
+                let ChildError::Refused(refused) = refused else { panic!("{refused}") };
+                assert_eq!(refused.kind(), ErrorKind::Unsupported);
+                Ok(s)
+            }),
+        )
+        .effect(Effect::External)
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    assert_eq!(children_of(&world, "p").await, []);
+}
+
+#[tokio::test]
+async fn a_thousand_children_of_one_activation_are_each_started_once() {
+    let world = World::new();
+    let (runtime, child) = (world.process().await, double());
+    let graph = Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child; cx, mut s => {
+                let mut started = Vec::new();
+                for number in 0..1_000 {
+                    started.push(cx.child(&child, with(number)).name(format!("c{number}")).start().await?);
+                }
+                let mut sum = 0;
+                for child in started {
+                    sum += child.await?.get::<u32>("number")?.unwrap_or_default();
+                }
+                s.set("sum", sum)?;
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<u32>("sum").unwrap(), Some(999 * 1_000));
+    assert_eq!(children_of(&world, "p").await.len(), 1_000);
+}

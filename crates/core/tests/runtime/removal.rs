@@ -1,0 +1,294 @@
+//! Removing runs of a family, by hand or by retention: nobody is left without a parent, and no parent loses what came of its child.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ErrorKind;
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{RetentionPolicy, Runtime, SweepLimits};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore};
+use ferrata_core::testing::ManualClock;
+use tokio::sync::Notify;
+
+use super::family::*;
+use super::world::World;
+
+/// Removes everything that has ended. Returns how many runs.
+async fn sweep(runtime: &Runtime) -> u64 {
+    let mut policy = RetentionPolicy::keep_all();
+    for status in [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled] {
+        policy = policy.purge_after(status, Duration::ZERO);
+    }
+    let would = runtime.sweep(&policy, SweepLimits::default(), true).await.unwrap();
+    let report = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
+    assert!(report.failed.is_empty(), "{:?}", report.failed);
+    assert!(would.purged >= report.purged, "a dry sweep tells what goes");
+    report.purged
+}
+
+async fn is_there(world: &World, run: &str) -> bool {
+    world.store.head(&key(run)).await.unwrap().is_some()
+}
+
+#[tokio::test]
+async fn a_parent_is_not_purged_while_its_child_goes_on() {
+    let world = World::new();
+    let (child, runtime) = (gate(), world.process().await);
+    let graph = parent(&child, "yes");
+    served(&runtime, &[&graph, &child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    let child_run = only_child_of(&world, "p").await.run;
+    let refused = runtime.purge(&key("p")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongStatus);
+    assert!(refused.to_string().contains(&child_run.to_string()), "{refused}");
+    // As the message says: cancel the run, and purge it then.
+    runtime.cancel(&key("p"), "no need").await.unwrap();
+    until(&world, &key("p"), RunStatus::Cancelled).await;
+    runtime.purge(&key("p")).await.unwrap();
+    assert_eq!(
+        status(&world, &child_run).await,
+        RunStatus::Cancelled,
+        "what has ended stays until it is removed"
+    );
+    runtime.purge(&child_run).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_parent_is_purged_when_its_child_was() {
+    let world = World::new();
+    let (child, runtime) = (gate(), world.process().await);
+    let graph = parent(&child, "yes");
+    served(&runtime, &[&child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    let child_run = only_child_of(&world, "p").await.run;
+    runtime.purge(&child_run).await.unwrap();
+    runtime.purge(&key("p")).await.unwrap();
+    assert!(!is_there(&world, "p").await);
+}
+
+/// The parent is paused, so it cannot note what came of its child, which is over: who removes the child now would have the parent wait for
+/// nothing, and lose a result that cost hours.
+#[tokio::test]
+async fn an_ended_child_stays_until_its_parent_has_noted_its_end() {
+    let world = World::new();
+    let (child, runtime) = (gate(), world.process().await);
+    let graph = parent(&child, "yes");
+    served(&runtime, &[&graph, &child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    runtime.pause(&key("p"), "lunch").await.unwrap();
+    let child_run = only_child_of(&world, "p").await.run;
+    runtime.respond(&child_run, "ok", Answer::accept(true).unwrap()).await.unwrap();
+    until(&world, &child_run, RunStatus::Completed).await;
+    assert_eq!(sweep(&runtime).await, 0);
+    let refused = runtime.purge(&child_run).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongStatus);
+    assert!(refused.to_string().contains("default/p"), "{refused}");
+    runtime.unpause(&key("p")).await.unwrap();
+    until(&world, &key("p"), RunStatus::Completed).await;
+    assert_eq!(sweep(&runtime).await, 2, "nobody needs them any more");
+}
+
+#[tokio::test]
+async fn a_failed_parent_stays_until_its_children_have_ended() {
+    let world = World::new();
+    let (child, runtime) = (gate(), world.process().await);
+    let of = child.clone();
+    let graph = Graph::<Context>::builder("parent")
+        .node("begin", async |_cx, s| Ok(s))
+        .node(
+            "wait",
+            using!(of; cx, s => {
+                cx.child(&of, with(1)).id("c").await?;
+                Ok(s)
+            }),
+        )
+        .node("fail", async |cx, s| {
+            cx.sleep(Duration::from_secs(1)).await?;
+            if true { Err("no".into()) } else { Ok(s) }
+        })
+        .entry("begin")
+        .edge("begin", "wait")
+        .edge("begin", "fail")
+        .build()
+        .unwrap();
+    served(&runtime, &[&graph, &child]);
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until(&world, &key("p"), RunStatus::Failed).await;
+    until(&world, &key("c"), RunStatus::Interrupted).await;
+    assert_eq!(sweep(&runtime).await, 0, "a retry of the parent goes on with the child");
+    runtime.cancel(&key("c"), "no need").await.unwrap();
+    assert_eq!(sweep(&runtime).await, 1, "the parent; its child was there for it until then");
+    assert_eq!(sweep(&runtime).await, 1);
+}
+
+/// The process dies when the child's start is durable, and before the parent's log says so. Were the child removed now, nothing would tell
+/// that it was ever there, and it would be started again.
+#[tokio::test]
+async fn a_child_is_not_purged_before_its_parent_knows_that_it_was_started() {
+    let world = World::new();
+    let (child, graph) = (gate(), parent(&gate(), "yes"));
+    let (store, mortal) = world.mortal().await;
+    // The parent's start, its note, and the child's start.
+    store.plan(2, Fault::CrashAfter);
+    drop(world.pass(async { mortal.start(&graph, Context::new()).id("p").await }).await);
+    let there = async {
+        while children_of(&world, "p").await.is_empty() || !store.is_crashed() {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(there).await;
+    let operator = world.process().await;
+    let child_run = only_child_of(&world, "p").await.run;
+    let refused = operator.purge(&child_run).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongStatus);
+    assert!(refused.to_string().contains("would start it again"), "{refused}");
+    served(&operator, &[&child, &graph]);
+    until_asleep(&world, &key("p")).await;
+    operator.purge(&child_run).await.unwrap();
+    until(&world, &key("p"), RunStatus::Failed).await;
+    assert_eq!(children_of(&world, "p").await, []);
+}
+
+/// The child with an id of its own was purged, and an application started another run under that id. The parent gets nothing of that, and
+/// does not stop it.
+#[tokio::test]
+async fn another_run_that_bears_the_id_of_a_child_by_now_is_not_the_child() {
+    for cancels in [false, true] {
+        let world = World::new();
+        let (child, runtime) = (gate(), world.process().await);
+        let of = child.clone();
+        let graph = Graph::<Context>::builder("parent").node(
+            "wait",
+            using!(of; cx, s => {
+                cx.child(&of, with(1)).id("c").await?;
+                Ok(s)
+            }),
+        );
+        let graph = graph.entry("wait").build().unwrap();
+        served(&runtime, &[&child]);
+        runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        until_asleep(&world, &key("p")).await;
+        runtime.purge(&key("c")).await.unwrap();
+        let stranger = runtime.start(&child, with(1)).id("c").await.unwrap();
+        until(&world, &key("c"), RunStatus::Interrupted).await;
+        if cancels {
+            runtime.cancel(&key("p"), "no need").await.unwrap();
+        }
+        served(&runtime, &[&graph]);
+        let wanted = if cancels { RunStatus::Cancelled } else { RunStatus::Failed };
+        until(&world, &key("p"), wanted).await;
+        assert_eq!(status(&world, &key("c")).await, RunStatus::Interrupted, "it is nothing to the parent");
+        runtime.respond(&key("c"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+        world.pass(stranger.completed()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_fork_of_a_child_is_nobodys_child() {
+    let world = World::new();
+    let (child, runtime) = (gate(), world.process().await);
+    let graph = parent(&child, "yes");
+    served(&runtime, &[&graph, &child]);
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until_asleep(&world, &key("p")).await;
+    let child_run = only_child_of(&world, "p").await;
+    let reserved = runtime.fork(&child_run.run, child_run.seq).id("g").label("ferrata.parent", "p").await;
+    assert_eq!(reserved.unwrap_err().kind(), ErrorKind::Invalid);
+    runtime.fork(&child_run.run, child_run.seq).id("f").await.unwrap();
+    until(&world, &key("f"), RunStatus::Interrupted).await;
+    runtime.respond(&child_run.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    assert_eq!(children_of(&world, "p").await.len(), 1);
+    runtime.respond(&key("f"), "ok", Answer::accept(false).unwrap()).await.unwrap();
+    until(&world, &key("f"), RunStatus::Completed).await;
+}
+
+/// A node that starts a child when it runs first, and does not when it runs again; then a gate, so that the parent goes on for long.
+fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
+    let (child, ran) = (child.clone(), Arc::new(AtomicU32::new(0)));
+    Graph::<Context>::builder("parent")
+        .node(
+            "wait",
+            using!(child, ran; cx, s => {
+                if ran.fetch_add(1, Ordering::SeqCst) == 0 {
+                    cx.child(&child, with(1)).id("c").await?;
+                }
+                Ok(s)
+            }),
+        )
+        .timeout(Duration::from_secs(20))
+        .retry(RetryPolicy::none().with_attempts(attempts))
+        .gate("more", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("more", yes))
+        .entry("wait")
+        .edge("wait", "more")
+        .build()
+        .unwrap()
+}
+
+/// A process stands still between the note of a child and its start. Another one takes the parent up, whose node does without the child
+/// this time, and goes on. Then the first starts the child, which nobody waits for.
+#[tokio::test]
+async fn a_child_that_a_suspended_process_starts_too_late_is_cancelled() {
+    let world = World::new();
+    let child = gate();
+    let graph = fickle(&child, 1);
+    let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+    let suspended = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::new(ManualClock::default()));
+    let suspended = suspended.build().await.unwrap();
+    let (reached, resumed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (at, until_resumed) = (Arc::clone(&reached), Arc::clone(&resumed));
+    store.before(2, async move {
+        at.notify_one();
+        until_resumed.notified().await;
+    });
+    suspended.start(&graph, Context::new()).id("p").await.unwrap();
+    reached.notified().await;
+    let second = world.process().await;
+    served(&second, &[&graph]);
+    until(&world, &key("p"), RunStatus::Interrupted).await;
+    assert!(!is_there(&world, "c").await);
+    resumed.notify_one();
+    until(&world, &key("c"), RunStatus::Cancelled).await;
+    assert_eq!(status(&world, &key("p")).await, RunStatus::Interrupted);
+}
+
+/// The start of a child takes longer than its node may. The next attempt does without the child, and what was started is cancelled.
+#[tokio::test]
+async fn a_child_whose_start_outlives_its_attempt_is_cancelled() {
+    let world = World::new();
+    let child = gate();
+    let graph = fickle(&child, 2);
+    let (store, runtime) = world.mortal().await;
+    let (reached, resumed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (at, until_resumed) = (Arc::clone(&reached), Arc::clone(&resumed));
+    store.before(2, async move {
+        at.notify_one();
+        until_resumed.notified().await;
+    });
+    runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    reached.notified().await;
+    world.pass(world_seconds(&world, 22)).await;
+    assert!(!is_there(&world, "c").await);
+    resumed.notify_one();
+    until(&world, &key("p"), RunStatus::Interrupted).await;
+    assert_eq!(status(&world, &key("c")).await, RunStatus::Cancelled);
+}
+
+/// Waits until so much time has passed.
+async fn world_seconds(world: &World, seconds: u64) {
+    use ferrata_core::Clock as _;
+    let until = world.clock.now().plus(Duration::from_secs(seconds));
+    while world.clock.now() < until {
+        tokio::task::yield_now().await;
+    }
+}
