@@ -180,6 +180,10 @@ fn beside(url: &str, id: &str) -> Result<String, Failure> {
             let query = if query.is_empty() { String::new() } else { format!("?{query}") };
             Ok(format!("{}/{name}{query}", main.trim_end_matches('/')))
         }
+        "sharded" => Err(Failure::usage(
+            "several stores have no one place beside them; check each by its own URL",
+            "ferrata store check --conformance --store URL",
+        )),
         _ => Err(Failure::usage("no place beside this store is known", "ferrata store check")),
     }
 }
@@ -245,5 +249,7 @@ mod tests {
         ] {
             assert_eq!(beside(url, id).unwrap(), expected);
         }
+        let refused = beside("sharded:fleet", id).unwrap_err();
+        assert_eq!(refused.next, "ferrata store check --conformance --store URL");
     }
 }
