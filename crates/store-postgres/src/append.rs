@@ -99,12 +99,12 @@ impl Appending {
         let is_pooled = matches!(via, Via::Pool(_));
         let waits = if is_pooled && places.len() > 1 { Waits::Briefly } else { Waits::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
-        if waits == Waits::Briefly && sent.as_ref().is_err_and(StoreError::is_about_waiting) {
+        if waits == Waits::Briefly && sent.as_ref().is_err_and(StoreError::is_of_a_lock) {
             sent = self.write_together(via, batch, places, Waits::InOrder, results).await;
         }
         let Err(refused) = sent else { return };
         // In a caller's transaction nothing more can be done once a statement has failed.
-        if refused.is_about_values() && places.len() > 1 && is_pooled {
+        if refused.is_of_values() && places.len() > 1 && is_pooled {
             for place in places {
                 let alone = self.write_together(via, batch, &[*place], Waits::InOrder, results).await;
                 if let Err(refused) = alone {

@@ -12,9 +12,9 @@ use sqlx::query::Query;
 use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres};
 use tokio::runtime::Handle;
 
-use crate::at_hand::{AtHand, Held, TRUSTED, give_back};
 use crate::config::PostgresOptions;
 use crate::error::{Call, StoreError, fault, is_lost};
+use crate::idle::{Held, IdleConnections, TRUSTED, give_back};
 use crate::tasks::to_its_end;
 
 /// A statement with its names filled in; the same text is prepared once on each connection.
@@ -28,7 +28,7 @@ const READS: u32 = 4;
 pub(crate) struct Db {
     pool: Arc<OnceLock<PgPool>>,
     /// Absent for a pool of the application's, which wants its connections back.
-    at_hand: Option<Arc<AtHand>>,
+    idle: Option<Arc<IdleConnections>>,
     connect: PgConnectOptions,
     options: Arc<PostgresOptions>,
 }
@@ -86,14 +86,14 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 impl Db {
     /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
-        let at_hand = Some(Arc::new(AtHand::new(patience(&options))));
-        Self { pool: Arc::default(), at_hand, connect, options: Arc::new(options) }
+        let idle = Some(Arc::new(IdleConnections::new(patience(&options))));
+        Self { pool: Arc::default(), idle, connect, options: Arc::new(options) }
     }
 
     /// Uses a pool of the application's.
     pub(crate) fn of_pool(pool: PgPool, options: PostgresOptions) -> Self {
         let mut db = Self::new(PgConnectOptions::clone(&pool.connect_options()), options);
-        db.at_hand = None;
+        db.idle = None;
         db.pool.get_or_init(|| pool);
         db
     }
@@ -111,9 +111,9 @@ impl Db {
         self.hold().await.map(|held| held.connection)
     }
 
-    /// The same, of a connection that may be kept at hand.
+    /// The same, of a connection that may stay idle.
     async fn hold(&self) -> Result<Held, StoreError> {
-        let _waiting = match self.at_hand.as_ref().map(|at_hand| at_hand.take()) {
+        let _waiting = match self.idle.as_ref().map(|idle| idle.take()) {
             Some(Ok(held)) => return Ok(held),
             waiting => waiting,
         };
@@ -173,9 +173,9 @@ impl Db {
                 return Ok(Err(silent()));
             };
             let Some(held) = asked.held.take() else { return Ok(sent) };
-            return Ok(match (&self.at_hand, &sent) {
-                (Some(at_hand), Ok(_)) => {
-                    at_hand.keep(held);
+            return Ok(match (&self.idle, &sent) {
+                (Some(idle), Ok(_)) => {
+                    idle.keep(held);
                     sent
                 }
                 _ => self.put_back(held.connection, sent),

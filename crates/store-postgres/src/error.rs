@@ -21,16 +21,16 @@ pub(crate) struct StoreError {
     kind: ErrorKind,
     message: String,
     source: Option<Cause>,
-    about: About,
+    obstacle: Obstacle,
 }
 
-/// What a failure is about, as far as the statement is to be made again in another way.
+/// What stood in the way, as far as the statement is to be made again in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum About {
+enum Obstacle {
     /// A value was refused: the other entries of a batch may be accepted without it.
     Values,
     /// Another transaction held what was needed.
-    Waiting,
+    Lock,
     Other,
 }
 
@@ -49,7 +49,7 @@ impl StdError for Cause {}
 impl StoreError {
     /// Says what went wrong in our own words.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None, about: About::Other }
+        Self { kind, message: message.into(), source: None, obstacle: Obstacle::Other }
     }
 
     #[cfg(test)]
@@ -58,13 +58,13 @@ impl StoreError {
     }
 
     /// Tells whether a value was refused, so that the other entries of a batch may be accepted without it.
-    pub(crate) fn is_about_values(&self) -> bool {
-        self.about == About::Values
+    pub(crate) fn is_of_values(&self) -> bool {
+        self.obstacle == Obstacle::Values
     }
 
     /// Tells whether the server rolled the statement back because it waited for another transaction.
-    pub(crate) fn is_about_waiting(&self) -> bool {
-        self.about == About::Waiting
+    pub(crate) fn is_of_a_lock(&self) -> bool {
+        self.obstacle == Obstacle::Lock
     }
 
     /// The error for the caller.
@@ -84,7 +84,7 @@ impl StoreError {
     /// The same for another entry of the batch.
     pub(crate) fn again(&self) -> Self {
         let source = self.source.as_ref().map(|cause| Cause(cause.0.clone()));
-        Self { kind: self.kind, message: self.message.clone(), source, about: self.about }
+        Self { kind: self.kind, message: self.message.clone(), source, obstacle: self.obstacle }
     }
 }
 
@@ -158,16 +158,16 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
         }
         _ => (lost, "the driver failed; retry".to_owned()),
     };
-    let about = match error {
-        sqlx::Error::Encode(_) => About::Values,
+    let obstacle = match error {
+        sqlx::Error::Encode(_) => Obstacle::Values,
         sqlx::Error::Database(error) => match error.code().unwrap_or_default() {
-            code if code.starts_with("22") || code.starts_with("54") => About::Values,
-            code if code == "55P03" || code == "40P01" => About::Waiting,
-            _ => About::Other,
+            code if code.starts_with("22") || code.starts_with("54") => Obstacle::Values,
+            code if code == "55P03" || code == "40P01" => Obstacle::Lock,
+            _ => Obstacle::Other,
         },
-        _ => About::Other,
+        _ => Obstacle::Other,
     };
-    StoreError { kind, message, source: Some(cause(error)), about }
+    StoreError { kind, message, source: Some(cause(error)), obstacle }
 }
 
 fn cause(error: &sqlx::Error) -> Cause {

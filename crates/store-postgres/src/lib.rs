@@ -38,13 +38,13 @@
 //! `docs/store-postgres.md` has the tables column by column, the costs, tuning and operations.
 
 mod append;
-mod at_hand;
 mod batch;
 mod config;
 mod db;
 mod error;
 mod headers;
 mod heartbeat;
+mod idle;
 mod list;
 mod load;
 mod migrations;

@@ -40,11 +40,11 @@ pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<HeadRef> {
         Some(row) => row.try_get::<Option<i64>, _>(1).is_ok_and(|key| key.is_some()).then_some(row),
         None => None,
     };
-    let Some(row) = found else { return settle(append, None, false) };
+    let Some(row) = found else { return answer(append, None, false) };
     let mut columns = Columns::new(row, 2);
     let head = HeadRef { seq: seq(columns.next()?)?, id: RecordId::from_uuid(columns.next()?) };
     if append.records.last().is_none_or(|last| last.header.id != head.id) {
-        return settle(append, Some(head), false);
+        return answer(append, Some(head), false);
     }
     let kept: Vec<_> = rows.iter().map(|row| header(row, BEFORE, run)).collect::<Result<_>>()?;
     let is_repeat = is_repeat(&kept, append)
@@ -52,10 +52,10 @@ pub(crate) fn decide(append: &RunAppend, rows: &[&PgRow]) -> Result<HeadRef> {
             Some(given) => *given == facts(&mut columns).map_err(|error| error.with_run(run))?,
             None => true,
         };
-    settle(append, Some(head), is_repeat)
+    answer(append, Some(head), is_repeat)
 }
 
-fn settle(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Result<HeadRef> {
+fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Result<HeadRef> {
     match actual {
         Some(head) if is_repeat => Ok(head),
         // Another caller purged or started the run between the two looks.

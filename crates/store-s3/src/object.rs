@@ -51,7 +51,7 @@ pub(crate) struct Cut {
 
 /// Why bytes are no object of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Spoilt {
+pub(crate) enum InvalidObject {
     /// There is a head, and it has this many bytes, its line included.
     Short(usize),
     /// The end of a life, or of an object.
@@ -130,8 +130,8 @@ impl Head {
     }
 
     /// Reads a head from the beginning of an object; also returns where the bodies begin.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, usize), Spoilt> {
-        let damaged = |what: &str| Spoilt::Damaged(what.to_owned());
+    pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, usize), InvalidObject> {
+        let damaged = |what: &str| InvalidObject::Damaged(what.to_owned());
         let end = bytes.iter().take(LONGEST_LINE).position(|byte| *byte == b'\n');
         let end = end.ok_or_else(|| damaged("it does not begin with the line of a log"))?;
         let line = std::str::from_utf8(&bytes[..end]).map_err(|_| damaged("its first line is not text"))?;
@@ -143,46 +143,49 @@ impl Head {
         let layout = words.next().and_then(|word| word.parse::<u32>().ok());
         let layout = layout.ok_or_else(|| damaged("its first line has no version"))?;
         match layout.cmp(&LAYOUT) {
-            Ordering::Greater => return Err(Spoilt::Newer(layout)),
-            Ordering::Less => return Err(Spoilt::Older(layout)),
+            Ordering::Greater => return Err(InvalidObject::Newer(layout)),
+            Ordering::Less => return Err(InvalidObject::Older(layout)),
             Ordering::Equal => {}
         }
         if bytes == GONE {
-            return Err(Spoilt::Gone);
+            return Err(InvalidObject::Gone);
         }
         let len = number(words.next()).ok_or_else(|| damaged("its first line has no length"))?;
         let sum = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
         let begin = end + 1;
         let until = begin.checked_add(len).ok_or_else(|| damaged("its head has no end"))?;
-        let json = bytes.get(begin..until).ok_or(Spoilt::Short(until))?;
+        let json = bytes.get(begin..until).ok_or(InvalidObject::Short(until))?;
         if sum != Some(crc32c::crc32c(json)) {
             return Err(damaged("its head has another checksum than its first line says"));
         }
         let read: Json<'_> = serde_json::from_slice(json).map_err(|error| match newest_format(json) {
-            Some(found) if found > u64::from(FORMAT) => Spoilt::NewerRecord(found),
-            _ => Spoilt::Damaged(error.to_string()),
+            Some(found) if found > u64::from(FORMAT) => InvalidObject::NewerRecord(found),
+            _ => InvalidObject::Damaged(error.to_string()),
         })?;
         let head = read.head();
         Ok((head.map_err(|field| damaged(&format!("a record lacks `{}`", field.name())))?, until))
     }
 
     /// Reads a whole object.
-    pub(crate) fn decode_whole(bytes: &Bytes) -> Result<(Self, Vec<Record>), Spoilt> {
-        let (head, mut at) = Self::decode(bytes).map_err(|spoilt| match spoilt {
-            Spoilt::Short(_) => Spoilt::Damaged("it ends within its head".into()),
+    pub(crate) fn decode_whole(bytes: &Bytes) -> Result<(Self, Vec<Record>), InvalidObject> {
+        let (head, mut at) = Self::decode(bytes).map_err(|invalid| match invalid {
+            InvalidObject::Short(_) => InvalidObject::Damaged("it ends within its head".into()),
             other => other,
         })?;
         let mut records = Vec::with_capacity(head.headers.len());
         for header in &head.headers {
             let end = at + header.body_len as usize;
             if end > bytes.len() {
-                return Err(Spoilt::Damaged(format!("it ends within the body of record {}", header.seq)));
+                return Err(InvalidObject::Damaged(format!(
+                    "it ends within the body of record {}",
+                    header.seq
+                )));
             }
             records.push(Record { header: header.clone(), body: bytes.slice(at..end) });
             at = end;
         }
         if at != bytes.len() {
-            return Err(Spoilt::Damaged("it goes on after its last body".into()));
+            return Err(InvalidObject::Damaged("it goes on after its last body".into()));
         }
         Ok((head, records))
     }

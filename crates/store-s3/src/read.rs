@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::inner::{Inner, READS};
 use crate::layout::ObjectPlace;
 use crate::object::{GONE, Head};
-use crate::view::{Log, spoilt};
+use crate::view::{Log, invalid_object};
 
 /// How many objects a page of a listing holds at most.
 const PAGE: usize = 1_000;
@@ -151,7 +151,8 @@ impl Inner {
             return Err(StoreError::Missing { key, seq: None });
         };
         let bytes: Bytes = object.value.bytes;
-        let (head, records) = Head::decode_whole(&bytes).map_err(|fault| spoilt(&key, None, fault))?;
+        let (head, records) =
+            Head::decode_whole(&bytes).map_err(|fault| invalid_object(&key, None, fault))?;
         Ok(Chunk { key, etag: object.value.etag, head, records })
     }
 

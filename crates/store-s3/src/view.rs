@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::inner::{Inner, READS};
 use crate::layout::{LAYOUT, ObjectPlace};
 use crate::line::Tag;
-use crate::object::{Cut, GONE, Head, Spoilt};
+use crate::object::{Cut, GONE, Head, InvalidObject};
 
 /// How much of an object is fetched to read its head: the heads of some 30 records.
 const HEAD_BYTES: usize = 8 * 1_024;
@@ -116,16 +116,16 @@ impl Log {
     }
 }
 
-/// Says of which object, and record, bytes are spoilt.
-pub(crate) fn spoilt(key: &str, seq: Option<u64>, spoilt: Spoilt) -> StoreError {
+/// Says of which object, and record, bytes are no object.
+pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject) -> StoreError {
     let (key, seq) = (key.to_owned(), seq.map(Seq::new));
-    match spoilt {
-        Spoilt::Gone => StoreError::Missing { key, seq },
-        Spoilt::Newer(found) => StoreError::Newer { key, found, known: LAYOUT },
-        Spoilt::Older(found) => StoreError::Older { key, found, known: LAYOUT },
-        Spoilt::NewerRecord(found) => StoreError::NewerRecord { key, seq, found, known: FORMAT },
-        Spoilt::Damaged(what) => StoreError::Damaged { key, seq, what },
-        Spoilt::Short(_) => StoreError::Damaged { key, seq, what: "it ends within its head".into() },
+    match invalid {
+        InvalidObject::Gone => StoreError::Missing { key, seq },
+        InvalidObject::Newer(found) => StoreError::Newer { key, found, known: LAYOUT },
+        InvalidObject::Older(found) => StoreError::Older { key, found, known: LAYOUT },
+        InvalidObject::NewerRecord(found) => StoreError::NewerRecord { key, seq, found, known: FORMAT },
+        InvalidObject::Damaged(what) => StoreError::Damaged { key, seq, what },
+        InvalidObject::Short(_) => StoreError::Damaged { key, seq, what: "it ends within its head".into() },
     }
 }
 
@@ -207,13 +207,13 @@ impl Inner {
             let Some(object) = self.bucket.get(key, Some(most)).await? else { return Ok(None) };
             match Head::decode(&object.value.bytes) {
                 Ok((head, _)) => return Ok(Some((head, object.value.etag))),
-                Err(Spoilt::Gone) => return Ok(None),
+                Err(InvalidObject::Gone) => return Ok(None),
                 // Not all of the head was asked for.
-                Err(Spoilt::Short(needed)) if needed > most => most = needed,
-                Err(other) => return Err(spoilt(key, None, other)),
+                Err(InvalidObject::Short(needed)) if needed > most => most = needed,
+                Err(other) => return Err(invalid_object(key, None, other)),
             }
         }
-        Err(spoilt(key, None, Spoilt::Short(most)))
+        Err(invalid_object(key, None, InvalidObject::Short(most)))
     }
 
     /// Reads the first object of a life; `None` if it is gone.

@@ -48,12 +48,12 @@ pub(crate) fn map_key() -> Result<RunKey> {
 
 /// What is written into a shard: which one it is, and the generations.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct ShardMark {
     pub(crate) shard: String,
     pub(crate) generations: Generations,
 }
 
-impl Card {
+impl ShardMark {
     /// Makes the append that writes it after `head`.
     ///
     /// The record's id is a hash of what it says and follows, so that processes that write the same map at once agree.

@@ -1,7 +1,7 @@
 //! Preparing the shards, and holding the map against what others wrote into them.
 
 use crate::map::Generations;
-use crate::mark::{Card, map_key};
+use crate::mark::{ShardMark, map_key};
 use crate::shard::Shard;
 use crate::store::ShardedStore;
 use crate::together::together;
@@ -17,25 +17,25 @@ impl ShardedStore {
         let generations = self.map.generations();
         let prepared = together(self.shards.iter().map(async |shard| {
             shard.store.setup().await.map_err(|error| shard.named(error))?;
-            write_card(shard, &generations).await
+            write_mark(shard, &generations).await
         }));
         prepared.await.into_iter().collect()
     }
 }
 
 /// Writes the map into a shard, or finds there one that agrees with it.
-async fn write_card(shard: &Shard, generations: &Generations) -> Result<()> {
-    let (run, card) = (map_key()?, Card { shard: shard.name.clone(), generations: generations.clone() });
+async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
+    let (run, mark) = (map_key()?, ShardMark { shard: shard.name.clone(), generations: generations.clone() });
     for _ in 0..TURNS {
         let loaded = shard.store.load(&run, At::Latest).await.map_err(|error| shard.named(error))?;
         let last = loaded.as_ref().and_then(|records| records.last());
         if let Some(record) = last {
-            let written = Card::read(record).map_err(|error| shard.named(error.with_run(&run)))?;
-            if agree(shard, &card, &written)? {
+            let written = ShardMark::read(record).map_err(|error| shard.named(error.with_run(&run)))?;
+            if agree(shard, &mark, &written)? {
                 return Ok(());
             }
         }
-        let append = card.append(last.map(|record| record.header.head()))?;
+        let append = mark.append(last.map(|record| record.header.head()))?;
         match shard.append(vec![append]).await.pop() {
             Some(Ok(_)) => return Ok(()),
             Some(Err(error)) if error.kind() == ErrorKind::Conflict => {}
@@ -49,7 +49,7 @@ async fn write_card(shard: &Shard, generations: &Generations) -> Result<()> {
 }
 
 /// Tells whether nothing need be written: the shard knows these generations. An error if one of the maps must be wrong.
-fn agree(shard: &Shard, ours: &Card, written: &Card) -> Result<bool> {
+fn agree(shard: &Shard, ours: &ShardMark, written: &ShardMark) -> Result<bool> {
     let refuse =
         |message: String| Err(shard.named(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION)));
     if ours.shard != written.shard {

@@ -153,14 +153,14 @@ fn an_object_cut_in_the_middle_keeps_its_place() {
 
 #[test]
 fn marks_and_newer_objects_are_told_apart_from_damage() {
-    assert_eq!(Head::decode(GONE), Err(Spoilt::Gone));
-    assert_eq!(Head::decode(b"ferrata-s3 1 gone\n"), Err(Spoilt::Older(1)));
-    assert_eq!(Head::decode(b"ferrata-s3 3 gone\n"), Err(Spoilt::Newer(3)));
-    assert_eq!(Head::decode(b"ferrata-s3 7 what is this\n?"), Err(Spoilt::Newer(7)));
+    assert_eq!(Head::decode(GONE), Err(InvalidObject::Gone));
+    assert_eq!(Head::decode(b"ferrata-s3 1 gone\n"), Err(InvalidObject::Older(1)));
+    assert_eq!(Head::decode(b"ferrata-s3 3 gone\n"), Err(InvalidObject::Newer(3)));
+    assert_eq!(Head::decode(b"ferrata-s3 7 what is this\n?"), Err(InvalidObject::Newer(7)));
     for bytes in
         [&b""[..], b"\n", b"ferrata-s3", b"ferrata-s3 2\n", b"ferrata-s3 x 1 00000000\n", b"PK\n", &[255; 99]]
     {
-        assert!(matches!(Head::decode(bytes), Err(Spoilt::Damaged(_))), "{bytes:?}");
+        assert!(matches!(Head::decode(bytes), Err(InvalidObject::Damaged(_))), "{bytes:?}");
     }
     let (head, mut records, _) = written(1, &[b"a"]);
     records[0].header.format = FORMAT + 1;
@@ -168,7 +168,7 @@ fn marks_and_newer_objects_are_told_apart_from_damage() {
     // A kind that this version does not know, in a format that it does not know either.
     let json = json.split('\n').nth(1).unwrap().replace("\"node\":", "\"kind\":\"poem\",\"node\":") + "\n";
     let bytes = format!("ferrata-s3 2 {} {:08x}\n{json}a", json.len(), crc32c::crc32c(json.as_bytes()));
-    assert_eq!(Head::decode(bytes.as_bytes()), Err(Spoilt::NewerRecord(u64::from(FORMAT) + 1)));
+    assert_eq!(Head::decode(bytes.as_bytes()), Err(InvalidObject::NewerRecord(u64::from(FORMAT) + 1)));
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Connections at hand: one that was just used is used again at once, without the pool.
+//! Idle connections: one that was just used is used again at once, without the pool.
 //!
 //! The pool asks the server whether a connection is well each time that one comes back: a round trip, and a task, for every
 //! statement. So a connection stays here after a statement that succeeded. The pool gets it back when a caller waits there, when
@@ -23,9 +23,9 @@ pub(crate) const TRUSTED: Duration = Duration::from_secs(1);
 /// How long a connection may be away from the pool: short beside the half hour after which the pool replaces one.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// The connections at hand, and the task that gives them back.
+/// The idle connections, and the task that gives them back.
 #[derive(Debug)]
-pub(crate) struct AtHand {
+pub(crate) struct IdleConnections {
     kept: Arc<Kept>,
     sweeper: Single,
     patience: Duration,
@@ -49,7 +49,7 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct State {
-    idle: Vec<Idle>,
+    idle: Vec<IdleConnection>,
     /// How many wait for the pool.
     waiting: usize,
 }
@@ -69,7 +69,7 @@ impl Held {
 
 /// A connection that waits for its next use, on the runtime that it belongs to.
 #[derive(Debug)]
-struct Idle {
+struct IdleConnection {
     /// Absent once it is taken out.
     connection: Option<PoolConnection<Postgres>>,
     since: Duration,
@@ -78,7 +78,7 @@ struct Idle {
     patience: Duration,
 }
 
-impl Drop for Idle {
+impl Drop for IdleConnection {
     fn drop(&mut self) {
         // The way back to the pool is a task, which needs a runtime also where the store is dropped outside of one.
         let _runtime = self.runtime.enter();
@@ -88,28 +88,28 @@ impl Drop for Idle {
     }
 }
 
-/// One who waits for the pool.
-pub(crate) struct Waiting<'k>(&'k Kept);
+/// A caller that waits for the pool.
+pub(crate) struct PoolWaiter<'k>(&'k Kept);
 
-impl Drop for Waiting<'_> {
+impl Drop for PoolWaiter<'_> {
     fn drop(&mut self) {
         self.0.lock().waiting -= 1;
     }
 }
 
-impl AtHand {
+impl IdleConnections {
     /// Keeps none at first, and has those that it gives back answer in so much time.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { kept: Arc::default(), sweeper: Single::default(), patience }
     }
 
     /// Takes a connection; without any, the caller counts as waiting for the pool until the other value is dropped.
-    pub(crate) fn take(&self) -> Result<Held, Waiting<'_>> {
+    pub(crate) fn take(&self) -> Result<Held, PoolWaiter<'_>> {
         let mut state = self.kept.lock();
         // One of another runtime may be dead, as may be one that no sweep took out because its runtime was busy.
         let (now, runtime) =
             (SystemClock::new().monotonic(), Handle::try_current().map(|handle| handle.id()));
-        let fits = |idle: &Idle| {
+        let fits = |idle: &IdleConnection| {
             runtime.as_ref().is_ok_and(|id| idle.runtime.id() == *id)
                 && now.saturating_sub(idle.used) < TRUSTED
         };
@@ -125,7 +125,7 @@ impl AtHand {
         state.waiting += 1;
         drop(state);
         drop(odd);
-        Err(Waiting(&self.kept))
+        Err(PoolWaiter(&self.kept))
     }
 
     /// Keeps a connection after a statement that succeeded, unless the pool is to have it.
@@ -133,7 +133,7 @@ impl AtHand {
         let used = SystemClock::new().monotonic();
         let Ok(runtime) = Handle::try_current() else { return };
         let connection = Some(held.connection);
-        let idle = Idle { connection, since: held.since, used, runtime, patience: self.patience };
+        let idle = IdleConnection { connection, since: held.since, used, runtime, patience: self.patience };
         let mut state = self.kept.lock();
         if state.waiting > 0 || used.saturating_sub(idle.since) > AWAY {
             // After the lock, which the way back must not wait for.
@@ -162,8 +162,8 @@ async fn sweep(kept: Arc<Kept>) {
             clock.sleep(TRUSTED).await;
             let now = clock.monotonic();
             let mut state = kept.lock();
-            let is_over = |idle: &mut Idle| now.saturating_sub(idle.used) >= TRUSTED;
-            let over: Vec<Idle> = state.idle.extract_if(.., is_over).collect();
+            let is_over = |idle: &mut IdleConnection| now.saturating_sub(idle.used) >= TRUSTED;
+            let over: Vec<IdleConnection> = state.idle.extract_if(.., is_over).collect();
             let is_empty = state.idle.is_empty();
             drop(state);
             drop(over);

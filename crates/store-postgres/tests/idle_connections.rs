@@ -42,7 +42,7 @@ async fn a_connection_in_use_is_not_asked_whether_it_is_there() {
     schema.remove().await;
 }
 
-/// More callers than connections: each gets its turn, among those who take what is at hand and those who wait at the pool.
+/// More callers than connections: each gets its turn, among those that take an idle connection and those that wait at the pool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn who_waits_at_the_pool_is_not_forgotten() {
