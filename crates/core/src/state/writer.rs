@@ -96,11 +96,6 @@ impl PatchWriter {
         Self { recording: false, noting: false, parts: Few::new(), touched: Few::new() }
     }
 
-    /// Tells whether values are encoded.
-    pub fn is_recording(&self) -> bool {
-        self.recording
-    }
-
     /// Puts a value in the place of the channel's.
     ///
     /// `write` is [`Write::Reduced`] where the value was computed from the one that was there.

@@ -13,7 +13,6 @@ mod keys;
 mod path;
 mod serializer;
 
-use std::io;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -55,16 +54,6 @@ pub const MAX_DEPTH: u8 = 100;
 /// ```
 pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
     run(Subject::Value, value, |value| serde_json::to_string(value))
-}
-
-/// Encodes `value` as JSON text into `writer`.
-///
-/// # Errors
-///
-/// As [`to_json_string`]; a failure of the writer is [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), too, with the
-/// failure as its source. What was written before the error stays written.
-pub fn to_json_writer<W: io::Write, T: ?Sized + Serialize>(writer: W, value: &T) -> Result<()> {
-    run(Subject::Value, value, |value| serde_json::to_writer(writer, value))
 }
 
 /// Encodes `value` as JSON text that embeds into other JSON without being read again.
