@@ -250,6 +250,6 @@ mod tests {
             assert_eq!(beside(url, id).unwrap(), expected);
         }
         let refused = beside("sharded:fleet", id).unwrap_err();
-        assert_eq!(refused.next, "ferrata store check --conformance --store URL");
+        assert_eq!(refused.next(), "ferrata store check --conformance --store URL");
     }
 }

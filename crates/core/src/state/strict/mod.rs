@@ -13,7 +13,6 @@ mod keys;
 mod path;
 mod serializer;
 
-
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
