@@ -1,7 +1,12 @@
-//! A parent and its child, killed at every write of both: on every store, and over several stores as one.
+//! A parent and its children, killed at every write of both, and by the kernel at random moments: on every store, and over several stores as
+//! one.
 
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+#![expect(clippy::print_stdout, reason = "a failed test is repeated with its seed")]
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +94,61 @@ async fn killed_at_every_write(space: &Space) {
     runtime.shutdown(Duration::from_secs(1)).await.unwrap();
 }
 
+/// How often one of the two processes is killed.
+const KILLS: u32 = 6;
+
+/// The variable that holds the seed to repeat.
+const SEED: &str = "FERRATA_KILL_SEED";
+
+/// Starts one of the two processes.
+fn spawn(space: &Space, role: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_family"));
+    command.arg(space.url()).arg(space.folder().join("ledger")).args(["p", "1000", role]);
+    command.envs(space.environment());
+    command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// One process drives the parent, and starts its children; another takes up the children that the first leaves. Either is killed at
+/// random moments, with what the kernel has for that.
+async fn killed_by_the_kernel(space: &Space) {
+    space.open().setup().await.unwrap();
+    let seed = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
+    let mut random: u64 = seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    println!("seed {random}; repeat with {SEED}={random} cargo test -p ferrata-tests --test children");
+    let (mut parent, mut children) = (spawn(space, "parent"), spawn(space, "children"));
+    for _ in 0..KILLS {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (moment, who) = ((random >> 33) % 700, (random >> 32) & 1);
+        std::thread::park_timeout(Duration::from_millis(moment));
+        if who == 0 {
+            kill(parent);
+            parent = spawn(space, "parent");
+        } else {
+            kill(children);
+            children = spawn(space, "children");
+        }
+    }
+    let told = tokio::task::spawn_blocking(move || parent.wait_with_output()).await.unwrap().unwrap();
+    kill(children);
+    assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), "completed [2, 4, 6]");
+    let all = space.open().runs(&RunQuery::default(), Page::first(100)).await.unwrap().items;
+    assert_eq!(all.len(), 4, "the parent and three children: {all:?}");
+    assert!(all.iter().all(|run| run.status == RunStatus::Completed), "{all:?}");
+    let ledger = std::fs::read_to_string(space.folder().join("ledger")).unwrap();
+    let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for line in ledger.lines() {
+        let (place, key) = line.rsplit_once(' ').unwrap();
+        keys.entry(place).or_default().insert(key);
+    }
+    assert_eq!(keys.len(), 1 + 3 * 2, "the parent's node, and two nodes of each of three children: {ledger}");
+    assert!(keys.values().all(|keys| keys.len() == 1), "an activation has one key: {ledger}");
+}
+
 macro_rules! on {
     ($($store:ident: $service:expr),*) => {$(
         mod $store {
@@ -97,6 +157,11 @@ macro_rules! on {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn a_family_is_whole_after_a_kill_at_every_write() {
                 Space::within($service, killed_at_every_write).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn a_family_of_two_processes_is_whole_after_they_were_killed() {
+                Space::within($service, killed_by_the_kernel).await;
             }
         }
     )*};
@@ -109,4 +174,9 @@ on!(redis_cluster: Some(Service::RedisCluster), s3: Some(Service::S3));
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_family_over_shards_is_whole_after_a_kill_at_every_write() {
     Space::within_shards(killed_at_every_write).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_family_of_two_processes_over_shards_is_whole_after_they_were_killed() {
+    Space::within_shards(killed_by_the_kernel).await;
 }
