@@ -28,7 +28,7 @@ pub(crate) const VERSION: i64 = 1;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// To how much the write-ahead log is cut back when a checkpoint has emptied it.
-const KEPT_LOG: &str = "16777216";
+const KEPT_LOG: &str = "4194304";
 
 /// The size of a page, SQLite's own default.
 const PAGE: u64 = 4_096;
@@ -169,7 +169,7 @@ impl Db {
 }
 
 /// Checks the layout; `Unsupported` if a newer version made it so that this one may not use it.
-pub(crate) async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     let found = sqlx::query_scalar("SELECT max(usable_by) FROM ferrata_layout");
     let found: Option<i64> = found.fetch_one(connection).await.map_err(|error| fault(&error, Call::Read))?;
     match found {
@@ -184,5 +184,38 @@ pub(crate) async fn check_layout(connection: &mut SqliteConnection) -> Result<()
             ErrorKind::Invalid,
             "the tables are not there; call `setup`, or correct the path",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each connection promises is set by the connection itself, whatever the file or another connection says.
+    #[tokio::test]
+    async fn each_connection_syncs_as_said() {
+        let directory = tempfile::tempdir().unwrap();
+        for (synchronous, number) in [(Synchronous::Full, 2_i64), (Synchronous::Normal, 1)] {
+            let options = SqliteOptions::default().with_synchronous(synchronous);
+            let db = Db::new(directory.path().join("runs.db"), options);
+            let mut made = db.open(Purpose::SetUp).await.unwrap();
+            let layout = Statement::new(crate::setup::LAYOUT).query();
+            layout.execute(&mut made.connection).await.unwrap();
+            for purpose in [Purpose::Read, Purpose::Write, Purpose::SetUp] {
+                let mut opened = db.open(purpose).await.unwrap();
+                for (pragma, value) in [
+                    ("synchronous", number),
+                    ("auto_vacuum", 2),
+                    ("cell_size_check", 1),
+                    ("page_size", 4_096),
+                ] {
+                    let asked = sqlx::AssertSqlSafe(format!("PRAGMA {pragma}"));
+                    let found: i64 =
+                        sqlx::query_scalar(asked).fetch_one(&mut opened.connection).await.unwrap();
+                    assert_eq!(found, value, "{purpose:?}, {pragma}");
+                }
+                crate::setup::check_journal(&mut opened.connection).await.unwrap();
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use ferrata_store::{Clock as _, Error, HeadRef, PruneCut, Removed, Result, RunAp
 use sqlx::Connection as _;
 use sqlx::sqlite::SqliteRow;
 
-use crate::db::{Db, Opened, Purpose, check_layout};
+use crate::db::{Db, Opened, Purpose};
 use crate::error::{Call, StoreError, fault};
 use crate::statement::Statement;
 use crate::{append, prune, setup};
@@ -16,8 +16,8 @@ const APPEND: &str = "store.append";
 
 /// How long the write-ahead log may become before readers are waited for, so that it can begin anew; and how much longer before that
 /// is tried again.
-const MAX_LOG: u64 = 64 << 20;
-const MORE_LOG: u64 = 16 << 20;
+const MAX_LOG: u64 = 16 << 20;
+const MORE_LOG: u64 = 4 << 20;
 
 /// How long to wait before a setup is tried again that needed the file alone.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -167,12 +167,19 @@ impl Session {
 
     async fn try_set_up(&mut self) -> Result<(), StoreError> {
         self.opened = None;
+        let read_only = self.db.options.read_only;
+        // Where all is there, no lock is needed, which another may hold for long.
+        match self.db.open(Purpose::Write).await {
+            Ok(mut opened) => {
+                if read_only || setup::check_journal(&mut opened.connection).await.is_ok() {
+                    return Ok(());
+                }
+            }
+            Err(failed) if read_only || !failed.is_invalid() => return Err(failed),
+            Err(_) => {}
+        }
         let mut opened = self.db.open(Purpose::SetUp).await?;
         setup::check_journal(&mut opened.connection).await?;
-        let found = check_layout(&mut opened.connection).await;
-        if self.db.options.read_only || !found.as_ref().is_err_and(StoreError::is_invalid) {
-            return found;
-        }
         self.opened = Some(opened);
         self.begin(Statement::default()).await?;
         self.commit(vec![Statement::new(setup::LAYOUT)]).await

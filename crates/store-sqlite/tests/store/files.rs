@@ -116,7 +116,7 @@ async fn a_database_that_may_only_be_read_is_read() {
     is_kept(&reading, &log).await;
     let missing =
         SqliteStore::open(place.path().join("x/y"), SqliteOptions::default().with_read_only(true)).unwrap();
-    assert_eq!(missing.setup().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(missing.setup().await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 /// A full disk refuses what does not fit, and nothing else is lost; room makes it go on.

@@ -1,6 +1,7 @@
 //! A database of its own for each test, and connections to it from outside of the store.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunId};
@@ -54,6 +55,27 @@ pub(crate) async fn connection(path: &Path) -> SqliteConnection {
 pub(crate) async fn execute(connection: &mut SqliteConnection, sql: &str) {
     connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
 }
+
+/// Copies a file by another process: closing one here would end the locks that SQLite holds on it.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
+}
+
+/// What the write-ahead log holds: the size of a page, and for each frame whether a transaction ends with it.
+pub(crate) fn frames(log: &[u8]) -> (usize, Vec<bool>) {
+    let number = |at: usize| u32::from_be_bytes(log[at..at + 4].try_into().unwrap());
+    let page = usize::try_from(number(8)).unwrap();
+    let salts = &log[16..24];
+    let starts = (0..)
+        .map(|frame| HEADER + frame * (FRAME + page))
+        .take_while(|start| start + FRAME + page <= log.len());
+    let own = starts.take_while(|start| log[start + 8..start + 16] == *salts);
+    (page, own.map(|start| number(start + 4) > 0).collect())
+}
+
+/// The length of the header of a write-ahead log, and of the header of each frame.
+pub(crate) const HEADER: usize = 32;
+pub(crate) const FRAME: usize = 24;
 
 pub(crate) fn log(run: &str) -> Log {
     Log::new(RunId::new(run).unwrap())

@@ -1,0 +1,120 @@
+//! Damage to the file itself: whatever a disk did to it, no record is read that was not written, and each error names its run.
+
+use std::fs;
+
+use ferrata_store::testing::Log;
+use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery};
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+
+use crate::support::{append, connection, log, place};
+
+const PAGE: usize = 4_096;
+
+/// How a page is damaged.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Zero,
+    Noise,
+    /// One bit of it, in the middle of what pages are filled with from their end.
+    Bit(usize),
+}
+
+/// Writes some runs of small and large records, and returns their logs, the bytes of the database, and the pages of its tables that no
+/// listing needs: all but those of its indexes and of what names the tables.
+async fn written() -> (Vec<Log>, Vec<u8>, Vec<usize>) {
+    let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
+    let mut logs = Vec::new();
+    for run in 0..8 {
+        let mut log = log(&format!("r-{run}"));
+        log.write(&place.store, 6).await;
+        let entry = log.next_body(vec![b'x'; 9_000]);
+        append(&place.store, entry.clone()).await.unwrap();
+        log.took(&entry);
+        logs.push(log);
+    }
+    let copy = place.directory.path().join("copy.db");
+    place.store.back_up(&copy).await.unwrap();
+    let of_tables =
+        "SELECT pageno FROM dbstat WHERE name IN ('ferrata_runs', 'ferrata_records', 'ferrata_heartbeats')";
+    let pages: Vec<i64> =
+        sqlx::query_scalar(of_tables).fetch_all(&mut connection(&copy).await).await.unwrap();
+    let pages = pages.into_iter().map(|page| usize::try_from(page).unwrap()).collect();
+    (logs, fs::read(copy).unwrap(), pages)
+}
+
+/// Opens the database with one page damaged. Returns how many of the runs could be read.
+async fn check(logs: &[Log], bytes: &[u8], page: usize, how: How, is_of_table: bool) -> usize {
+    let what = format!("page {page}, {how:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    let mut bytes = bytes.to_vec();
+    let damaged = &mut bytes[(page - 1) * PAGE..page * PAGE];
+    match how {
+        How::Zero => damaged.fill(0),
+        How::Noise => {
+            damaged.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 167 + 13).to_le_bytes()[0])
+        }
+        How::Bit(bit) => damaged[bit / 8 % PAGE] ^= 1 << (bit % 8),
+    }
+    fs::write(&path, bytes).unwrap();
+    let options = SqliteOptions::default().with_synchronous(Synchronous::Normal);
+    let store = SqliteStore::open(&path, options).unwrap();
+    let listed = store.runs(&RunQuery::default(), Page::default()).await;
+    assert!(!is_of_table || listed.is_ok(), "{what}: runs that cannot be read hide others: {listed:?}");
+    let mut readable = 0;
+    for log in logs {
+        match store.load(&log.key, At::Latest).await {
+            Ok(Some(records)) => {
+                let last = records.last().unwrap().header.seq.get();
+                assert_eq!(records, log.loaded(last), "{what}: what is read was written");
+                readable += 1;
+                let is_listed = |listed: &ferrata_store::Paged<_>| {
+                    listed.items.iter().any(|head: &ferrata_store::RunHead| head.run == log.key)
+                };
+                if store.head(&log.key).await.is_ok() {
+                    assert!(
+                        listed.as_ref().is_ok_and(is_listed) || listed.is_err(),
+                        "{what}: {} is hidden",
+                        log.key
+                    );
+                }
+            }
+            // A bit of a name in an index: what is looked for there is not found.
+            Ok(None) => assert!(matches!(how, How::Bit(_)), "{what}: {} is read as absent", log.key),
+            Err(error) => {
+                assert!(
+                    matches!(
+                        error.kind(),
+                        ErrorKind::Corrupt
+                            | ErrorKind::Unsupported
+                            | ErrorKind::Invalid
+                            | ErrorKind::NotFound
+                    ),
+                    "{what}: {error:?}"
+                );
+                assert_eq!(error.run(), Some(&log.key), "{what}: {error:?}");
+            }
+        }
+    }
+    readable
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_named_and_never_read_as_what_was_not_written() {
+    let (logs, bytes, of_tables) = written().await;
+    let pages = bytes.len() / PAGE;
+    let (mut spared, mut hurt) = (0, 0);
+    for page in 2..=pages {
+        for how in [How::Zero, How::Noise] {
+            let readable = check(&logs, &bytes, page, how, of_tables.contains(&page)).await;
+            spared += usize::from(readable > 0);
+            hurt += usize::from(readable < logs.len());
+        }
+    }
+    assert!(hurt > pages / 2, "{hurt} of {pages} pages matter");
+    assert!(spared > pages / 2, "most damage harms some runs and spares others: {spared} of {pages} pages");
+    for seed in 0..120_usize {
+        let page = 2 + seed * 31 % (pages - 1);
+        check(&logs, &bytes, page, How::Bit(seed * 7_919 % (PAGE * 8)), of_tables.contains(&page)).await;
+    }
+}

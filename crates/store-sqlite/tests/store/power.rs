@@ -1,0 +1,131 @@
+//! The failure of power: what of the write-ahead log and of the database was on the disk by then, and what a store finds in it.
+//!
+//! Written are a prefix of the log, as each transaction is synced before the next one begins, and any part of the last one; and, during a
+//! checkpoint, any pages of the database. What is acknowledged is a transaction whose last frame was synced.
+
+use std::fs;
+use std::path::Path;
+
+use ferrata_store::CheckpointStore;
+use ferrata_store::testing::Log;
+use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+
+use crate::support::{FRAME, HEADER, Place, append, copy, execute, frames, is_kept, log, place};
+
+/// What the disk holds, and how many transactions the log has, after an append was acknowledged.
+struct Snapshot {
+    database: Vec<u8>,
+    log: Vec<u8>,
+    commits: usize,
+    logs: [Log; 2],
+}
+
+fn snapshot(place: &Place, logs: &[Log; 2]) -> Snapshot {
+    let read = |path: &Path| {
+        let kept = place.directory.path().join("copy");
+        copy(path, &kept);
+        fs::read(kept).unwrap()
+    };
+    let (database, log) = (read(&place.path()), read(&place.log_path()));
+    let commits = frames(&log).1.into_iter().filter(|is_end| *is_end).count();
+    Snapshot { database, log, commits, logs: logs.clone() }
+}
+
+/// Appends in turn to two runs, bodies of less and more than a page, and looks at the disk after each.
+async fn write(place: &Place, logs: &mut [Log; 2], count: usize) -> Vec<Snapshot> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        let log = &mut logs[number % 2];
+        let entry = log.next_as(1 + number % 2, vec![b'x'; 500 + 4_000 * (number % 3)], |_| {});
+        append(&place.store, entry.clone()).await.unwrap();
+        log.took(&entry);
+        all.push(snapshot(place, logs));
+    }
+    all
+}
+
+/// Opens a store on what the disk held, and checks that it has these logs, and goes on.
+async fn finds(database: &[u8], log: &[u8], logs: &[Log; 2], what: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("runs.db");
+    fs::write(&path, database).unwrap();
+    fs::write(directory.path().join("runs.db-wal"), log).unwrap();
+    let options = SqliteOptions::default().with_synchronous(ferrata_store_sqlite::Synchronous::Normal);
+    let store = SqliteStore::open(&path, options).unwrap();
+    store.setup().await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    for log in logs {
+        let head = store.head(&log.key).await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        assert_eq!(head.map(|head| head.head()), log.head(), "{what}");
+        is_kept(&store, log).await;
+    }
+    logs[0].clone().write(&store, 1).await;
+}
+
+/// The logs after the last acknowledged of so many transactions.
+fn after(all: &[Snapshot], commits: usize) -> [Log; 2] {
+    let last = all.iter().rev().find(|snapshot| snapshot.commits <= commits);
+    last.map_or_else(|| [log("a"), log("b")], |snapshot| snapshot.logs.clone())
+}
+
+#[tokio::test]
+async fn a_prefix_of_the_log_is_a_prefix_of_the_transactions() {
+    let place = place(SqliteOptions::default()).await;
+    let mut logs = [log("a"), log("b")];
+    let first = write(&place, &mut logs, 6).await;
+    let end = first.last().unwrap();
+    let (page, ends) = frames(&end.log);
+    for (frame, end_of) in (0..).zip(&ends) {
+        let start = HEADER + frame * (FRAME + page);
+        let before = ends[..frame].iter().filter(|is_end| **is_end).count();
+        // Before a frame, within its header, within its page, and all but its last byte.
+        for cut in [start, start + 9, start + FRAME + page / 2, start + FRAME + page - 1] {
+            // The first bytes of a header are as good as none: one of these within each frame says it for all.
+            if cut == start || (cut + frame) % 4 == 0 {
+                let what = format!("the log cut at {cut}, {before} transactions");
+                finds(&end.database, &end.log[..cut], &after(&first, before), &what).await;
+            }
+        }
+        // A page of the last transaction that the disk had not written yet, though later ones were.
+        if !end_of && before == end.commits - 1 {
+            let mut torn = end.log.clone();
+            torn[start + FRAME..start + FRAME + page].fill(0);
+            finds(&end.database, &torn, &after(&first, before), &format!("frame {frame} not written")).await;
+        }
+    }
+    finds(&end.database, &end.log, &logs, "all of the log").await;
+    finds(&end.database, &end.log[..HEADER / 2], &after(&first, 0), "half of the log's header").await;
+
+    // The log is brought into the database. Until the next transaction it holds all, whichever pages are in the database.
+    execute(&mut place.connection().await, "PRAGMA wal_checkpoint(RESTART)").await;
+    let done = snapshot(&place, &logs);
+    assert_eq!(done.log, end.log, "a checkpoint does not change the log");
+    assert_ne!(done.database, end.database);
+    for seed in 0..8_usize {
+        let mut mixed = end.database.clone();
+        mixed.resize(done.database.len(), 0);
+        for (number, page) in done.database.chunks(page).enumerate() {
+            if (number * 7 + seed * 13) % 5 < 3 {
+                mixed[number * page.len()..][..page.len()].copy_from_slice(page);
+            }
+        }
+        finds(&mixed, &done.log, &logs, &format!("some pages of a checkpoint, seed {seed}")).await;
+    }
+
+    // The log begins anew over its own beginning, so that behind a cut stands what it held before.
+    let second = write(&place, &mut logs, 4).await;
+    let end = second.last().unwrap();
+    assert_eq!(end.database, done.database, "the database is not changed by transactions");
+    let (_, ends) = frames(&end.log);
+    for frame in 0..=ends.len() {
+        let cut = HEADER + frame * (FRAME + page);
+        let before = ends[..frame].iter().filter(|is_end| **is_end).count();
+        let mut expected = after(&second, before);
+        if second[0].commits > before {
+            expected = done.logs.clone();
+        }
+        let log = [&end.log[..cut], &done.log[cut.min(done.log.len())..]].concat();
+        finds(&end.database, &log, &expected, &format!("the second log cut at {cut}")).await;
+    }
+    let torn = [&end.log[..HEADER / 2], &done.log[HEADER / 2..]].concat();
+    finds(&end.database, &torn, &done.logs, "half of the second log's header").await;
+}

@@ -1,0 +1,151 @@
+//! Many writers: what they share, what they wait for, and what they are told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, ExecutorId, PruneCut, Seq, SystemClock};
+use ferrata_store_sqlite::SqliteOptions;
+use sqlx::Connection as _;
+use tokio::task::JoinSet;
+
+use crate::support::{append, copy, execute, frames, is_kept, is_refused, log, place};
+
+/// A thousand runs at once, of which each waits for each of its records: what waits while a transaction is committed goes into the next
+/// one, so they need some dozens of commits and syncs for three thousand appends.
+#[tokio::test]
+async fn a_thousand_runs_at_once_share_few_commits() {
+    let place = place(SqliteOptions::default()).await;
+    // A reader keeps the log from beginning anew, so that all of it can be looked at.
+    let mut reader = place.connection().await;
+    execute(&mut reader, "BEGIN; SELECT * FROM ferrata_runs").await;
+    let mut runs = JoinSet::new();
+    for run in 0..1_000 {
+        let store = place.store.clone();
+        runs.spawn(async move {
+            let mut log = log(&format!("r-{run}"));
+            for _ in 0..3 {
+                log.write(&store, 1).await;
+            }
+            log
+        });
+    }
+    let logs = runs.join_all().await;
+    assert_eq!(logs.len(), 1_000);
+    for log in logs.iter().step_by(97) {
+        is_kept(&place.store, log).await;
+    }
+    let kept = place.directory.path().join("log");
+    copy(&place.log_path(), &kept);
+    let (_, ends) = frames(&std::fs::read(kept).unwrap());
+    let commits = ends.into_iter().filter(|is_end| *is_end).count();
+    assert!((3..300).contains(&commits), "{commits} commits of 3,000 appends");
+}
+
+/// A lock that another program holds is waited for, and then every write is refused as one that was not begun; reads go on.
+#[tokio::test]
+async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
+    let place = place(SqliteOptions::default().with_lock_wait(Duration::from_millis(30))).await;
+    let mut log = log("r");
+    log.write(&place.store, 2).await;
+    let mut other = place.connection().await;
+    execute(&mut other, "BEGIN IMMEDIATE; UPDATE ferrata_runs SET seq = seq").await;
+    let entry = log.next(1);
+    for _ in 0..2 {
+        is_refused(&place.store, &log, ErrorKind::Unavailable).await;
+    }
+    let cut = PruneCut { at: Seq::new(1), base: Some(log.as_base(1)) };
+    let executor = ExecutorId::from_uuid(*log.head().unwrap().id.as_uuid());
+    for refused in [
+        place.store.prune(&log.key, cut).await.map(drop),
+        place.store.purge(&log.key, None).await.map(drop),
+        place.store.heartbeat(&executor, Duration::from_secs(1)).await,
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    is_kept(&place.store, &log).await;
+    place.open(SqliteOptions::default()).setup().await.unwrap();
+    // Who waits long enough gets it.
+    let patient = place.open(SqliteOptions::default());
+    let waiting = append(&patient, entry.clone());
+    let (written, ()) = tokio::join!(waiting, async {
+        SystemClock::new().sleep(Duration::from_millis(20)).await;
+        execute(&mut other, "COMMIT").await;
+    });
+    written.unwrap();
+    log.took(&entry);
+    is_kept(&place.store, &log).await;
+    log.write(&place.store, 1).await;
+}
+
+/// A writer that always has more to do leaves the lock free now and then, and one that waits looks often enough to meet that. With
+/// SQLite's own waits, which grow to 100 ms, and no pause of the busy one, some hundred appends passed each of the other's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_writer_starves_no_other() {
+    let place = place(SqliteOptions::default()).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut busy = JoinSet::new();
+    for run in 0..32 {
+        let (store, is_over) = (place.store.clone(), Arc::clone(&is_over));
+        busy.spawn(async move {
+            let mut log = log(&format!("busy-{run}"));
+            while !is_over.load(Ordering::Relaxed) {
+                log.write(&store, 1).await;
+            }
+            log
+        });
+    }
+    // Each of its appends finds the lock taken by one that has the next transaction ready.
+    let other = place.open(SqliteOptions::default().with_lock_wait(Duration::from_secs(5)));
+    let mut log = log("patient");
+    const TURNS: usize = 30;
+    for _ in 0..TURNS {
+        log.write(&other, 1).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let mut passed = 0;
+    for log in busy.join_all().await {
+        is_kept(&other, &log).await;
+        passed += log.records.len();
+    }
+    assert!(passed > TURNS, "the other was busy");
+    assert!(passed < TURNS * 100, "{passed} appends of a busy writer passed {TURNS} of another");
+    is_kept(&place.store, &log).await;
+}
+
+/// Readers that overlap without an end keep each checkpoint of a commit from emptying the log, which then grows for good. A log that has
+/// become long is worth a wait for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_without_end_do_not_let_the_log_grow_without_bound() {
+    let place = place(SqliteOptions::default()).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (mut first, mut second) = (place.connection().await, place.connection().await);
+    let mut readers = JoinSet::new();
+    readers.spawn({
+        let is_over = Arc::clone(&is_over);
+        async move {
+            let begin = "BEGIN; SELECT count(*) FROM ferrata_runs";
+            execute(&mut first, begin).await;
+            while !is_over.load(Ordering::Relaxed) {
+                execute(&mut second, begin).await;
+                SystemClock::new().sleep(Duration::from_millis(2)).await;
+                execute(&mut first, "COMMIT").await;
+                std::mem::swap(&mut first, &mut second);
+            }
+            first.close().await.unwrap();
+            second.close().await.unwrap();
+        }
+    });
+    let mut log = log("r");
+    let mut longest = 0;
+    for _ in 0..30 {
+        let entry = log.next_body(vec![b'x'; 1 << 20]);
+        append(&place.store, entry.clone()).await.unwrap();
+        log.took(&entry);
+        longest = longest.max(std::fs::metadata(place.log_path()).unwrap().len());
+    }
+    is_over.store(true, Ordering::Relaxed);
+    readers.join_all().await;
+    assert!(longest < 22 << 20, "the log of 30 MiB of records grew to {longest} bytes");
+    is_kept(&place.store, &log).await;
+}
