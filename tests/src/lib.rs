@@ -2,4 +2,4 @@
 
 mod space;
 
-pub use crate::space::Space;
+pub use crate::space::{Space, StoreKind};

@@ -20,6 +20,23 @@ use tempfile::TempDir;
 /// The bucket in which every test has a prefix.
 const BUCKET: &str = "ferrata-tests";
 
+/// The kinds of store in which a test can have a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// A folder of files.
+    Files,
+    /// A database of SQLite.
+    Sqlite,
+    /// A server.
+    Server(Service),
+}
+
+impl From<Option<Service>> for StoreKind {
+    fn from(service: Option<Service>) -> Self {
+        service.map_or(Self::Files, Self::Server)
+    }
+}
+
 /// A store that is empty at first, and no other test's.
 #[derive(Debug)]
 pub struct Space {
@@ -38,7 +55,7 @@ enum Place {
 }
 
 impl Space {
-    /// Runs a test in a space on a server, or in files without one, and removes the space, also if the test fails.
+    /// Runs a test in a space of a kind of store, and removes the space, also if the test fails.
     ///
     /// # Panics
     ///
@@ -47,8 +64,13 @@ impl Space {
     /// # Cancel safety
     ///
     /// Not cancel safe: a space on a server stays.
-    pub async fn within(service: Option<Service>, test: impl AsyncFnOnce(&Self)) {
-        Self::within_server(service, service.map(service_url).unwrap_or_default(), test).await;
+    pub async fn within(kind: impl Into<StoreKind>, test: impl AsyncFnOnce(&Self)) {
+        let kind = kind.into();
+        let server = match kind {
+            StoreKind::Server(service) => service_url(service),
+            StoreKind::Files | StoreKind::Sqlite => String::new(),
+        };
+        Self::within_server(kind, server, test).await;
     }
 
     /// As [`within`](Self::within), on the server of that URL instead of the one that all tests share.
@@ -60,8 +82,8 @@ impl Space {
     /// # Cancel safety
     ///
     /// Not cancel safe: a space on a server stays.
-    pub async fn within_server(service: Option<Service>, server: String, test: impl AsyncFnOnce(&Self)) {
-        let space = Self::make(service, server).await;
+    pub async fn within_server(kind: impl Into<StoreKind>, server: String, test: impl AsyncFnOnce(&Self)) {
+        let space = Self::make(kind.into(), server).await;
         let ended = AssertUnwindSafe(test(&space)).catch_unwind().await;
         space.remove().await;
         if let Err(panic) = ended {
@@ -87,34 +109,37 @@ impl Space {
         test(&Self { folder, place: Place::Folder, url, server: String::new() }).await;
     }
 
-    async fn make(service: Option<Service>, server: String) -> Self {
+    async fn make(kind: StoreKind, server: String) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
         let kept = server.clone();
         let and = if server.contains('?') { '&' } else { '?' };
-        let (place, url) = match service {
-            None => (Place::Folder, format!("file:{}", folder.path().join("store").display())),
-            Some(Service::Postgres) => {
+        let (place, url) = match kind {
+            StoreKind::Files => (Place::Folder, format!("file:{}", folder.path().join("store").display())),
+            StoreKind::Sqlite => {
+                (Place::Folder, format!("sqlite:{}", folder.path().join("runs.db").display()))
+            }
+            StoreKind::Server(Service::Postgres) => {
                 // The longest name that the store takes.
                 let name = format!("t_{}", &id[..30]);
                 let url = format!("{server}{and}schema={name}&connections=4");
                 (Place::Schema { server, name }, url)
             }
-            Some(service @ (Service::Redis | Service::RedisCluster)) => {
+            StoreKind::Server(service @ (Service::Redis | Service::RedisCluster)) => {
                 let prefix = format!("test-{id}");
                 let node = server.replacen("redis-cluster://", "redis://", 1);
                 let scheme = if service == Service::Redis { "redis://" } else { "redis-cluster://" };
                 let url = format!("{}{and}prefix={prefix}", node.replacen("redis://", scheme, 1));
                 (Place::Keys { server: node, prefix }, url)
             }
-            Some(Service::S3) => {
+            StoreKind::Server(Service::S3) => {
                 let client = client(&server);
                 // It is there already, unless this test is the first.
                 let _made = client.create_bucket().bucket(BUCKET).send().await;
                 let url = format!("s3://{BUCKET}/{id}?endpoint={server}&path_style=true&region=us-east-1");
                 (Place::Objects { client, prefix: id }, url)
             }
-            Some(other) => panic!("no test knows how to make a space on {other:?}"),
+            StoreKind::Server(other) => panic!("no test knows how to make a space on {other:?}"),
         };
         Self { folder, place, url, server: kept }
     }

@@ -18,7 +18,7 @@ use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{Fault, FaultPlan, FaultStore, Page, RunQuery};
 use ferrata_core::{RunKey, SystemClock};
 use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 /// How long a process may live that is to die at a write.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -167,7 +167,7 @@ macro_rules! on {
     )*};
 }
 
-on!(files: None, postgres: Some(Service::Postgres), redis: Some(Service::Redis));
+on!(files: None, sqlite: StoreKind::Sqlite, postgres: Some(Service::Postgres), redis: Some(Service::Redis));
 on!(redis_cluster: Some(Service::RedisCluster), s3: Some(Service::S3));
 
 /// Parent and child mostly lie in different shards.

@@ -19,7 +19,7 @@ use ferrata_core::state::Context;
 use ferrata_core::store::{At, RunHead};
 use ferrata_core::{Clock as _, Error, RunKey, SystemClock};
 use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 /// More polls than any request needs: it is in a task of the runtime from the first.
 const MOST: usize = 100;
@@ -211,6 +211,7 @@ macro_rules! on {
 }
 
 on!(files, None);
+on!(sqlite, StoreKind::Sqlite);
 on!(postgres, Some(Service::Postgres));
 on!(redis, Some(Service::Redis));
 on!(redis_cluster, Some(Service::RedisCluster));

@@ -14,7 +14,7 @@ use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 /// How often the process is killed in one run of the test, on a disk of this machine and on a server.
 const KILLS: u32 = 50;
@@ -123,9 +123,9 @@ fn calm(space: &Space, store: &dyn CheckpointStore) -> (String, u64) {
     (wanted, u64::try_from(clock.monotonic().as_micros()).unwrap())
 }
 
-async fn is_killed(service: Option<Service>, kills: u32) {
+async fn is_killed(kind: impl Into<StoreKind>, kills: u32) {
     let seed = seed();
-    Space::within(service, async |space| kill_again_and_again(space, seed, kills).await).await;
+    Space::within(kind, async |space| kill_again_and_again(space, seed, kills).await).await;
 }
 
 async fn kill_again_and_again(space: &Space, seed: u64, all: u32) {
@@ -188,9 +188,9 @@ async fn kill_again_and_again(space: &Space, seed: u64, all: u32) {
     assert!(killed_at_work > all / 10, "seed {seed}: nearly every kill came before there was any work");
 }
 
-async fn meet(service: Option<Service>, rounds: u32) {
+async fn meet(kind: impl Into<StoreKind>, rounds: u32) {
     let seed = seed();
-    Space::within(service, async |space| meet_again_and_again(space, seed, rounds).await).await;
+    Space::within(kind, async |space| meet_again_and_again(space, seed, rounds).await).await;
 }
 
 async fn meet_again_and_again(space: &Space, seed: u64, rounds: u32) {
@@ -236,6 +236,7 @@ macro_rules! on {
 }
 
 on!(files, None, KILLS, 10);
+on!(sqlite, StoreKind::Sqlite, KILLS_ON_SERVER, 5);
 
 /// Over three stores, two of which joined later.
 mod shards {

@@ -17,20 +17,26 @@ mod zombies;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use ferrata_test_servers::{Service, service_url};
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 use self::crew::Dice;
 
 /// Plays a test in spaces of its own, with chance from a seed that is printed.
-async fn play(service: Option<Service>, test: impl AsyncFn(&Space, &mut Dice)) {
-    play_at(service, &service.map(service_url).unwrap_or_default(), test).await;
+async fn play(kind: impl Into<StoreKind>, test: impl AsyncFn(&Space, &mut Dice)) {
+    let kind = kind.into();
+    let server = match kind {
+        StoreKind::Server(service) => service_url(service),
+        StoreKind::Files | StoreKind::Sqlite => String::new(),
+    };
+    play_at(kind, &server, test).await;
 }
 
 /// The same, on a server of its own.
-async fn play_at(service: Option<Service>, server: &str, test: impl AsyncFn(&Space, &mut Dice)) {
+async fn play_at(kind: impl Into<StoreKind>, server: &str, test: impl AsyncFn(&Space, &mut Dice)) {
+    let kind = kind.into();
     // The server that stands for S3 works for one at a time.
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let _alone = if service == Some(Service::S3) { Some(ALONE.lock().await) } else { None };
+    let _alone = if kind == StoreKind::Server(Service::S3) { Some(ALONE.lock().await) } else { None };
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
     let rounds = number("FERRATA_FLEET_ROUNDS").unwrap_or(1);
     let seed = number("FERRATA_FLEET_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
@@ -39,7 +45,7 @@ async fn play_at(service: Option<Service>, server: &str, test: impl AsyncFn(&Spa
             "seed {seed}; repeat with FERRATA_FLEET_SEED={seed} cargo test -p ferrata-tests --test fleet"
         );
         let test = async |space: &Space| test(space, &mut Dice(seed)).await;
-        Space::within_server(service, server.to_owned(), test).await;
+        Space::within_server(kind, server.to_owned(), test).await;
     }
 }
 
@@ -73,6 +79,7 @@ macro_rules! on {
 }
 
 on!(files, None);
+on!(sqlite, StoreKind::Sqlite);
 on!(postgres, Some(Service::Postgres));
 on!(redis, Some(Service::Redis));
 on!(redis_cluster, Some(Service::RedisCluster));
