@@ -1,17 +1,23 @@
 //! Where everything of a picture stands: layers from the longest path, and for each edge a way on which no node stands.
 //!
 //! An edge that is longer than a layer has a place of its own in each layer between, so that it is led around the nodes there.
+//! Layers follow one another from top to bottom here; the picture is [turned](Turn) at the end.
 
 use unicode_width::UnicodeWidthStr;
 
-use super::Sketch;
-use super::svg::cut;
+use super::order::{SWEEPS, ordered};
+use super::svg::{LINE, cut, label_width};
+use super::turn::Turn;
+use super::ways::ways;
+use super::{Line, Sketch};
 
 /// Sizes in pixels. A character of the font is about seven wide.
 pub(super) const CHAR: i64 = 7;
 pub(super) const HEIGHT: i64 = 36;
 const GAP_X: i64 = 32;
-const GAP_Y: i64 = 64;
+const GAP_Y: i64 = 48;
+/// Between nodes and the labels beside them.
+const GAP_LABEL: i64 = 26;
 const MARGIN: i64 = 24;
 
 /// How wide the place of an edge is in a layer, and what is kept free beside it.
@@ -20,9 +26,6 @@ const BESIDE: i64 = 14;
 
 /// How far the loop of a node to itself reaches.
 pub(super) const LOOP: i64 = 30;
-
-/// How often order and places are improved: more makes no picture visibly better.
-const SWEEPS: usize = 6;
 
 /// How many places edges may take in all: past this many they are drawn straight. A small file could ask for the square of its size.
 const LANES: usize = 40_000;
@@ -45,24 +48,83 @@ pub(super) struct Layout {
     /// For each edge, the points that it goes through; none for a loop. Between two of them it is in the gap of two layers, or beside the
     /// nodes of one.
     pub(super) ways: Vec<Vec<Point>>,
+    /// For each edge, the middle of its label, if it is led through that.
+    pub(super) labels: Vec<Option<Point>>,
     pub(super) width: i64,
     pub(super) height: i64,
 }
 
+/// Where each layer begins and ends.
+#[derive(Debug)]
+pub(super) struct Layers(Vec<(i64, i64)>);
+
+impl Layers {
+    /// As deep as what is deepest in it.
+    fn of(sketch: &Sketch, items: &Items, turn: Turn) -> Self {
+        let count = items.is_label.len();
+        let depth = |layer: usize| if items.is_label[layer] { LINE } else { HEIGHT };
+        let mut depths: Vec<i64> = (0..count).map(depth).collect();
+        if turn.is_level() {
+            for (&width, &layer) in items.widths.iter().zip(&items.layer) {
+                depths[layer] = depths[layer].max(width);
+            }
+            for (edge, label) in sketch.edges.iter().zip(&items.labels) {
+                // The label of a loop stands below its node.
+                let layer = label.map_or(items.layer[edge.from], |label| items.layer[label]);
+                if label.is_some() || edge.from == edge.to {
+                    depths[layer] = depths[layer].max(label_width(&edge.label));
+                }
+            }
+        }
+        let gap = |layer: usize| match (items.is_label[layer], items.is_label.get(layer + 1)) {
+            (false, Some(false) | None) => GAP_Y,
+            _ => GAP_LABEL,
+        };
+        let gaps: Vec<i64> = (0..count).map(gap).collect();
+        let mut begin = MARGIN;
+        let layers = depths.into_iter().zip(gaps).map(|(depth, gap)| {
+            let layer = (begin, begin + depth);
+            begin += depth + gap;
+            layer
+        });
+        Self(layers.collect())
+    }
+
+    pub(super) fn begin(&self, layer: usize) -> i64 {
+        self.0[layer].0
+    }
+
+    pub(super) fn end(&self, layer: usize) -> i64 {
+        self.0[layer].1
+    }
+
+    pub(super) fn middle(&self, layer: usize) -> i64 {
+        i64::midpoint(self.0[layer].0, self.0[layer].1)
+    }
+}
+
 /// Something that takes room in a layer: a node, or an edge on its way.
-struct Items {
-    layer: Vec<usize>,
-    width: Vec<i64>,
+#[derive(Debug)]
+pub(super) struct Items {
+    pub(super) layer: Vec<usize>,
+    /// How much room each takes in its layer.
+    room: Vec<i64>,
+    /// How wide each node is.
+    pub(super) widths: Vec<i64>,
     /// The items that each is joined with, in the layer above and in that below.
     joined: [Vec<Vec<usize>>; 2],
     /// For each edge, its places in the layers between, from top to bottom.
-    lanes: Vec<Vec<usize>>,
+    pub(super) lanes: Vec<Vec<usize>>,
+    /// For each edge, that of these places in which its label stands, if it has one.
+    labels: Vec<Option<usize>>,
+    /// Which layers are those of labels.
+    is_label: Vec<bool>,
 }
 
 impl Items {
-    fn of(sketch: &Sketch) -> Self {
-        let layer = layers(sketch);
-        let width = sketch.nodes.iter().map(|node| {
+    fn of(sketch: &Sketch, turn: Turn) -> Self {
+        let (layer, is_label, gaps) = spread(sketch);
+        let widths = sketch.nodes.iter().map(|node| {
             let text = i64::try_from(cut(&node.caption()).width()).unwrap_or(0) * CHAR;
             // Slanted sides take room from the text.
             let room = match node.shape.as_str() {
@@ -72,22 +134,37 @@ impl Items {
             };
             (text + room).max(56)
         });
+        let widths: Vec<i64> = widths.collect();
+        let mut room = if turn.is_level() { vec![HEIGHT; widths.len()] } else { widths.clone() };
+        for edge in sketch.edges.iter().filter(|edge| edge.from == edge.to) {
+            // The loop is part of what the node takes, and what is written beside it.
+            let label = if turn.is_level() { LINE } else { label_width(&edge.label) };
+            room[edge.from] += 2 * LOOP + if edge.label.is_empty() { 0 } else { 2 * label };
+        }
         let mut items = Self {
-            width: width.collect(),
+            room,
+            widths,
             joined: [vec![Vec::new(); layer.len()], vec![Vec::new(); layer.len()]],
             lanes: Vec::with_capacity(sketch.edges.len()),
+            labels: Vec::with_capacity(sketch.edges.len()),
             layer,
+            is_label,
         };
-        for edge in &sketch.edges {
+        for (edge, gap) in sketch.edges.iter().zip(gaps) {
             let down = items.layer[edge.from] <= items.layer[edge.to];
             let (upper, lower) = if down { (edge.from, edge.to) } else { (edge.to, edge.from) };
             let between = items.layer[upper] + 1..items.layer[lower];
-            let mut lanes = Vec::new();
+            let (mut lanes, mut label) = (Vec::new(), None);
             if items.layer.len() - sketch.nodes.len() + between.len() <= LANES {
                 for layer in between {
                     lanes.push(items.layer.len());
                     items.layer.push(layer);
-                    items.width.push(LANE);
+                    if gap == Some(layer) {
+                        label = lanes.last().copied();
+                        items.room.push(if turn.is_level() { LINE } else { label_width(&edge.label) });
+                    } else {
+                        items.room.push(LANE);
+                    }
                     items.joined.iter_mut().for_each(|joined| joined.push(Vec::new()));
                 }
             }
@@ -98,6 +175,7 @@ impl Items {
                 items.joined[0][pair[1]].push(pair[0]);
             }
             items.lanes.push(lanes);
+            items.labels.push(label);
         }
         items
     }
@@ -109,71 +187,34 @@ impl Items {
     /// Returns how far the middles of two neighbours are apart at least.
     fn apart(&self, left: usize, right: usize, nodes: usize) -> i64 {
         let gap = if self.is_lane(left, nodes) || self.is_lane(right, nodes) { BESIDE } else { GAP_X };
-        i64::midpoint(self.width[left], self.width[right]) + gap
+        i64::midpoint(self.room[left], self.room[right]) + gap
     }
 }
 
 /// Finds where everything stands.
 pub(super) fn layout(sketch: &Sketch) -> Layout {
+    let turn = sketch.turn();
     let nodes = sketch.nodes.len();
-    let mut items = Items::of(sketch);
-    for edge in sketch.edges.iter().filter(|edge| edge.from == edge.to) {
-        // The loop is part of what the node takes.
-        items.width[edge.from] += 2 * LOOP;
+    let items = Items::of(sketch, turn);
+    let rows = ordered(&items.layer, &items.joined);
+    let mut x = across(&items, &rows, nodes);
+    let left = x.iter().zip(&items.room).map(|(x, room)| x - room / 2).min().unwrap_or(0);
+    x.iter_mut().for_each(|x| *x += MARGIN - left);
+    let layers = Layers::of(sketch, &items, turn);
+    let across = x.iter().zip(&items.room).map(|(x, room)| x + room / 2).max().unwrap_or(0) + MARGIN;
+    let along = layers.0.last().map_or(0, |last| last.1) + MARGIN;
+    let mut ways = ways(sketch, &items, &layers, &x, turn);
+    for point in ways.iter_mut().flatten() {
+        *point = turn.point(point.0, point.1, along);
     }
-    let rows = ordered(&items);
-    let x = across(&items, &rows, nodes);
-    let left = (0..items.layer.len()).map(|item| x[item] - items.width[item] / 2).min().unwrap_or(0);
-    let right = (0..items.layer.len()).map(|item| x[item] + items.width[item] / 2).max().unwrap_or(0);
-    let y =
-        |item: usize| MARGIN + HEIGHT / 2 + i64::try_from(items.layer[item]).unwrap_or(0) * (HEIGHT + GAP_Y);
-    let loops = |node: usize| sketch.edges.iter().filter(|edge| edge.from == node && edge.to == node).count();
-    let has_loop: Vec<i64> = match sketch.edges.iter().any(|edge| edge.from == edge.to) {
-        true => (0..nodes).map(|node| i64::try_from(loops(node)).unwrap_or(0) * 2 * LOOP).collect(),
-        false => vec![0; nodes],
+    let middle = |item: usize| turn.point(x[item], layers.middle(items.layer[item]), along);
+    let place = |node: usize| {
+        let (x, y) = middle(node);
+        Place { x, y, width: items.widths[node] }
     };
-    let place = |item: usize| Place { x: x[item] - left + MARGIN, y: y(item), width: items.width[item] };
-    let mut places: Vec<Place> = (0..nodes).map(place).collect();
-    places.iter_mut().zip(&has_loop).for_each(|(place, more)| place.width -= more);
-    let ways = ways(sketch, &items, &places, &|item| place(item));
-    Layout {
-        width: right - left + 2 * MARGIN,
-        height: places.iter().map(|place| place.y).max().unwrap_or(0) + HEIGHT / 2 + MARGIN,
-        places,
-        ways,
-    }
-}
-
-/// Puts the items of each layer in an order in which edges cross little: each in the middle of those that it is joined with.
-fn ordered(items: &Items) -> Vec<Vec<usize>> {
-    let count = items.layer.iter().max().map_or(0, |last| last + 1);
-    let mut rows: Vec<Vec<usize>> = vec![Vec::new(); count];
-    for (item, &at) in items.layer.iter().enumerate() {
-        rows[at].push(item);
-    }
-    let mut order = vec![0_usize; items.layer.len()];
-    let number = |row: &[usize], order: &mut Vec<usize>| {
-        row.iter().enumerate().for_each(|(at, &item)| order[item] = at);
-    };
-    rows.iter().for_each(|row| number(row, &mut order));
-    for sweep in 0..SWEEPS {
-        let side = sweep % 2;
-        let mut arrange = |row: &mut Vec<usize>| {
-            // In thousandths, so that no two machines round in another way.
-            row.sort_by_key(|&item| {
-                let joined = &items.joined[side][item];
-                let sum: usize = joined.iter().map(|&other| order[other] * 1_000).sum();
-                sum.checked_div(joined.len()).unwrap_or(order[item] * 1_000)
-            });
-            number(row, &mut order);
-        };
-        if side == 0 {
-            rows.iter_mut().for_each(&mut arrange);
-        } else {
-            rows.iter_mut().rev().for_each(&mut arrange);
-        }
-    }
-    rows
+    let labels = items.labels.iter().map(|label| label.map(middle)).collect();
+    let (width, height) = if turn.is_level() { (along, across) } else { (across, along) };
+    Layout { places: (0..nodes).map(place).collect(), ways, labels, width, height }
 }
 
 /// Finds how far right the middle of each item is: near those that it is joined with, and apart from its neighbours.
@@ -218,72 +259,27 @@ fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
     x
 }
 
-/// Finds the way of each edge; those that begin or end at one side of a node do so side by side.
-fn ways(sketch: &Sketch, items: &Items, places: &[Place], place: &dyn Fn(usize) -> Place) -> Vec<Vec<Point>> {
-    // By node and side, the edges there and how far right they go to.
-    let mut ports: Vec<[Vec<(i64, usize)>; 2]> = vec![[Vec::new(), Vec::new()]; sketch.nodes.len()];
-    let ends = |edge: usize| {
-        let line = &sketch.edges[edge];
-        let down = items.layer[line.from] < items.layer[line.to];
-        let (upper, lower) = if down { (line.from, line.to) } else { (line.to, line.from) };
-        (upper, lower, down)
+/// Gives each node its layer, tells which layers between are those of labels, and for each edge which of those has its label: the one
+/// next to where it begins.
+fn spread(sketch: &Sketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
+    let mut layer = layers(sketch);
+    let count = layer.iter().max().map_or(0, |last| last + 1);
+    let gap = |edge: &Line| {
+        let (from, to) = (layer[edge.from], layer[edge.to]);
+        let is_labelled = edge.from != edge.to && !edge.label.is_empty();
+        is_labelled.then(|| if from < to { from } else { from - 1 })
     };
-    for edge in (0..sketch.edges.len()).filter(|&edge| sketch.edges[edge].from != sketch.edges[edge].to) {
-        let (upper, lower, _) = ends(edge);
-        let lanes = &items.lanes[edge];
-        let after = lanes.first().map_or(places[lower].x, |&lane| place(lane).x);
-        let before = lanes.last().map_or(places[upper].x, |&lane| place(lane).x);
-        ports[upper][1].push((after, edge));
-        ports[lower][0].push((before, edge));
+    let gaps: Vec<Option<usize>> = sketch.edges.iter().map(gap).collect();
+    let mut has_labels = vec![false; count];
+    gaps.iter().flatten().for_each(|&gap| has_labels[gap] = true);
+    let (mut is_label, mut moved) = (Vec::new(), Vec::new());
+    for has_labels in has_labels {
+        moved.push(is_label.len());
+        is_label.push(false);
+        is_label.extend(Some(true).filter(|_| has_labels));
     }
-    for sides in &mut ports {
-        sides.iter_mut().for_each(|side| side.sort_unstable());
-    }
-    let mut found = vec![[(0, 0); 2]; sketch.edges.len()];
-    for (node, sides) in ports.iter().enumerate() {
-        for (side, edges) in sides.iter().enumerate() {
-            let count = i64::try_from(edges.len()).unwrap_or(1);
-            for (at, &(_, edge)) in edges.iter().enumerate() {
-                let at = i64::try_from(at).unwrap_or(0);
-                // Over the middle of the side, where every shape is.
-                let offset = (2 * (at + 1) - (count + 1)) * places[node].width * 3 / (10 * (count + 1));
-                let reach = reach(&sketch.nodes[node].shape, offset, places[node].width);
-                let y = if side == 1 { places[node].y + reach } else { places[node].y - reach };
-                found[edge][1 - side] = (places[node].x + offset, y);
-            }
-        }
-    }
-    let way = |edge: usize| {
-        let line = &sketch.edges[edge];
-        if line.from == line.to {
-            return Vec::new();
-        }
-        let (upper, lower, down) = ends(edge);
-        let [begin, end] = found[edge];
-        // Out of the layer first where the side is slanted: a curve from there would come near to the node beside.
-        let (below, above) = (places[upper].y + HEIGHT / 2, places[lower].y - HEIGHT / 2);
-        let mut way = vec![begin];
-        way.extend(Some((begin.0, below)).filter(|_| begin.1 < below));
-        for &lane in &items.lanes[edge] {
-            let Place { x, y, .. } = place(lane);
-            way.extend([(x, y - HEIGHT / 2), (x, y + HEIGHT / 2)]);
-        }
-        way.extend(Some((end.0, above)).filter(|_| end.1 > above));
-        way.push(end);
-        if !down {
-            way.reverse();
-        }
-        way
-    };
-    (0..sketch.edges.len()).map(way).collect()
-}
-
-/// Returns how far above and below its middle a shape reaches, so far beside the middle.
-fn reach(shape: &str, offset: i64, width: i64) -> i64 {
-    match shape {
-        "diamond" => HEIGHT / 2 - offset.abs() * HEIGHT / width.max(1),
-        _ => HEIGHT / 2,
-    }
+    layer.iter_mut().for_each(|layer| *layer = moved[*layer]);
+    (layer, is_label, gaps.into_iter().map(|gap| gap.map(|gap| moved[gap] + 1)).collect())
 }
 
 /// Gives each node its layer: one below the lowest that leads to it, not counting edges that lead back.

@@ -3,8 +3,11 @@
 #[cfg(test)]
 mod crossing;
 mod layout;
+mod order;
 mod svg;
 mod text;
+mod turn;
+mod ways;
 
 use std::collections::BTreeMap;
 
@@ -176,6 +179,11 @@ impl Sketch {
             });
         }
         sketch
+    }
+
+    /// Returns which way its picture goes.
+    fn turn(&self) -> turn::Turn {
+        turn::Turn::of(self.attributes.get("rankdir").map_or("", String::as_str))
     }
 
     /// Returns the place of a node, which is made if it is not there.

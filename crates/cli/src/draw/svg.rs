@@ -5,6 +5,7 @@ use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
 use super::layout::{HEIGHT, LOOP, Layout, Place, Point, layout};
+use super::turn::Turn;
 use super::{Box, Line, Look, Sketch};
 
 /// A longer caption is cut.
@@ -12,12 +13,14 @@ const CAPTION: usize = 40;
 
 /// How wide a character of a label is, and how high its line.
 const SMALL: i64 = 6;
-const LINE: i64 = 13;
+pub(super) const LINE: i64 = 13;
 
 /// Draws a graph.
 pub(crate) fn svg(sketch: &Sketch) -> String {
-    let Layout { places, ways, width, height } = layout(sketch);
-    let labels = labels(sketch, &places, &ways);
+    let layout = layout(sketch);
+    let loops = loops(sketch);
+    let labels = labels(sketch, &layout, &loops);
+    let Layout { places, ways, width, height, .. } = layout;
     // A label may reach further than any node.
     let left = labels.iter().map(|label| label.x - label.width / 2 - 8).min().unwrap_or(0).min(0);
     let right = labels.iter().map(|label| label.x + label.width / 2 + 8).max().unwrap_or(0).max(width);
@@ -30,8 +33,12 @@ pub(crate) fn svg(sketch: &Sketch) -> String {
         escaped(&sketch.name),
         wide = right - left,
     );
-    for (edge, way) in sketch.edges.iter().zip(&ways) {
-        let path = if way.is_empty() { around(places[edge.from]) } else { path(way) };
+    let turn = sketch.turn();
+    for (at, (edge, way)) in sketch.edges.iter().zip(&ways).enumerate() {
+        let path = match way.is_empty() {
+            true => around(&sketch.nodes[edge.from].shape, places[edge.from], loops[at], turn),
+            false => path(way, turn),
+        };
         let stroke = if edge.taken > 0 { "2.5" } else { "1" };
         let faint = sketch.is_run && edge.taken == 0;
         let color = if faint { "#d0d7de" } else { "#57606a" };
@@ -61,13 +68,16 @@ pub(crate) fn svg(sketch: &Sketch) -> String {
 }
 
 /// Writes a way: curves in the gaps between layers, straight lines beside the nodes of one.
-fn path(way: &[Point]) -> String {
+fn path(way: &[Point], turn: Turn) -> String {
     let mut path = format!("M{},{}", way[0].0, way[0].1);
     for pair in way.windows(2) {
         let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
-        // Within a layer a way leads straight down or up.
-        if x1 == x2 {
+        // Within a layer a way leads straight along.
+        if (turn.is_level() && y1 == y2) || (!turn.is_level() && x1 == x2) {
             let _ = write!(path, " L{x2},{y2}");
+        } else if turn.is_level() {
+            let middle = i64::midpoint(x1, x2);
+            let _ = write!(path, " C{middle},{y1} {middle},{y2} {x2},{y2}");
         } else {
             let middle = i64::midpoint(y1, y2);
             let _ = write!(path, " C{x1},{middle} {x2},{middle} {x2},{y2}");
@@ -76,11 +86,30 @@ fn path(way: &[Point]) -> String {
     path
 }
 
-/// Writes the way of a node to itself.
-fn around(place: Place) -> String {
-    let (side, reach) = (place.x + place.width / 2, place.x + place.width / 2 + LOOP);
-    let (above, below) = (place.y - 9, place.y + 9);
-    format!("M{side},{above} C{reach},{} {reach},{} {side},{below}", above - 10, below + 10)
+/// Tells for each edge that is a loop which one of its node it is.
+fn loops(sketch: &Sketch) -> Vec<i64> {
+    let mut seen = vec![0; sketch.nodes.len()];
+    let mut number = |edge: &Line| {
+        seen[edge.from] += i64::from(edge.from == edge.to);
+        seen[edge.from]
+    };
+    sketch.edges.iter().map(&mut number).collect()
+}
+
+/// Writes the way of a node to itself, beside what leads to and from it; a further one reaches further.
+fn around(shape: &str, place: Place, number: i64, turn: Turn) -> String {
+    let wide = 9 + 2 * (number - 1);
+    let Place { x, y, width } = place;
+    if turn.is_level() {
+        let side = |offset| y + Turn::Down.reach(shape, true, offset, width);
+        let (before, after, reach) = (x - wide, x + wide, y + HEIGHT / 2 + LOOP * number);
+        let (begin, end) = (side(-wide), side(wide));
+        return format!("M{before},{begin} C{},{reach} {},{reach} {after},{end}", before - 10, after + 10);
+    }
+    let side = |offset| x + Turn::Right.reach(shape, true, offset, width);
+    let (above, below, reach) = (y - wide, y + wide, x + width / 2 + LOOP * number);
+    let (begin, end) = (side(-wide), side(wide));
+    format!("M{begin},{above} C{reach},{} {reach},{} {end},{below}", above - 10, below + 10)
 }
 
 /// What is written beside an edge.
@@ -91,29 +120,29 @@ struct Label {
     text: String,
 }
 
-/// Puts labels where their edges begin, each on a line of its own where two would lie on one another.
-fn labels(sketch: &Sketch, places: &[Place], ways: &[Vec<Point>]) -> Vec<Label> {
-    let mut all: Vec<Label> = Vec::new();
-    let labelled = sketch.edges.iter().zip(ways).filter(|(edge, _)| !edge.label.is_empty());
-    for (Line { from, label, .. }, way) in labelled {
-        let text = cut(label);
-        let width = i64::try_from(text.width()).unwrap_or(0) * SMALL + 6;
-        let first_gap = way.windows(2).find(|pair| (pair[0].1 - pair[1].1).abs() > HEIGHT);
-        let (x, y) = match first_gap.or_else(|| way.windows(2).next()) {
-            Some([(x1, y1), (x2, y2)]) => (i64::midpoint(*x1, *x2), i64::midpoint(*y1, *y2) + 3),
-            _ => (places[*from].x + places[*from].width / 2 + LOOP + width / 2, places[*from].y + 4),
+/// Returns how wide a label is.
+pub(super) fn label_width(label: &str) -> i64 {
+    i64::try_from(cut(label).width()).unwrap_or(0) * SMALL + 6
+}
+
+/// Puts each label where its edge has room for it: at its beginning, or beside a loop.
+fn labels(sketch: &Sketch, layout: &Layout, loops: &[i64]) -> Vec<Label> {
+    let label = |at: usize| {
+        let edge = &sketch.edges[at];
+        let (width, place) = (label_width(&edge.label), layout.places[edge.from]);
+        let (x, y) = match (layout.labels[at], &*layout.ways[at]) {
+            (Some(point), _) => point,
+            (None, []) if sketch.turn().is_level() => {
+                (place.x, place.y + HEIGHT / 2 + LOOP * loops[at] + LINE / 2)
+            }
+            (None, []) => (place.x + place.width / 2 + LOOP * loops[at] + width / 2, place.y),
+            // Past the most that are led around nodes.
+            (None, [first, .., last]) => (i64::midpoint(first.0, last.0), i64::midpoint(first.1, last.1)),
+            (None, [point]) => *point,
         };
-        let overlaps = |y: i64| {
-            // Those of the same gap are the last ones, more or less.
-            all.iter().rev().take(200).any(|other| {
-                (other.y - y).abs() < LINE && (other.x - x).abs() < i64::midpoint(other.width, width)
-            })
-        };
-        let steps = [0, -LINE, LINE, -2 * LINE, 2 * LINE];
-        let y = steps.into_iter().map(|step| y + step).find(|&y| !overlaps(y)).unwrap_or(y);
-        all.push(Label { x, y, width, text });
-    }
-    all
+        Label { x, y: y + 4, width, text: cut(&edge.label) }
+    };
+    (0..sketch.edges.len()).filter(|&at| !sketch.edges[at].label.is_empty()).map(label).collect()
 }
 
 /// Returns the colours of a node that no run has come to: what it is for shows.
@@ -252,13 +281,10 @@ mod tests {
     fn parallel_edges_and_labels_lie_apart_and_within_the_picture() {
         for source in PIPELINES {
             let sketch = sketch(source);
-            let Layout { places, ways, .. } = layout(&sketch);
+            let layout = layout(&sketch);
             let mut seen = std::collections::BTreeSet::new();
-            assert!(
-                ways.iter().filter(|way| !way.is_empty()).all(|way| seen.insert(way.clone())),
-                "{source}"
-            );
-            let labels = labels(&sketch, &places, &ways);
+            assert!(layout.ways.iter().filter(|way| !way.is_empty()).all(|way| seen.insert(way)), "{source}");
+            let labels = labels(&sketch, &layout, &loops(&sketch));
             for (at, one) in labels.iter().enumerate() {
                 for other in &labels[at + 1..] {
                     let apart = (one.y - other.y).abs() >= LINE;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::turn::Turn;
 use super::{Look, Sketch};
 
 /// Writes Graphviz source; everything is quoted, so that Graphviz reads it whatever the dialect allowed.
@@ -9,6 +10,9 @@ pub(crate) fn dot(sketch: &Sketch) -> String {
     // Writing to a string never fails.
     let mut text =
         format!("digraph {} {{\n  node [shape=box, style=\"rounded,filled\"]\n", quoted(&sketch.name));
+    if sketch.turn() != Turn::default() {
+        let _ = writeln!(text, "  rankdir={}", sketch.turn().name());
+    }
     for node in &sketch.nodes {
         let (fill, border) = node.look.colors();
         let _ = writeln!(
@@ -39,7 +43,9 @@ fn quoted(text: &str) -> String {
 
 /// Writes Mermaid source. Nodes are numbered: what Mermaid takes as a name is not written down anywhere.
 pub(crate) fn mermaid(sketch: &Sketch) -> String {
-    let mut text = String::from("flowchart TD\n");
+    // What others write as TB is usually written TD there.
+    let direction = if sketch.turn() == Turn::Down { "TD" } else { sketch.turn().name() };
+    let mut text = format!("flowchart {direction}\n");
     for (at, node) in sketch.nodes.iter().enumerate() {
         let (open, close) = match node.shape.as_str() {
             "Mdiamond" | "Msquare" => ("([", "])"),

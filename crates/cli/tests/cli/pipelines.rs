@@ -63,6 +63,30 @@ fn a_pipeline_is_drawn() {
     assert_eq!(place.call(&["graph", "nowhere.dot"]).code, 4);
 }
 
+/// Every picture went from top to bottom, whatever the pipeline said.
+#[test]
+fn a_picture_goes_the_way_that_the_pipeline_says() {
+    let place = Place::new();
+    for rankdir in ["BT", "LR", "RL"] {
+        let loops = "fix -> fix [label=\"once more\"] test -> exit [label=skip] exit [label=\"The end\"]";
+        place.write(
+            "way.dot",
+            &GOOD.replace("fix -> test", &format!("fix -> test {loops} rankdir={rankdir}")),
+        );
+        let picture = place.ok(&["graph", "way.dot", "--format", "svg"]);
+        expect(&format!("graph-{}.svg.txt", rankdir.to_lowercase()), &picture);
+        let mermaid = place.ok(&["graph", "way.dot", "--format", "mermaid"]);
+        assert!(mermaid.starts_with(&format!("flowchart {rankdir}\n")), "{mermaid}");
+        let dot = place.ok(&["graph", "way.dot", "--format", "dot"]);
+        assert!(dot.contains(&format!("\n  rankdir={rankdir}\n")), "{dot}");
+    }
+    // What Graphviz does not know either.
+    place.write("way.dot", &GOOD.replace("fix -> test", "fix -> test rankdir=sideways"));
+    place.write("down.dot", GOOD);
+    let [way, down] = ["way.dot", "down.dot"].map(|file| place.ok(&["graph", file, "--format", "svg"]));
+    assert_eq!(way, down);
+}
+
 /// A tool that reads the picture as JSON had no attribute, type or condition of the pipeline.
 #[test]
 fn a_pipeline_as_json_has_each_attribute_type_and_condition() {
