@@ -48,11 +48,17 @@ fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
     }
 }
 
+/// Checks names between slashes: each as a name alone, and their length together.
+fn check_path(what: &'static str, path: &str) -> Result<(), Error> {
+    if path.len() > MAX_TEXT {
+        return check_text(what, path);
+    }
+    path.split('/').try_for_each(|name| check_text(what, name))
+}
+
 macro_rules! text_id {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
-        ///
-        /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Arc<str>);
 
@@ -65,7 +71,7 @@ macro_rules! text_id {
             ///
             /// <!-- held by: refusals::ids_that_are_not_safe_everywhere_are_refused -->
             pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
-                check_text($what, text.as_ref())?;
+                $check($what, text.as_ref())?;
                 Ok(Self(text.as_ref().into()))
             }
 
@@ -137,20 +143,29 @@ macro_rules! text_id {
 
 text_id! {
     /// The name of one run, chosen by the caller or made at start.
-    RunId, "run id"
+    ///
+    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+    RunId, "run id", check_text
 }
 text_id! {
     /// Who a run belongs to; part of every key, so the same run id in two tenants is two runs.
-    TenantId, "tenant"
+    ///
+    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+    TenantId, "tenant", check_text
 }
 text_id! {
-    /// The name of a node, unique in its graph.
-    NodeName, "node name"
+    /// The name of a node, unique in its graph: for a node of a subgraph, a path such as `review/lint`.
+    ///
+    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot; in a path, each name is such a text, and the path has
+    /// at most 128 bytes.
+    NodeName, "node name", check_path
 }
 
 text_id! {
     /// The name of a workflow: what an application registers its graph under.
-    WorkflowName, "workflow name"
+    ///
+    /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
+    WorkflowName, "workflow name", check_text
 }
 
 impl WorkflowName {

@@ -108,8 +108,15 @@ impl Machine {
                 return done;
             }
             Err(failure) => {
-                let caught = plan.outgoing(index, EdgeKind::OnFailure).map(|edge| plan.edge(edge).to);
-                done.fired = caught.map(|to| Fired::plain(plan.node(to).name.clone())).collect();
+                let node = plan.node(index);
+                let first = node.returns.iter().take(node.returns_first).copied();
+                done.fired = match { first }.find(|&target| self.has_room(target)) {
+                    Some(target) => Few::One(back_to(plan, target)),
+                    None => {
+                        let caught = plan.outgoing(index, EdgeKind::OnFailure).map(|edge| plan.edge(edge).to);
+                        caught.map(|to| Fired::plain(plan.node(to).name.clone())).collect()
+                    }
+                };
                 if done.fired.is_empty() {
                     match self.return_target(index) {
                         Some(target) => done.fired.push(back_to(plan, target)),
@@ -338,14 +345,17 @@ impl Machine {
     /// Returns where the run goes on account of `cause`: its own retry target, or else the graph's, if it may once more.
     fn return_target(&self, cause: NodeIx) -> Option<NodeIx> {
         let plan = self.graph();
-        let room = |target: &NodeIx| {
-            let state = self.node(target.get());
-            match plan.node(*target).max_visits {
-                Some(most) => state.visits < most.get(),
-                None => state.returned < MAX_RETURNS,
-            }
-        };
-        [plan.node(cause).retry_target, plan.retry_target].into_iter().flatten().find(room)
+        let targets = plan.node(cause).returns.iter().copied().chain(plan.retry_target);
+        { targets }.find(|&target| self.has_room(target))
+    }
+
+    /// Tells whether the run may return to a node once more.
+    fn has_room(&self, target: NodeIx) -> bool {
+        let state = self.node(target.get());
+        match self.graph().node(target).max_visits {
+            Some(most) => state.visits < most.get(),
+            None => state.returned < MAX_RETURNS,
+        }
     }
 
     /// Stops the run if what starts would exceed a limit.

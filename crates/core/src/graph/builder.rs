@@ -4,6 +4,7 @@ mod modify_edge;
 mod modify_node;
 mod pauses;
 mod settings;
+mod subgraphs;
 
 use std::fmt;
 use std::future::Future;
@@ -12,11 +13,12 @@ use std::sync::Arc;
 
 use crate::graph::edge::EdgeKind;
 use crate::graph::issue::{GraphError, GraphIssue};
-use crate::graph::lower::lower;
+use crate::graph::lower::{checked, lower};
 use crate::graph::migrate::Migration;
 use crate::graph::names::NodeNames;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
 use crate::graph::route::{Route, RouteContext};
+use crate::graph::subgraph::{Subgraph, Whole, dissolve};
 use crate::graph::typed::{Behaviour, Graph, Predicate};
 use crate::node::{Begin, Called, Node, NodeContext, NodeError, Typed};
 use crate::state::{Draft, State, Update};
@@ -35,7 +37,8 @@ pub struct GraphBuilder<S: State> {
     nodes: Vec<Behaviour<S>>,
     /// By index of the edge.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
-    routes: Vec<(String, Box<RouteFn<S>>)>,
+    routes: Vec<(String, Arc<RouteFn<S>>)>,
+    pub(super) subgraphs: Vec<Subgraph<S>>,
     pub(super) migrations: Vec<Migration>,
     /// The edges that the next modifier of edges applies to.
     last_edges: Option<Range<usize>>,
@@ -54,6 +57,7 @@ impl<S: State> GraphBuilder<S> {
             nodes: Vec::new(),
             predicates: Vec::new(),
             routes: Vec::new(),
+            subgraphs: Vec::new(),
             migrations: Vec::new(),
             last_edges: None,
             calls: 0,
@@ -160,7 +164,7 @@ impl<S: State> GraphBuilder<S> {
         self.calls += 1;
         self.last_edges = None;
         self.outline.routes.push(RouteOutline { from: from.clone(), targets: targets.len() });
-        self.routes.push((from, Box::new(move |state, cx| choose(state, cx).into())));
+        self.routes.push((from, Arc::new(move |state, cx| choose(state, cx).into())));
         self
     }
 
@@ -170,13 +174,21 @@ impl<S: State> GraphBuilder<S> {
     ///
     /// [`GraphError`] with every mistake that was found, each with its node or edge, what is wrong, and what to do about it.
     pub fn build(mut self) -> Result<Graph<S>, GraphError> {
-        let plan = lower(&self.outline)?;
-        for (from, route) in self.routes {
+        self.declare_channels();
+        let Self { outline, nodes, predicates, routes, subgraphs, migrations, .. } = self;
+        let mut whole = Whole { outline, nodes, predicates, routes };
+        if !subgraphs.is_empty() {
+            // What is wrong between the parts is said before they are one.
+            checked(&whole.outline)?;
+            whole = dissolve(whole, subgraphs);
+        }
+        let plan = lower(&whole.outline)?;
+        for (from, route) in whole.routes {
             if let Some(node) = plan.find(&from) {
-                self.nodes[node.as_usize()].route = Some(route);
+                whole.nodes[node.as_usize()].route = Some(route);
             }
         }
-        Ok(Graph::new(plan, self.nodes, self.predicates, self.migrations))
+        Ok(Graph::new((whole.outline, plan), whole.nodes, whole.predicates, migrations))
     }
 
     fn push_edges(&mut self, from: &str, to: &[String], kind: EdgeKind) {

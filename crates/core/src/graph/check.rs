@@ -90,6 +90,10 @@ impl Checker<'_> {
         let mut wrong = |message: String| self.issues.push(GraphIssue::node(&node.name, message));
         if let Err(error) = NodeName::new(&node.name) {
             wrong(error.message().into());
+        } else if node.name.contains('/') && !node.inner {
+            wrong(
+                "contains '/', which stands between a subgraph and its nodes; use another character".into(),
+            );
         }
         if !first_of_its_name {
             wrong("is added twice; give each node a name of its own".into());
@@ -109,7 +113,7 @@ impl Checker<'_> {
         if let Some(message) = node.revision.as_deref().and_then(|text| text_problem("revision", text)) {
             wrong(message);
         }
-        if let Some(target) = &node.retry_target {
+        for target in &node.returns {
             self.known(target, |message| {
                 GraphIssue::node(&node.name, format!("as its retry target, {message}"))
             });
@@ -165,9 +169,14 @@ impl Checker<'_> {
     fn known(&mut self, name: &str, issue: impl FnOnce(String) -> GraphIssue) -> bool {
         let known = self.by_name.contains_key(name);
         if !known {
-            let remedy = match self.suggest(name) {
-                Some(other) => format!("did you mean `{other}`?"),
-                None => "add it with `node` or `add`".into(),
+            let around = name.split_once('/').map(|(around, _)| around);
+            let remedy = match (around.filter(|around| self.by_name.contains_key(around)), self.suggest(name))
+            {
+                (Some(around), _) => {
+                    format!("name the subgraph `{around}`, whose nodes only its own graph names")
+                }
+                (None, Some(other)) => format!("did you mean `{other}`?"),
+                (None, None) => "add it with `node` or `add`".into(),
             };
             self.issues.push(issue(format!("there is no node `{}`; {remedy}", name.escape_debug())));
         }
@@ -190,7 +199,9 @@ impl Checker<'_> {
     /// Returns the targets of jumps that are no edges: from a node, or from anywhere.
     fn guessed_jumps(&self) -> Vec<(Option<usize>, usize)> {
         let nodes = self.outline.nodes.iter().enumerate();
-        let own = nodes.filter_map(|(at, node)| Some((Some(at), self.guess(node.retry_target.as_deref()?)?)));
+        let own = nodes.flat_map(|(at, node)| {
+            node.returns.iter().filter_map(move |target| Some((Some(at), self.guess(target)?)))
+        });
         let all = self.outline.fallback.iter().filter_map(|name| Some((None, self.guess(name)?)));
         own.chain(all).collect()
     }

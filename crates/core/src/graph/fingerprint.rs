@@ -30,6 +30,9 @@ struct GraphText<'a> {
     /// Name and fingerprint of each node, sorted by name.
     nodes: Vec<(&'a str, Fingerprint)>,
     schema: String,
+    /// Path of each subgraph, and name and version of its graph.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    subgraphs: &'a [(String, String, String)],
     version: &'a str,
 }
 
@@ -57,7 +60,13 @@ pub(crate) fn of_nodes(outline: &Outline) -> Vec<Fingerprint> {
 pub(crate) fn of_graph(outline: &Outline, entry: &str, nodes: &[Fingerprint]) -> Fingerprint {
     let mut nodes: Vec<_> = outline.nodes.iter().map(|node| &*node.name).zip(nodes.iter().copied()).collect();
     nodes.sort_unstable();
-    take(&GraphText { entry, nodes, schema: outline.schema.fingerprint_input(), version: &outline.version })
+    take(&GraphText {
+        entry,
+        nodes,
+        schema: outline.schema.fingerprint_input(),
+        subgraphs: &outline.subgraphs,
+        version: &outline.version,
+    })
 }
 
 fn take(text: &impl Serialize) -> Fingerprint {

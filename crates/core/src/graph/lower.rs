@@ -23,12 +23,15 @@ const CHECKED: &str = "every name was checked";
 /// rarely right the fourth, and each round costs what made it.
 const MAX_REPLANS: u32 = 2;
 
+/// Checks an outline.
+pub(crate) fn checked(outline: &Outline) -> Result<(), GraphError> {
+    let issues = check(outline);
+    if issues.is_empty() { Ok(()) } else { Err(GraphError::new(&outline.name, issues)) }
+}
+
 /// Makes the plan of an outline: nodes and edges keep the order of their declaration.
 pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
-    let issues = check(outline);
-    if !issues.is_empty() {
-        return Err(GraphError::new(&outline.name, issues));
-    }
+    checked(outline)?;
     let names = by_name(outline);
     let find = |name: &str| NodeIx::from_usize(*names.get(name).expect(CHECKED));
     let edges: Box<[EdgePlan]> = outline
@@ -63,7 +66,8 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             max_visits: node.max_visits.and_then(NonZeroU32::new),
             max_replans: node.max_replans.unwrap_or(MAX_REPLANS),
             goal_gate: node.goal_gate,
-            retry_target: node.retry_target.as_deref().map(find),
+            returns: node.returns.iter().map(|name| find(name)).collect(),
+            returns_first: node.returns_first,
             interrupt: node.interrupt,
             checkpoint: node.checkpoint,
             routed,

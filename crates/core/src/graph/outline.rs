@@ -11,7 +11,7 @@ use crate::record::effect::Effect;
 use crate::state::Schema;
 
 /// A graph as it was declared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Outline {
     pub(crate) name: String,
     pub(crate) version: String,
@@ -29,6 +29,8 @@ pub(crate) struct Outline {
     pub(crate) deadline: Option<Duration>,
     pub(crate) concurrency: Option<u32>,
     pub(crate) fallback: Option<String>,
+    /// The subgraphs that were dissolved: path, and name and version of the graph.
+    pub(crate) subgraphs: Vec<(String, String, String)>,
     /// What was wrong with a call by itself, wherever it stood.
     pub(crate) issues: Vec<GraphIssue>,
 }
@@ -44,7 +46,14 @@ pub(crate) struct NodeOutline {
     pub(crate) max_visits: Option<u32>,
     pub(crate) max_replans: Option<u32>,
     pub(crate) goal_gate: bool,
-    pub(crate) retry_target: Option<String>,
+    /// Its retry target, and those of the graphs that it is in, the innermost first.
+    pub(crate) returns: Vec<String>,
+    /// How many of them come before its `OnFailure` edges, because those are of a graph around its own.
+    pub(crate) returns_first: usize,
+    /// Whether its route always leads somewhere: where it would not, on behind the subgraph.
+    pub(crate) leads_on: bool,
+    /// Whether it came with a subgraph, so that its name is a path.
+    pub(crate) inner: bool,
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     pub(crate) revision: Option<String>,
@@ -84,6 +93,7 @@ impl Outline {
             deadline: None,
             concurrency: None,
             fallback: None,
+            subgraphs: Vec::new(),
             issues: Vec::new(),
         }
     }

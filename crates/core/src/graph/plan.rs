@@ -90,8 +90,11 @@ pub(crate) struct NodePlan {
     pub(crate) max_replans: u32,
     /// Whether the run may end only if the node's goal is met.
     pub(crate) goal_gate: bool,
-    /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure.
-    pub(crate) retry_target: Option<NodeIx>,
+    /// Where the run goes when the goal is not met, or the node fails and no edge takes the failure: the first that may be visited
+    /// once more.
+    pub(crate) returns: Box<[NodeIx]>,
+    /// How many of them come before the edges that take a failure.
+    pub(crate) returns_first: usize,
     /// Where a signaller must agree to go on.
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,

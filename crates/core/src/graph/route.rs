@@ -99,6 +99,33 @@ impl Route {
         self
     }
 
+    /// Whether no edge fires, however many items it names.
+    pub(crate) fn fires_nothing(&self) -> bool {
+        self.parts.iter().all(|part| matches!(part, RoutePart::Each(_, Ok(items)) if items.is_empty()))
+    }
+
+    /// Returns the same route with other names for its targets.
+    pub(crate) fn renamed(self, rename: impl Fn(String) -> String) -> Self {
+        let rename = |part| match part {
+            RoutePart::To(node) => RoutePart::To(rename(node)),
+            RoutePart::Each(node, items) => RoutePart::Each(rename(node), items),
+            RoutePart::Revisit(node, reason) => RoutePart::Revisit(rename(node), reason),
+        };
+        Self { parts: self.parts.into_iter().map(rename).collect() }
+    }
+
+    /// Returns the same route with an error in the place of the items for any of these targets.
+    pub(crate) fn without_items_for(mut self, is_refused: impl Fn(&str) -> bool, why: &str) -> Self {
+        for part in &mut self.parts {
+            if let RoutePart::Each(node, items) = part
+                && is_refused(node)
+            {
+                *items = Err(Error::new(ErrorKind::Invalid, format!("items for `{node}`: {why}")));
+            }
+        }
+        self
+    }
+
     /// Returns what the route says, part by part.
     pub(crate) fn into_parts(self) -> Vec<RoutePart> {
         self.parts
@@ -164,12 +191,14 @@ pub struct RouteContext<'a> {
     output: Option<&'a RawValue>,
     replans: &'a [(NodeName, u32)],
     left: u32,
+    /// How many bytes of the node's name are the path of the graph whose route is asked.
+    within: usize,
 }
 
 impl<'a> RouteContext<'a> {
     /// Describes the activation that has just succeeded.
     pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
-        Self { node, visit, output, replans: &[], left: 0 }
+        Self { node, visit, output, replans: &[], left: 0, within: 0 }
     }
 
     /// Adds how often the run went back to each node on purpose.
@@ -182,6 +211,11 @@ impl<'a> RouteContext<'a> {
         Self { left, ..self }
     }
 
+    /// Says that the route asked is of a graph so many bytes further down the path of the node.
+    pub(crate) const fn further(self, bytes: usize) -> Self {
+        Self { within: self.within + bytes, ..self }
+    }
+
     /// Whether a conversation was left without a message.
     pub(crate) fn is_left(&self) -> bool {
         Left::is(self.output)
@@ -192,7 +226,7 @@ impl<'a> RouteContext<'a> {
         self.visit.get().saturating_sub(self.left.saturating_add(u32::from(self.is_left())))
     }
 
-    /// Returns the name of the node that has just succeeded.
+    /// Returns the name of the node that has just succeeded; of a node in a subgraph, its path.
     pub const fn node(&self) -> &'a NodeName {
         self.node
     }
@@ -202,7 +236,8 @@ impl<'a> RouteContext<'a> {
         self.visit
     }
 
-    /// Returns how often the run has gone back to a node by [`Route::revisit`] so far; 0 for a name that no node has.
+    /// Returns how often the run has gone back to a node by [`Route::revisit`] so far; 0 for a name that no node has. A route of a
+    /// subgraph names the nodes of its own graph.
     ///
     /// # Examples
     ///
@@ -219,7 +254,9 @@ impl<'a> RouteContext<'a> {
     /// # let _ = after_review;
     /// ```
     pub fn replans(&self, node: &str) -> u32 {
-        self.replans.iter().find(|(name, _)| name.as_str() == node).map_or(0, |(_, count)| *count)
+        let path = self.node.as_str().get(..self.within).unwrap_or_default();
+        let is_it = |name: &NodeName| name.as_str().strip_prefix(path) == Some(node);
+        self.replans.iter().find(|(name, _)| is_it(name)).map_or(0, |(_, count)| *count)
     }
 
     /// Returns the output that the node sends along its edges; `None` if it sends none.

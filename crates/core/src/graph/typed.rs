@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::graph::builder::{GraphBuilder, RouteFn};
 use crate::graph::migrate::Migration;
 use crate::graph::node_set::NodeIx;
+use crate::graph::outline::Outline;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::node::{Begin, NodeContext, Work};
@@ -15,11 +16,12 @@ use crate::state::{Draft, Schema, State};
 pub(crate) type Predicate<S> = dyn Fn(&S) -> bool + Send + Sync;
 
 /// The functions of one node.
+#[derive(Clone)]
 pub(crate) struct Behaviour<S: State> {
     pub(crate) node: Arc<dyn Begin<S>>,
     /// Whether the goal is met.
     pub(crate) goal: Option<Arc<Predicate<S>>>,
-    pub(crate) route: Option<Box<RouteFn<S>>>,
+    pub(crate) route: Option<Arc<RouteFn<S>>>,
 }
 
 /// Nodes and edges over one type of state: validated once, never changed, cheap to clone.
@@ -66,6 +68,8 @@ pub struct Graph<S: State> {
 
 struct Inner<S: State> {
     plan: Arc<Plan>,
+    /// What the plan was made of, for a graph that this one becomes a part of.
+    outline: Outline,
     /// By index of the node.
     nodes: Vec<Behaviour<S>>,
     /// By index of the edge; there for conditional edges.
@@ -80,12 +84,12 @@ impl<S: State> Graph<S> {
     }
 
     pub(crate) fn new(
-        plan: Plan,
+        (outline, plan): (Outline, Plan),
         nodes: Vec<Behaviour<S>>,
         predicates: Vec<Option<Arc<Predicate<S>>>>,
         migrations: Vec<Migration>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { plan: Arc::new(plan), nodes, predicates, migrations }) }
+        Self { inner: Arc::new(Inner { plan: Arc::new(plan), outline, nodes, predicates, migrations }) }
     }
 
     /// Returns the name of the workflow.
@@ -121,6 +125,16 @@ impl<S: State> Graph<S> {
     /// Returns the graph as the engine needs it.
     pub(crate) fn plan(&self) -> &Arc<Plan> {
         &self.inner.plan
+    }
+
+    /// Returns the graph as it was declared, its subgraphs dissolved.
+    pub(super) fn outline(&self) -> &Outline {
+        &self.inner.outline
+    }
+
+    /// Returns the functions of each node, by its index.
+    pub(super) fn behaviours(&self) -> &[Behaviour<S>] {
+        &self.inner.nodes
     }
 
     /// Returns the steps from older versions of the state.

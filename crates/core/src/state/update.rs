@@ -83,6 +83,15 @@ impl<S: State> Update<S> {
         matches!(self.change, Ok(None))
     }
 
+    /// Makes the update of another state that `change` makes of this one's change; output and notes go along.
+    pub(crate) fn carried<O: State>(
+        self,
+        change: impl FnOnce(S::Update) -> Result<Option<O::Update>>,
+    ) -> Update<O> {
+        let change = self.change.and_then(|own| own.map_or(Ok(None), change));
+        Update { change, output: self.output, notes: self.notes }
+    }
+
     /// Applies the change to `state` and writes it to `patch`: whole, or not at all.
     ///
     /// # Errors

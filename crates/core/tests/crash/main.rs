@@ -6,9 +6,11 @@ mod families;
 mod graphs;
 mod ledger;
 mod log;
+
 mod others;
 mod pausing;
 mod signals;
+mod subgraphs;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;
@@ -91,12 +93,13 @@ macro_rules! cases {
 }
 
 cases!(graphs, 1: chain, diamond, rounds, replans, fan_out, flaky, external, hazards);
+cases!(subgraphs, 11: nested);
 cases!(pausing, 7: gates, talk, steps, sleeps, mixed);
 
 /// A lost reply or a short outage costs no restart: the same append is made again.
 #[tokio::test]
 async fn a_lost_reply_is_answered_by_the_same_append() {
-    for case in graphs::all().into_iter().chain(pausing::all()) {
+    for case in graphs::all().into_iter().chain(pausing::all()).chain([subgraphs::nested()]) {
         let policy = CheckpointPolicy::default();
         let (wanted, writes) = calm(&case, policy).await;
         for at in 0..writes {

@@ -8,6 +8,13 @@ mod cancelling;
 mod children;
 mod choices;
 mod crowds;
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "other suites draw more, and a failed helper is a failed test"
+)]
+#[path = "../support/dice.rs"]
+mod dice;
 mod endings;
 mod extremes;
 mod family;
@@ -29,6 +36,9 @@ mod retries;
 mod rounds;
 mod runs;
 mod sentences;
+mod subgraphs;
+mod subgraphs_flat;
+
 mod unfinished;
 mod values;
 mod world;

@@ -40,6 +40,14 @@ async fn ids_that_are_not_safe_everywhere_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{id:?}");
         assert_eq!(runtime.resume(&graph, id).await.unwrap_err().kind(), ErrorKind::Invalid, "{id:?}");
     }
+    // Only the names of nodes are paths, and each part of a path is a name.
+    for path in ["a/b", "a/b/c"] {
+        assert_eq!(ferrata_core::NodeName::new(path).unwrap().as_str(), path);
+    }
+    let deep = "a/".repeat(64);
+    for path in ["/", "a/", "/a", "a//b", "a/../b", "a/.b", "a/é", &deep] {
+        assert_eq!(ferrata_core::NodeName::new(path).unwrap_err().kind(), ErrorKind::Invalid, "{path:?}");
+    }
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
     let mut log = stage.written("r-1", 1).await;
     let owner = stage.executor();
     let longest = "n".repeat(128);
-    let nodes = [None, Some("write"), Some("a:b.c-d_E"), Some(longest.as_str())];
+    let nodes = [None, Some("write"), Some("a:b.c/d-E/_"), Some(longest.as_str())];
     for (place, kind) in RecordKind::ALL.into_iter().enumerate() {
         let shape = |header: &mut RecordHeader| {
             header.kind = kind;

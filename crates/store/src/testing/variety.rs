@@ -71,7 +71,7 @@ fn values(field: Field) -> Vec<Option<Value>> {
             .into(),
         (_, Shape::Kind) => RecordKind::ALL.map(Value::Kind).into(),
         (_, Shape::Status) => RunStatus::ALL.map(Value::Status).into(),
-        (_, Shape::Name) => ["-", &"n".repeat(128), "a:b.c_d", "write"]
+        (_, Shape::Name) => ["-", &"n".repeat(128), "a:b/c_d", "write"]
             .map(|name| Value::Name(NodeName::new(name).unwrap_or_else(|error| panic!("{error}"))))
             .into(),
         (_, Shape::Flag) => [false, true].map(Value::Flag).into(),

@@ -64,7 +64,7 @@ impl<S: State> GraphBuilder<S> {
     ///
     /// That is a jump and not an edge: no join waits for what may come by it.
     pub fn retry_target(self, name: impl Into<String>) -> Self {
-        self.modify("retry_target", |node| node.retry_target = Some(name.into()))
+        self.modify("retry_target", |node| node.returns = vec![name.into()])
     }
 
     /// Sets when a checkpoint is written around the node; as the run's policy says unless set.
@@ -92,6 +92,12 @@ impl<S: State> GraphBuilder<S> {
 
     fn modify(mut self, modifier: &str, change: impl FnOnce(&mut NodeOutline)) -> Self {
         match self.outline.nodes.last_mut() {
+            Some(node) if self.subgraphs.last().is_some_and(|last| last.name == node.name) => {
+                let message = format!(
+                    "is a subgraph, which `{modifier}` does not modify; set it on the nodes of its graph"
+                );
+                self.outline.issues.push(GraphIssue::node(&node.name, message));
+            }
             Some(node) => change(node),
             None => {
                 let message = format!("`{modifier}` has no node to modify; call it after `node` or `add`");

@@ -4,6 +4,7 @@ mod accepts;
 mod fingerprints;
 mod mistakes;
 mod semantics;
+mod subgraphs;
 
 use std::num::NonZeroU32;
 use std::time::Duration;

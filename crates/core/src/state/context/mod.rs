@@ -7,6 +7,7 @@ mod update;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -154,6 +155,30 @@ impl Context {
     /// Tells whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// Returns the keys that begin with a prefix, without it.
+    pub(crate) fn part(&self, prefix: &str) -> Self {
+        let own = self.under(prefix);
+        let own =
+            own.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?.to_owned(), Arc::clone(value))));
+        Self { values: own.collect(), schema: Schema::default() }
+    }
+
+    /// Puts the keys of a part in the place of those that begin with its prefix.
+    pub(crate) fn put_part(&mut self, prefix: &str, part: Self) {
+        let gone: Vec<String> = self
+            .under(prefix)
+            .filter(|(key, _)| key.strip_prefix(prefix).is_some_and(|own| !part.values.contains_key(own)))
+            .map(|(key, _)| key.clone())
+            .collect();
+        gone.iter().for_each(|key| drop(self.values.remove(key)));
+        self.values.extend(part.values.into_iter().map(|(key, value)| (format!("{prefix}{key}"), value)));
+    }
+
+    fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a String, &'a Arc<Value>)> {
+        let from = self.values.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        from.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
     /// Returns the channels that its graph declares.

@@ -102,7 +102,7 @@ fn a_plan_holds_what_was_declared() {
         (Some(second), Join::AtLeast(1), NodeCheckpoint::Both)
     );
     assert_eq!((node.max_visits, node.goal_gate, node.routed), (NonZeroU32::new(3), true, false));
-    assert_eq!(node.retry_target, plan.find("a"));
+    assert_eq!(node.returns[..], [plan.find("a").unwrap()]);
     assert_eq!((plan.max_steps.map(|n| n.get()), plan.deadline), (Some(10), Some(second)));
     assert_eq!((plan.concurrency, plan.retry_target), (NonZeroU32::new(4), plan.find("b")));
     assert_eq!((graph.version(), plan.entry), ("2.1", NodeIx::new(0)));

@@ -34,7 +34,7 @@ fn names_that_are_refused() {
         Graph::builder("my graph").node("a/b", async |_, s| Ok(s)).entry("a/b"),
         &[
             "workflow name \"my graph\" contains ' '; use 1 to 128 of A-Z a-z 0-9 . _ : - and do not start with a dot",
-            "node `a/b`: node name \"a/b\" contains '/'; use 1 to 128 of A-Z a-z 0-9 . _ : - and do not start with a dot",
+            "node `a/b`: contains '/', which stands between a subgraph and its nodes; use another character",
         ],
     );
 }

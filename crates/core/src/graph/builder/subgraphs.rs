@@ -1,0 +1,142 @@
+//! Graphs as parts of graphs.
+
+use std::sync::Arc;
+
+use super::GraphBuilder;
+use crate::graph::issue::GraphIssue;
+use crate::graph::lens::Lens;
+use crate::graph::outline::Outline;
+use crate::graph::subgraph::{Subgraph, under};
+use crate::graph::typed::Graph;
+use crate::id::NodeName;
+use crate::node::{Called, NodeContext, NodeError};
+use crate::state::{ChannelSpec, Draft, State, Update};
+
+impl<S: State> GraphBuilder<S> {
+    /// Adds a graph as a part of this one: its nodes become nodes of this graph, named by paths such as `review/lint`, with their
+    /// own joins, retries, gates and limits. The lens says where its state lies.
+    ///
+    /// Edges, routes and the entry name the subgraph as they name a node: what leads to it leads to its entry, and what leads on
+    /// from it does so where its branches end. It is one run with one log, and a node of a subgraph costs what a node costs. Only
+    /// where the way on is chosen or counted, and branches end at more than one place, they meet in a node named as the subgraph, so
+    /// that it is chosen or counted once: behind a condition or a route, and before a join that is not [`Join::All`].
+    ///
+    /// An [`on_failure`](Self::on_failure) edge of a subgraph takes the failure of each of its nodes that the graph's own edges and
+    /// retry targets do not take; its other branches go on. Visits count over the whole run, as they do in one graph. A route that
+    /// sends items to a subgraph fails: there is one state for all of them.
+    ///
+    /// [`Join::All`]: crate::graph::Join::All
+    ///
+    /// # Errors
+    ///
+    /// None here. [`build`](Self::build) refuses what would be lost: a graph that limits its runs as a whole (deadline, concurrency,
+    /// steps, replans in total) or migrates its state, and a path of more than 128 bytes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::{Graph, Lens};
+    /// use ferrata_core::state::Context;
+    ///
+    /// let check = Graph::<Context>::builder("check")
+    ///     .node("split", async |_cx, _s| Ok(()))
+    ///     .node("lint", async |_cx, _s| Ok(()))
+    ///     .node("facts", async |_cx, _s| Ok(()))
+    ///     .entry("split")
+    ///     .edge("split", ["lint", "facts"])
+    ///     .build()?;
+    /// let graph = Graph::<Context>::builder("article")
+    ///     .node("write", async |_cx, s| Ok(s))
+    ///     .subgraph("check", &check, Lens::whole())
+    ///     .node("publish", async |_cx, s| Ok(s))
+    ///     .entry("write")
+    ///     .edge("write", "check")
+    ///     .edge("check", "publish")
+    ///     .build()?;
+    /// let names: Vec<_> = graph.node_names().map(ToString::to_string).collect();
+    /// assert_eq!(names, ["write", "check/split", "check/lint", "check/facts", "publish"]);
+    /// # Ok::<(), ferrata_core::graph::GraphError>(())
+    /// ```
+    #[expect(clippy::needless_pass_by_value, reason = "a lens is made for the call")]
+    pub fn subgraph<P: State>(mut self, name: impl Into<String>, graph: &Graph<P>, lens: Lens<S, P>) -> Self {
+        let name = name.into();
+        let outline = under(&name, graph.outline());
+        self.lost(&name, graph, &outline);
+        let path = format!("{name}/");
+        let nodes = graph.behaviours().iter().map(|own| lens.behaviour(own, graph.schema(), &path)).collect();
+        let holds = graph.predicates().iter().map(|holds| holds.as_ref().map(|holds| lens.predicate(holds)));
+        let (predicates, edges_before) = (holds.collect(), self.outline.edges.len());
+        let channels = lens.channels(graph.schema());
+        self.subgraphs.push(Subgraph {
+            name: name.clone(),
+            edges_before,
+            outline,
+            nodes,
+            predicates,
+            channels,
+        });
+        self.calls += 1;
+        self.push(name, Arc::new(Called(gather)))
+    }
+
+    /// Declares the channels that the lenses of subgraphs bring along.
+    pub(super) fn declare_channels(&mut self) {
+        for subgraph in &self.subgraphs {
+            for ChannelSpec { name, reducer, .. } in &subgraph.channels {
+                let schema = &self.outline.schema;
+                if !schema.declares(name) {
+                    self.outline.schema = schema.with_channel(name.clone(), reducer.clone());
+                } else if schema.reducer(name) != reducer {
+                    let message = format!(
+                        "its channel `{name}` joins by `{reducer}`, and by `{}` in this graph; give both one reducer, or its lens \
+                         another prefix",
+                        schema.reducer(name)
+                    );
+                    self.outline.issues.push(GraphIssue::node(&subgraph.name, message));
+                }
+            }
+        }
+    }
+
+    /// Reports what would be lost if the graph became a part of this one.
+    fn lost<P: State>(&mut self, name: &str, graph: &Graph<P>, outline: &Outline) {
+        let mut issue = |message: String| self.outline.issues.push(GraphIssue::node(name, message));
+        for (set, what) in [
+            (outline.deadline.is_some(), "deadline"),
+            (outline.concurrency.is_some(), "concurrency"),
+            (outline.max_steps.is_some(), "max_steps"),
+            (outline.unlimited, "unlimited_steps"),
+            (outline.max_replans_total.is_some(), "max_replans_total"),
+        ] {
+            if set {
+                issue(format!(
+                    "its graph sets `{what}`, which holds for a run and not for a part of one; set it on this graph, or run it \
+                     as a child"
+                ));
+            }
+        }
+        if !graph.migrations().is_empty() {
+            issue(
+                "its graph migrates its state, which is a part of another here; migrate the channels of this graph".into(),
+            );
+        }
+        for node in &outline.nodes {
+            // A name that is wrong by itself is reported where it is given.
+            if let (Err(error), Ok(_)) = (NodeName::new(&node.name), NodeName::new(name)) {
+                self.outline.issues.push(GraphIssue::node(&node.name, error.message()));
+            }
+        }
+    }
+}
+
+/// What the node does in which the branches of a subgraph meet: nothing, but to pass on the output of the branch that left, if it
+/// was one.
+async fn gather<S: State>(cx: NodeContext, _state: Draft<S>) -> Result<Update<S>, NodeError> {
+    Ok(match cx.inputs() {
+        [one] => match &one.output {
+            Some(output) => Update::none().with_output(output),
+            None => Update::none(),
+        },
+        _ => Update::none(),
+    })
+}

@@ -1,0 +1,337 @@
+//! Dissolves the subgraphs of a declared graph into one graph: their nodes under paths, their edges joined to those around them.
+//!
+//! What a record, a fork, a check or a tool is told of is that one graph; none of them knows subgraphs.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::graph::builder::RouteFn;
+use crate::graph::edge::EdgeKind;
+use crate::graph::join::Join;
+use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
+use crate::graph::route::Route;
+use crate::graph::typed::{Behaviour, Predicate};
+use crate::record::effect::Effect;
+use crate::state::{ChannelSpec, State};
+
+/// Why a subgraph is sent no items.
+const NO_ITEMS: &str =
+    "a subgraph has one state for all of them; route to it once, or run a child for each item";
+
+/// A subgraph of a graph that is being declared.
+pub(crate) struct Subgraph<S: State> {
+    pub(crate) name: String,
+    /// How many edges were declared before it.
+    pub(crate) edges_before: usize,
+    /// Its graph, named by paths.
+    pub(crate) outline: Outline,
+    /// By index of the node.
+    pub(crate) nodes: Vec<Behaviour<S>>,
+    /// By index of the edge.
+    pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
+    /// The channels of the outer state that come with it.
+    pub(crate) channels: Vec<ChannelSpec>,
+}
+
+/// A declared graph with its functions.
+pub(crate) struct Whole<S: State> {
+    pub(crate) outline: Outline,
+    /// By index of the node.
+    pub(crate) nodes: Vec<Behaviour<S>>,
+    /// By index of the edge.
+    pub(crate) predicates: Vec<Option<Arc<Predicate<S>>>>,
+    pub(crate) routes: Vec<(String, Arc<RouteFn<S>>)>,
+}
+
+/// Returns the outline of a graph as that of the subgraph `name`: every name is a path.
+pub(crate) fn under(name: &str, graph: &Outline) -> Outline {
+    let mut outline = graph.clone();
+    let path = |own: &String| format!("{name}/{own}");
+    outline.nodes.iter_mut().for_each(|node| {
+        node.name = path(&node.name);
+        // The graph's own target comes behind the node's, and before those of the graphs around it.
+        node.returns = node.returns.iter().chain(&graph.fallback).map(path).collect();
+        node.inner = true;
+    });
+    for edge in &mut outline.edges {
+        (edge.from, edge.to) = (path(&edge.from), path(&edge.to));
+    }
+    outline.routes.iter_mut().for_each(|route| route.from = path(&route.from));
+    outline.entries.iter_mut().for_each(|entry| *entry = path(entry));
+    outline.subgraphs.iter_mut().for_each(|subgraph| subgraph.0 = path(&subgraph.0));
+    outline.subgraphs.insert(0, (name.to_owned(), graph.name.clone(), graph.version.clone()));
+    outline
+}
+
+/// A node of a subgraph at which a branch may end well.
+struct Exit {
+    node: usize,
+    how: How,
+}
+
+/// When a branch ends at a node that succeeded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Always: no edge leaves it.
+    Always,
+    /// When no `When` edge fires.
+    Otherwise,
+    /// When its route, and no `When` edge, fires anything.
+    Unrouted,
+}
+
+/// How a subgraph leads on.
+#[derive(PartialEq, Eq)]
+enum Way {
+    /// Nowhere: its branches end where they end.
+    Nowhere,
+    /// By the one node at which all of it ends, once.
+    By(String),
+    /// By every exit: what it leads to joins them, and nothing is decided.
+    ByAll,
+    /// By a node of its own name that joins the exits, so that what is decided or counted is decided or counted once.
+    Gathered,
+}
+
+impl<S: State> Subgraph<S> {
+    fn entry(&self) -> &str {
+        self.outline.entries.first().map_or("", |entry| entry)
+    }
+
+    fn join_of_entry(&self) -> Join {
+        let entry = self.outline.nodes.iter().find(|node| node.name == self.entry());
+        entry.map_or(Join::All, |node| node.join)
+    }
+
+    fn exits(&self) -> Vec<Exit> {
+        let exit = |(at, node): (usize, &NodeOutline)| {
+            let has =
+                |kind| self.outline.edges.iter().any(|edge| edge.from == node.name && edge.kind == kind);
+            let goes_on = node.leads_on || has(EdgeKind::Plain) || has(EdgeKind::Otherwise);
+            let how = match (goes_on, self.nodes[at].route.is_some()) {
+                (true, _) => return None,
+                (false, true) => How::Unrouted,
+                (false, false) if has(EdgeKind::When) => How::Otherwise,
+                (false, false) => How::Always,
+            };
+            Some(Exit { node: at, how })
+        };
+        self.outline.nodes.iter().enumerate().filter_map(exit).collect()
+    }
+
+    /// Returns the node at which every branch ends, each pass in one activation.
+    fn sole_exit<'a>(&'a self, exits: &[Exit]) -> Option<&'a str> {
+        let [Exit { node, how: How::Always }] = exits else { return None };
+        let node = &self.outline.nodes[*node];
+        let by_items = |edge: &EdgeOutline| edge.to == node.name && edge.kind == EdgeKind::Routed;
+        let once = node.join == Join::All && !self.outline.edges.iter().any(by_items);
+        once.then_some(&*node.name)
+    }
+
+    /// Decides how the subgraph leads on; `join` tells when the target of an edge runs.
+    fn way(&self, outer: &Outline, join: impl Fn(&str) -> Join) -> Way {
+        let mut out =
+            outer.edges.iter().filter(|edge| edge.from == self.name && edge.kind != EdgeKind::OnFailure);
+        if let Some(node) = self.sole_exit(&self.exits()) {
+            Way::By(node.to_owned())
+        } else if out.clone().next().is_none() {
+            Way::Nowhere
+        } else if out.all(|edge| edge.kind == EdgeKind::Plain && join(&edge.to) == Join::All) {
+            Way::ByAll
+        } else {
+            Way::Gathered
+        }
+    }
+
+    /// Leads every exit to these nodes besides, where its branch would end.
+    fn lead(&mut self, to: &[String], call: usize) -> Vec<Edge<S>> {
+        let mut edges = Vec::new();
+        for Exit { node: at, how } in self.exits() {
+            let from = &self.outline.nodes[at].name;
+            let kind = match how {
+                How::Always => EdgeKind::Plain,
+                How::Otherwise => EdgeKind::Otherwise,
+                How::Unrouted => EdgeKind::Routed,
+            };
+            let there = |to: &String| {
+                self.outline
+                    .edges
+                    .iter()
+                    .any(|edge| edge.kind == kind && edge.from == *from && edge.to == *to)
+            };
+            let new = to.iter().filter(|to| !there(to));
+            edges.extend(new.map(|to| Edge::new((from, to), kind, call, None)));
+            if let (How::Unrouted, Some(choose)) = (how, self.nodes[at].route.take()) {
+                let own =
+                    self.outline.edges.iter().zip(&self.predicates).filter(|(edge, _)| edge.from == *from);
+                let conditions: Vec<_> = own.filter_map(|(_, holds)| holds.clone()).collect();
+                let to = to.to_vec();
+                self.outline.nodes[at].leads_on = true;
+                self.nodes[at].route = Some(Arc::new(move |state, cx| {
+                    let route = choose(state, cx);
+                    if route.fires_nothing() && !conditions.iter().any(|holds| holds(state)) {
+                        return Route::all(to.clone());
+                    }
+                    route
+                }));
+            }
+        }
+        edges
+    }
+}
+
+/// An edge with its condition.
+struct Edge<S: State> {
+    outline: EdgeOutline,
+    holds: Option<Arc<Predicate<S>>>,
+}
+
+impl<S: State> Edge<S> {
+    fn new((from, to): (&str, &str), kind: EdgeKind, call: usize, holds: Option<Arc<Predicate<S>>>) -> Self {
+        Self { outline: EdgeOutline { from: from.to_owned(), to: to.to_owned(), kind, call }, holds }
+    }
+}
+
+/// Dissolves the subgraphs of a graph in which nothing is wrong.
+pub(crate) fn dissolve<S: State>(mut whole: Whole<S>, mut subgraphs: Vec<Subgraph<S>>) -> Whole<S> {
+    let entries: HashMap<String, String> =
+        subgraphs.iter().map(|sub| (sub.name.clone(), sub.entry().to_owned())).collect();
+    let enter = |name: &String| entries.get(name).unwrap_or(name).clone();
+    let ways: Vec<Way> = subgraphs
+        .iter()
+        .map(|sub| {
+            sub.way(&whole.outline, |name| match subgraphs.iter().find(|other| other.name == name) {
+                Some(other) => other.join_of_entry(),
+                None => {
+                    whole.outline.nodes.iter().find(|node| node.name == name).map_or(Join::All, |n| n.join)
+                }
+            })
+        })
+        .collect();
+    let edges = join_edges(&mut whole, &mut subgraphs, &ways, enter);
+    (whole.outline.edges, whole.predicates) =
+        edges.into_iter().map(|edge| (edge.outline, edge.holds)).unzip();
+    for name in whole.outline.entries.iter_mut().chain(&mut whole.outline.fallback) {
+        *name = enter(name);
+    }
+    for node in &mut whole.outline.nodes {
+        node.returns.iter_mut().for_each(|name| *name = enter(name));
+    }
+    let exit_of = |name: &str| {
+        let at = subgraphs.iter().position(|sub| sub.name == name)?;
+        if let Way::By(node) = &ways[at] { Some(node.clone()) } else { None }
+    };
+    let shared = Arc::new(entries.clone());
+    for (from, choose) in &mut whole.routes {
+        *from = exit_of(from).unwrap_or_else(|| from.clone());
+        let (own, entries) = (Arc::clone(choose), Arc::clone(&shared));
+        *choose = Arc::new(move |state, cx| {
+            let route = own(state, cx).without_items_for(|name| entries.contains_key(name), NO_ITEMS);
+            route.renamed(|name| entries.get(&name).cloned().unwrap_or(name))
+        });
+    }
+    for RouteOutline { from, .. } in &mut whole.outline.routes {
+        *from = exit_of(from).unwrap_or_else(|| from.clone());
+    }
+    put_nodes(&mut whole, subgraphs, &ways);
+    whole
+}
+
+/// Joins the edges: those of each subgraph stand where it was declared.
+fn join_edges<S: State>(
+    whole: &mut Whole<S>,
+    subgraphs: &mut [Subgraph<S>],
+    ways: &[Way],
+    enter: impl Fn(&String) -> String,
+) -> Vec<Edge<S>> {
+    let outer: Vec<_> = whole.outline.edges.drain(..).zip(whole.predicates.drain(..)).collect();
+    // Where each subgraph leads by all of its exits: asked once, so that a route is asked once.
+    let mut targets: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for (edge, _) in &outer {
+        let at = subgraphs.iter().position(|sub| sub.name == edge.from && edge.kind != EdgeKind::OnFailure);
+        if let Some(at) = at.filter(|&at| ways[at] == Way::ByAll) {
+            targets.entry(at).or_default().push(enter(&edge.to));
+        }
+    }
+    let mut edges = Vec::new();
+    let mut led = HashSet::new();
+    for place in 0..=outer.len() {
+        for (at, sub) in subgraphs.iter_mut().enumerate().filter(|(_, sub)| sub.edges_before == place) {
+            let own = sub.outline.edges.iter().zip(&sub.predicates);
+            edges.extend(own.map(|(edge, holds)| Edge { outline: edge.clone(), holds: holds.clone() }));
+            if ways[at] == Way::Gathered {
+                edges.extend(sub.lead(std::slice::from_ref(&sub.name.clone()), usize::MAX));
+            }
+        }
+        let Some((edge, holds)) = outer.get(place) else { continue };
+        let to = enter(&edge.to);
+        let plain = |from: &str| Edge::new((from, &to), edge.kind, edge.call, holds.clone());
+        let Some(at) = subgraphs.iter().position(|sub| sub.name == edge.from) else {
+            edges.push(plain(&edge.from));
+            continue;
+        };
+        let sub = &mut subgraphs[at];
+        match &ways[at] {
+            way if edge.kind == EdgeKind::OnFailure => {
+                edges.extend(sub.uncaught().map(plain));
+                // Its route may fail, which is a failure of the subgraph as well.
+                edges.extend((*way == Way::Gathered).then(|| plain(&edge.from)));
+            }
+            Way::By(node) => edges.push(plain(node)),
+            Way::ByAll if led.insert(at) => {
+                edges.extend(sub.lead(targets.get(&at).map_or(&[], Vec::as_slice), edge.call));
+            }
+            Way::ByAll | Way::Nowhere => {}
+            Way::Gathered => edges.push(plain(&edge.from)),
+        }
+    }
+    for (edge, _) in outer.iter().filter(|(edge, _)| edge.kind == EdgeKind::OnFailure) {
+        if let Some(sub) = subgraphs.iter_mut().find(|sub| sub.name == edge.from) {
+            sub.return_first();
+        }
+    }
+    edges
+}
+
+impl<S: State> Subgraph<S> {
+    /// Returns the nodes whose failure no edge of their own graph takes.
+    fn uncaught(&self) -> impl Iterator<Item = &str> {
+        let edges = self.outline.edges.iter();
+        let caught: HashSet<&String> =
+            edges.filter(|edge| edge.kind == EdgeKind::OnFailure).map(|edge| &edge.from).collect();
+        let nodes = self.outline.nodes.iter().map(|node| &node.name);
+        nodes.filter(move |name| !caught.contains(name)).map(String::as_str)
+    }
+
+    /// Has those nodes go back as their graph says before their failure is taken outside.
+    fn return_first(&mut self) {
+        let uncaught: HashSet<String> = self.uncaught().map(str::to_owned).collect();
+        for node in self.outline.nodes.iter_mut().filter(|node| uncaught.contains(&node.name)) {
+            node.returns_first = node.returns.len();
+        }
+    }
+}
+
+/// Puts the nodes of each subgraph in its place.
+fn put_nodes<S: State>(whole: &mut Whole<S>, subgraphs: Vec<Subgraph<S>>, ways: &[Way]) {
+    let mut by_name: HashMap<String, (Subgraph<S>, &Way)> =
+        subgraphs.into_iter().zip(ways).map(|(sub, way)| (sub.name.clone(), (sub, way))).collect();
+    let (mut outlines, mut nodes) = (Vec::new(), Vec::new());
+    for (mut outline, node) in whole.outline.nodes.drain(..).zip(whole.nodes.drain(..)) {
+        let Some((sub, way)) = by_name.remove(&outline.name) else {
+            outlines.push(outline);
+            nodes.push(node);
+            continue;
+        };
+        outlines.extend(sub.outline.nodes);
+        nodes.extend(sub.nodes);
+        if *way == Way::Gathered {
+            outline.effect = Effect::Pure;
+            outlines.push(outline);
+            nodes.push(node);
+        }
+        whole.outline.routes.extend(sub.outline.routes);
+        whole.outline.subgraphs.extend(sub.outline.subgraphs);
+    }
+    (whole.outline.nodes, whole.nodes) = (outlines, nodes);
+}
