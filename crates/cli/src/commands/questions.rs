@@ -90,8 +90,13 @@ async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Ve
         seen += found.items.len();
         for head in found.items {
             match runtime.questions(&head.run).await {
-                Ok(questions) => open
-                    .extend(questions.into_iter().map(|question| Open { run: head.run.clone(), question })),
+                Ok(questions) => open.extend(
+                    // Those of its descendants are listed with them.
+                    questions
+                        .into_iter()
+                        .filter(|question| question.asked_by.is_none())
+                        .map(|question| Open { run: head.run.clone(), question }),
+                ),
                 // Purged since it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 // One run that cannot be read hides no other.

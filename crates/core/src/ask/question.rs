@@ -7,14 +7,18 @@ use super::Shape;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
-use crate::id::{NodeName, Visit};
+use crate::id::{NodeName, RunKey, Visit};
 
 /// What a signaller must answer before the run can go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Question {
-    /// What to answer it by: `node@visit` for a doubt, `node@visit:name` otherwise.
+    /// What to answer it by: `node@visit` for a doubt, `node@visit:name` otherwise. Before that of a descendant stands the way down to it,
+    /// `node@visit:child/` for each level.
     pub id: String,
+    /// The descendant that asks; none if the run itself does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<RunKey>,
     /// The node it is about.
     pub node: NodeName,
     /// Which visit of it.

@@ -1,7 +1,13 @@
 //! What keeps a run from being removed: children that go on with it, and a parent that has not noted what came of it.
 
+use std::collections::VecDeque;
+
+use super::questions;
 use super::walk::folded_at;
-use crate::engine::fold::Folded;
+use crate::ask::Question;
+use crate::engine::fold::{Folded, fold, missing};
+use crate::engine::frontier::ActivationKey;
+use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
@@ -136,6 +142,81 @@ pub(crate) async fn check_purge(store: &dyn CheckpointStore, run: &RunKey) -> Re
         Err(error) => return Err(error),
     };
     check_removal(store, &head, folded.as_ref()).await
+}
+
+/// Lists the questions that a run waits for, and those of its descendants that go on, each with the way down to it.
+///
+/// # Errors
+///
+/// What the store says, and as [`fold`] of the run itself. Of a descendant whose log is damaged the questions are left out.
+pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Question>> {
+    let mut found = Vec::new();
+    let mut left = VecDeque::from([(run.clone(), String::new())]);
+    while let Some((asking, path)) = left.pop_front() {
+        let is_first = path.is_empty();
+        let machine = match machine_of(store, &asking).await {
+            Ok(machine) => machine,
+            Err(error) if !is_first && error.kind() == ErrorKind::NotFound => continue,
+            Err(error) if !is_first && is_unreadable(&error) => {
+                tracing::warn!(run = %asking, %error, "the questions of a descendant cannot be read");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let asked_by = (!is_first).then_some(&asking);
+        let below = |question: Question| Question {
+            id: format!("{path}{}", question.id),
+            asked_by: asked_by.cloned(),
+            ..question
+        };
+        found.extend(questions(&machine).into_iter().map(below));
+        for (key, child) in machine.all_children().filter(|(_, child)| child.is_open()) {
+            let (step, child) = (step_to(&machine, key, &child), machine.child_ref(&asking, key, &child));
+            let goes_on = |head: &RunHead| child.is(&head.facts) && !head.status.is_finished();
+            if store.head(&child.run).await?.as_ref().is_some_and(goes_on) {
+                left.push_back((child.run, format!("{path}{step}")));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Finds the descendant that a question is of, and what the question is called there; `None` if the question names none.
+///
+/// # Errors
+///
+/// As [`questions_of_all`].
+pub(crate) async fn who_asks(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    question: &str,
+) -> Result<Option<(RunKey, String)>> {
+    let mut found: Option<(RunKey, String)> = None;
+    loop {
+        let (run, question) = found.as_ref().map_or((run, question), |(run, question)| (run, question));
+        if !question.contains('/') {
+            return Ok(found);
+        }
+        let machine = machine_of(store, run).await?;
+        let below = machine.all_children().filter(|(_, child)| child.is_open()).find_map(|(key, child)| {
+            let rest = question.strip_prefix(&step_to(&machine, key, &child))?;
+            Some((machine.child_ref(run, key, &child).run, rest.to_owned()))
+        });
+        match below {
+            Some(below) => found = Some(below),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Names one level on the way to a descendant.
+fn step_to(machine: &Machine, (node, visit): ActivationKey, child: &Child) -> String {
+    format!("{}@{visit}:{}/", machine.name(node), child.name)
+}
+
+async fn machine_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Machine> {
+    let records = store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
+    Ok(fold(run, &records, None)?.machine)
 }
 
 /// Whether a log is damaged, or of a newer version: a purge is the remedy, and looks no further.

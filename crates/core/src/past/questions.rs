@@ -37,6 +37,7 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
         let id = machine.id_of(&posed);
         let plain = |kind| Question {
             id: id.clone(),
+            asked_by: None,
             node: node.clone(),
             visit,
             kind,

@@ -20,7 +20,7 @@ use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{ExecutorId, RunKey};
-use crate::past::questions;
+use crate::past::family::questions_of_all;
 use crate::record::body::{Settled, SignalKind};
 use crate::state::{Patch, State, strict};
 use crate::store::{At, CheckpointStore, RunHead};
@@ -186,7 +186,8 @@ impl Runtime {
     /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
     /// process or another.
     ///
-    /// The question is named by its id, or by the node (or `node@visit`) if only one of its questions is open. To one that a
+    /// The question is named by its id, or by the node (or `node@visit`) if only one of its questions is open. That of a descendant is
+    /// answered by the id that [`questions`](Self::questions) of this run says, or through the descendant itself. To one that a
     /// node or a declared interrupt asks, the answer is an [`Answer`]; to what became of an `External` node that is in doubt, it
     /// is a [`Resolution`](crate::record::Resolution).
     ///
@@ -339,7 +340,8 @@ impl Runtime {
     }
 
     /// Returns the questions that a run waits for; none once it has ended. Those that were open when it failed are open again
-    /// after a [`retry`](Self::retry).
+    /// after a [`retry`](Self::retry). Those of its [children](crate::node::NodeContext::child) that go on, and of theirs, follow: their
+    /// ids say the way down to them, and [`Question::asked_by`] the run that asks.
     ///
     /// # Errors
     ///
@@ -349,10 +351,9 @@ impl Runtime {
     ///
     /// Cancel safe: nothing is changed.
     ///
-    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
+    /// <!-- held by: operator::looking_changes_nothing_in_the_store, levels::questions_of_descendants_are_listed_with_the_way_down_and_answered_by_either_id -->
     pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
-        let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
-        Ok(questions(&fold(run, &records, None)?.machine))
+        questions_of_all(&*self.shared.store, run).await
     }
 
     /// Returns the messages that were sent to a run and that no node has taken, in the order in which they are taken. Those

@@ -19,6 +19,7 @@ mod endings;
 mod extremes;
 mod family;
 mod gathering;
+mod levels;
 mod losses;
 mod once;
 mod operator;

@@ -9,8 +9,9 @@ use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::engine::fold::{check_signal, full_id};
 use crate::engine::machine::Machine;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::past::family::who_asks;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released, Signal, SignalKind, StatusChange};
 use crate::record::pause::Rested;
@@ -53,7 +54,15 @@ impl IntoFuture for SignalRequest {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(finish(async move {
             let what = self.what.map_err(|error| error.with_run(&self.run))?;
-            send(&self.shared, &self.run, what, self.by).await
+            let (shared, run) = (&self.shared, &self.run);
+            let below = below(&what);
+            match send(shared, run, what, self.by.clone()).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => match below {
+                    Some(what) => send_below(shared, run, what, self.by, error).await,
+                    None => Err(error),
+                },
+                said => said,
+            }
         }))
     }
 }
@@ -63,6 +72,32 @@ impl std::fmt::Debug for SignalRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SignalRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
     }
+}
+
+/// Returns a signal that may be for a descendant: an answer whose question is named by the way down to it.
+fn below(what: &SignalKind) -> Option<SignalKind> {
+    match what {
+        SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. } => {
+            question.contains('/').then(|| what.clone())
+        }
+        _ => None,
+    }
+}
+
+/// Records an answer in the log of the descendant that asks; fails as before if none does.
+async fn send_below(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    mut what: SignalKind,
+    by: Option<String>,
+    error: Error,
+) -> Result<()> {
+    let (SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. }) = &mut what else {
+        return Err(error);
+    };
+    let Some((asking, name)) = who_asks(&*shared.store, run, question).await? else { return Err(error) };
+    *question = name;
+    send(shared, &asking, what, by).await
 }
 
 /// Records a signal. Returns when it is durable.

@@ -43,6 +43,7 @@ impl World {
     async fn pose(&mut self, open: &[&str]) {
         let question = |id: &&str| Question {
             id: (*id).into(),
+            asked_by: None,
             node: NodeName::try_from("n").unwrap(),
             visit: Visit::new(1),
             kind: QuestionKind::Asked,
