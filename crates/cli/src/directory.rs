@@ -48,6 +48,7 @@ fn named(command: &mut Command) -> Option<&mut String> {
         Command::Export(args) => Some(&mut args.run),
         Command::Prune(args) => Some(&mut args.run),
         Command::Graph(args) => Some(&mut args.what),
+        Command::Tree(args) => Some(&mut args.run),
         Command::Questions(args) => args.run.as_mut(),
         Command::Retry(args) => args.target.only(),
         Command::Cancel(args) => args.target.only(),

@@ -9,6 +9,7 @@ mod doubt;
 mod draw;
 mod exit;
 mod failure;
+mod family;
 mod find;
 mod input;
 mod output;

@@ -65,6 +65,9 @@ pub(crate) struct LsArgs {
     /// Only runs that are in progress and that no process drives.
     #[arg(long)]
     pub(crate) orphaned: bool,
+    /// Only runs that no node of another run waits for.
+    #[arg(long)]
+    pub(crate) roots: bool,
     /// Only forks of this run.
     #[arg(long, value_name = "RUN")]
     pub(crate) parent: Option<String>,

@@ -17,7 +17,9 @@ pub(crate) use completions::CompletionsArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
 pub(crate) use list::LsArgs;
 pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
-pub(crate) use read::{DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, position};
+pub(crate) use read::{
+    DiffArgs, HistoryArgs, LogsArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
+};
 pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
 pub(crate) use steer::{
     AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, PauseArgs, RetryArgs, Runs, SendArgs, UnpauseArgs,
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Show how a run stands: its nodes, its questions, and what to type next.
     Show(ShowArgs),
+    /// Show a run and the runs that its nodes have started, with what is open at each level.
+    Tree(TreeArgs),
     /// List the records of a run's log, without what they hold.
     History(HistoryArgs),
     /// Print the state of a run, as it was at any place in its log.

@@ -31,6 +31,17 @@ pub(crate) struct ShowArgs {
     pub(crate) report: bool,
 }
 
+/// Show a run and the runs that its nodes have started, with what is open at each level.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  ferrata tree 019a6f2e\n  ferrata tree 019a6f2e -o json | jq '.. | .questions? // empty | .[].id'"
+)]
+pub(crate) struct TreeArgs {
+    /// The run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+}
+
 /// List the records of a run's log, without what they hold.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata history 019a6f2e --all -o jsonl | jq -r 'select(.base) | .seq'")]

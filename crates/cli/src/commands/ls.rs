@@ -7,12 +7,14 @@ use crate::args::LsArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::family;
 use crate::find::shown;
 use crate::output::Format;
 use crate::table::{Cell, Table, of_status};
 
 pub(super) async fn run(context: &Context, args: LsArgs) -> Result<Exit, Failure> {
     let store = context.store()?;
+    let roots = args.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
     let query = query(context, &*store, args).await?;
     let stream = matches!(context.out.format, Format::Jsonl | Format::Ids);
@@ -27,7 +29,10 @@ pub(super) async fn run(context: &Context, args: LsArgs) -> Result<Exit, Failure
         if let Some(cursor) = cursor.take() {
             page = page.with_cursor(cursor);
         }
-        let found = store.runs(&query, page).await?;
+        let mut found = store.runs(&query, page).await?;
+        if roots {
+            found.items.retain(family::is_root);
+        }
         listed += found.items.len();
         if stream {
             context.out.all(&found.items, |head| shown(&head.run), |_| Table::new([]))?;

@@ -23,6 +23,7 @@ mod show;
 mod state;
 mod store;
 mod sweep;
+mod tree;
 mod unpause;
 mod verify;
 mod wait;
@@ -41,6 +42,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
         Command::Resume(args) => Box::pin(crate::run::resume(context, *args)).await,
         Command::Ls(args) => ls::run(context, args).await,
         Command::Show(args) => show::run(context, &args).await,
+        Command::Tree(args) => tree::run(context, &args).await,
         Command::History(args) => history::run(context, &args).await,
         Command::State(args) => state::run(context, &args).await,
         Command::Diff(args) => diff::run(context, &args).await,

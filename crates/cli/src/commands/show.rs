@@ -1,5 +1,6 @@
 //! `show`: how a run stands, node by node, and what to type next.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
@@ -15,6 +16,7 @@ use crate::context::Context;
 use crate::doubt;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::family::{self, Origin};
 use crate::find::shown;
 use crate::output::{completed, quoted};
 use crate::table::{Cell, Table, clean, clean_lines, of_status, paint, word};
@@ -26,6 +28,12 @@ struct Shown {
     head: RunHead,
     checkpoint: Checkpoint,
     lineage: Vec<Value>,
+    /// Where a node of another run started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
+    /// The runs that its nodes have started.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    children: Vec<Value>,
 }
 
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
@@ -41,13 +49,19 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Fail
     }
     let line = runtime.lineage(&head.run).await?;
     let lineage = line.iter().map(ancestor).collect();
-    let all = Shown { head, checkpoint, lineage };
+    let origin = Origin::of(&head);
+    let children = family::children(&**runtime.store(), &head).await?.iter().map(child).collect();
+    let all = Shown { head, checkpoint, lineage, origin, children };
     context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all))?;
     Ok(Exit::Done)
 }
 
 fn ancestor(one: &Ancestor) -> Value {
     json!({ "run": one.run, "forked_at": one.forked_at, "status": one.status })
+}
+
+fn child(head: &RunHead) -> Value {
+    json!({ "run": head.run, "workflow": head.facts.workflow, "status": head.status, "origin": Origin::of(head) })
 }
 
 fn people(context: &Context, all: &Shown) -> String {
@@ -66,8 +80,14 @@ fn people(context: &Context, all: &Shown) -> String {
     line("status", paint(&now.status.to_string(), of_status(now.status).bold(), out.color));
     line("started", at(now.created));
     line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));
-    let labels: Vec<String> =
-        now.labels.iter().map(|(key, value)| clean(&format!("{key}={value}"))).collect();
+    // Where a child belongs is told below.
+    let told = |key: &str| all.origin.is_none() || !key.starts_with(family::OWN) || key == PIPELINE;
+    let labels: Vec<String> = now
+        .labels
+        .iter()
+        .filter(|(key, _)| told(key))
+        .map(|(key, value)| clean(&format!("{key}={value}")))
+        .collect();
     line("labels", labels.join(" "));
     line("user", now.user.as_deref().map(clean).unwrap_or_default());
     line("owner", owner(head, now));
@@ -77,6 +97,12 @@ fn people(context: &Context, all: &Shown) -> String {
         "forked",
         parent.map(|p| format!("from {} at record {}", shown(&p.run), p.at.seq)).unwrap_or_default(),
     );
+    let origin = all.origin.as_ref();
+    line(
+        "parent",
+        origin.map(|one| format!("{} at {}", shown(&one.parent), clean(&one.place()))).unwrap_or_default(),
+    );
+    line("children", children(all));
     line("failed", now.failure.as_ref().map(|failure| clean(&failure.to_string())).unwrap_or_default());
     line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
     line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
@@ -104,6 +130,19 @@ fn people(context: &Context, all: &Shown) -> String {
         let _ = writeln!(text, "\nnext: {}", completed(&next, &context.global));
     }
     text
+}
+
+/// Counts the runs that nodes have started, by how they stand.
+fn children(all: &Shown) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for status in all.children.iter().filter_map(|child| child["status"].as_str()) {
+        *counts.entry(status).or_default() += 1;
+    }
+    let counts: Vec<String> = counts.iter().map(|(status, count)| format!("{count} {status}")).collect();
+    match counts.is_empty() {
+        true => String::new(),
+        false => format!("{}; ferrata tree {} has them", counts.join(", "), quoted(&shown(&all.head.run))),
+    }
 }
 
 /// Says who drives the run.

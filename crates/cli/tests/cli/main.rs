@@ -3,6 +3,7 @@
 
 mod every_store;
 mod failures;
+mod families;
 mod help;
 mod looks;
 mod pipelines;

@@ -109,11 +109,11 @@ impl Service {
     pub(crate) async fn until(&self, run: &RunKey, status: RunStatus) {
         let clock = SystemClock::new();
         loop {
-            let now = self.runtime.head(run).await.unwrap().unwrap().status;
-            if now == status {
+            let now = self.runtime.head(run).await.unwrap().map(|head| head.status);
+            if now == Some(status) {
                 return;
             }
-            assert!(clock.monotonic() < PATIENCE, "run {run} is {now}, not {status}");
+            assert!(clock.monotonic() < PATIENCE, "run {run} is {now:?}, not {status}");
             clock.sleep(Duration::from_millis(5)).await;
         }
     }

@@ -1,0 +1,117 @@
+//! `tree`: a run and the runs that its nodes have started, level by level.
+
+use std::fmt::Write;
+
+use ferrata::ask::Question;
+use ferrata::runtime::Checkpoint;
+use ferrata::{ErrorKind, Position, RunKey, RunStatus, Runtime, Timestamp};
+use serde::Serialize;
+
+use super::show::asked;
+use crate::args::TreeArgs;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::family::{self, Family, Origin};
+use crate::find::shown;
+use crate::table::{clean, of_status, paint};
+
+/// A run in its family.
+#[derive(Debug, Serialize)]
+struct Branch {
+    run: RunKey,
+    workflow: String,
+    status: RunStatus,
+    started: Timestamp,
+    updated: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
+    /// The activations that have begun and not ended.
+    at: Vec<String>,
+    questions: Vec<Question>,
+    children: Vec<Self>,
+}
+
+pub(super) async fn run(context: &Context, args: &TreeArgs) -> Result<Exit, Failure> {
+    let runtime = context.runtime()?;
+    let head = context.find(&**runtime.store(), &args.run).await?;
+    let (run, root) = (head.run.clone(), family::root(&head));
+    let family = Family::below(&**runtime.store(), head).await?;
+    let tree = Box::pin(branch(&runtime, family)).await?;
+    context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| people(context, tree))?;
+    if root != run {
+        context.out.note(&format!("it is of the family of {}", shown(&root)));
+        context.next(&format!("ferrata tree {}", shown(&root)));
+    }
+    Ok(Exit::Done)
+}
+
+async fn branch(runtime: &Runtime, family: Family) -> Result<Branch, Failure> {
+    let Family { head, children: below } = family;
+    // What has ended has nothing open, so its log is not read.
+    let now = match head.status.is_finished() {
+        true => None,
+        false => open(runtime, &head.run).await?,
+    };
+    let origin = Origin::of(&head);
+    let mut children = Vec::with_capacity(below.len());
+    for child in below {
+        children.push(Box::pin(branch(runtime, child)).await?);
+    }
+    let (next, questions) = now.map(|now| (now.next, now.questions)).unwrap_or_default();
+    Ok(Branch {
+        run: head.run,
+        workflow: head.facts.workflow.to_string(),
+        status: head.status,
+        started: head.facts.created,
+        updated: head.updated,
+        origin,
+        at: next.iter().map(|one| format!("{}@{}", one.node, one.visit)).collect(),
+        questions,
+        children,
+    })
+}
+
+/// Reads a run that goes on; none if it was purged since it was listed, or cannot be read: that hides no other.
+async fn open(runtime: &Runtime, run: &RunKey) -> Result<Option<Checkpoint>, Failure> {
+    match runtime.checkpoint(run, Position::Latest).await {
+        Ok(now) => Ok(Some(now)),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Unsupported) =>
+        {
+            tracing::debug!(%run, %error, "a run of the family cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ids(tree: &Branch) -> Vec<String> {
+    std::iter::once(shown(&tree.run)).chain(tree.children.iter().flat_map(ids)).collect()
+}
+
+fn people(context: &Context, tree: &Branch) -> String {
+    let mut text = String::new();
+    draw(context, tree, "", "", &mut text);
+    text
+}
+
+/// Writes a run and those below it; `first` stands before its own line, `rest` before all others.
+fn draw(context: &Context, tree: &Branch, first: &str, rest: &str, text: &mut String) {
+    let status = paint(&tree.status.to_string(), of_status(tree.status), context.out.color);
+    let at = if tree.at.is_empty() { String::new() } else { format!("  at {}", tree.at.join(", ")) };
+    let place =
+        tree.origin.as_ref().map(|origin| format!("{}  ", clean(&origin.place()))).unwrap_or_default();
+    let age = context.out.time.write(tree.started, context.now());
+    // Writing to a string never fails.
+    let _ = writeln!(text, "{first}{place}{}  {}  {status}  {age}{at}", shown(&tree.run), tree.workflow);
+    let below = if tree.children.is_empty() { "    " } else { "│   " };
+    for question in &tree.questions {
+        let _ = writeln!(text, "{rest}{below}? {}  {}", question.id, clean(&asked(question)));
+    }
+    let last = tree.children.len().saturating_sub(1);
+    for (number, child) in tree.children.iter().enumerate() {
+        let (branch, beside) = if number == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        draw(context, child, &format!("{rest}{branch}"), &format!("{rest}{beside}"), text);
+    }
+}
