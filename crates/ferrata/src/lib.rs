@@ -76,7 +76,7 @@ pub mod prelude;
 pub use connect::connect;
 pub use ferrata_core::ask::{self, Answer, AnswerShape, Ask, AskError};
 pub use ferrata_core::graph::{
-    self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, RetryPolicy, Route,
+    self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, Lens, RetryPolicy, Route,
 };
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};

@@ -2,5 +2,6 @@
 
 pub use crate::{
     Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph, Join,
-    Node, NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle, Runtime, State, Update,
+    Lens, Node, NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle, Runtime, State,
+    Update,
 };

@@ -107,6 +107,9 @@ impl Checker<'_> {
         if node.max_visits == Some(0) {
             wrong("may be visited 0 times; use at least 1, or leave `max_visits` out".into());
         }
+        if node.max_running == Some(0) {
+            wrong("may run 0 activations at once; use at least 1, or leave `max_running` out".into());
+        }
         if node.join == Join::AtLeast(0) {
             wrong("joins at least 0 tokens; use at least 1, or `Join::Any` to run for each".into());
         }

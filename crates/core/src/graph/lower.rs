@@ -64,6 +64,7 @@ pub(crate) fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             timeout: node.timeout,
             join: node.join,
             max_visits: node.max_visits.and_then(NonZeroU32::new),
+            max_running: node.max_running.and_then(NonZeroU32::new),
             max_replans: node.max_replans.unwrap_or(MAX_REPLANS),
             goal_gate: node.goal_gate,
             returns: node.returns.iter().map(|name| find(name)).collect(),

@@ -44,6 +44,7 @@ pub(crate) struct NodeOutline {
     pub(crate) timeout: Option<Duration>,
     pub(crate) join: Join,
     pub(crate) max_visits: Option<u32>,
+    pub(crate) max_running: Option<u32>,
     pub(crate) max_replans: Option<u32>,
     pub(crate) goal_gate: bool,
     /// Its retry target, and those of the graphs that it is in, the innermost first.

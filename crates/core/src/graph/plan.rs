@@ -86,6 +86,8 @@ pub(crate) struct NodePlan {
     pub(crate) join: Join,
     /// How often a run may activate the node.
     pub(crate) max_visits: Option<NonZeroU32>,
+    /// How many activations of the node may be at work or wait at once.
+    pub(crate) max_running: Option<NonZeroU32>,
     /// How often a run may go back to the node on purpose.
     pub(crate) max_replans: u32,
     /// Whether the run may end only if the node's goal is met.

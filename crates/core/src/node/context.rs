@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -63,6 +64,8 @@ pub(crate) struct NodeScope {
     /// What it noted before this attempt.
     pub(crate) memos: Memos,
     pub(crate) waits: Waits,
+    /// How long one attempt may take.
+    pub(crate) time_limit: Option<Duration>,
     pub(crate) started: StartedChildren,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
@@ -156,6 +159,11 @@ impl NodeContext {
     /// Returns which attempt of the activation this is, from 1; the count survives a crash.
     pub fn attempt(&self) -> u32 {
         self.scope.attempt
+    }
+
+    /// Returns how long one attempt may take.
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        self.scope.time_limit
     }
 
     /// Returns a key that is the same whenever this activation runs again and differs from every other activation's,

@@ -49,6 +49,16 @@ impl NodeContext {
         async move { self.wish(format!("#sleep{number}"), Wish::Until(moment)).await.map(|_| ()) }
     }
 
+    /// Waits for a time of which each attempt has its own, where an attempt has no other timer.
+    ///
+    /// # Errors
+    ///
+    /// As [`sleep`](Self::sleep).
+    pub(crate) async fn sleep_in_attempt(&self, time: Duration) -> Result<()> {
+        let moment = self.scope.run.clock.now().plus(time);
+        self.wish(format!("#sleep{}", self.attempt()), Wish::Until(moment)).await.map(|_| ())
+    }
+
     /// Takes the next message that was sent to the run, waiting for one if there is none.
     ///
     /// A message is taken once: that it was is recorded, and the activation finds it again when it runs again. Messages wait in

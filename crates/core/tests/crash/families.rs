@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::ask::{Answer, Ask};
-use ferrata_core::graph::{Graph, RetryPolicy};
+use ferrata_core::graph::{Graph, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{OnParentEnd, Runtime};
-use ferrata_core::state::{Context, Draft};
+use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{
     CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page, RunHead, RunQuery,
 };
@@ -214,6 +214,48 @@ fn leaves() -> Case {
     }
 }
 
+/// A child as a node for each of some items, two at a time, of which one fails at first.
+fn map() -> Case {
+    let child = Graph::<Context>::builder("flaky")
+        .node("try", async |cx, s| {
+            tell(&cx);
+            if number(&s)? == 1 { Err("not yet".into()) } else { Ok(s) }
+        })
+        .entry("try")
+        .build()
+        .unwrap();
+    let top = Graph::<Context>::builder("top")
+        .channel("got", Reducer::Append)
+        .node("split", async |cx, s| {
+            tell(&cx);
+            Ok(s)
+        })
+        .child(
+            "each",
+            &child,
+            |_s: &Context, cx| Ok(with(cx.attempt() + cx.item::<u32>()?)),
+            |s, child: Context| s.push("got", child.get_value("number")),
+        )
+        .max_running(2)
+        .retry(RetryPolicy::none().with_attempts(2).with_delay(Duration::from_millis(1)))
+        .node("join", async |cx, mut s| {
+            tell(&cx);
+            // Whatever the order in which they ended.
+            let mut got: Vec<u32> = s.get("got")?.unwrap_or_default();
+            got.sort_unstable();
+            s.set("got", got)?;
+            Ok(s)
+        })
+        .entry("split")
+        .route("split", ["each"], |_s, _cx| Route::each("each", 0..4u32))
+        .edge("each", "join");
+    Case { name: "map", graphs: vec![child, top.build().unwrap()], left: 0, rests: false }
+}
+
+fn map_at_rest() -> Case {
+    Case { name: "map at rest", rests: true, ..map() }
+}
+
 fn one_at_rest() -> Case {
     Case { name: "one at rest", rests: true, ..one() }
 }
@@ -345,11 +387,15 @@ impl Family {
                 let body: Value = serde_json::from_slice(&note.body).unwrap();
                 let Some(name) = body["name"].as_str() else { continue };
                 let what = &body["what"]["result"];
+                let named = |name: &str| format!("{}@{} {name}", body["node"], body["visit"]);
                 if name.starts_with("#child") {
-                    known.insert((name.replace("#child", ""), what["run"].as_str().unwrap().to_owned()));
-                } else if let Some(of) = name.strip_prefix("#told") {
-                    assert!(told.insert(of.to_owned()), "{label}: what came of `{of}` is taken twice");
-                    let (_, child) = known.iter().find(|(name, _)| name == of).unwrap();
+                    known.insert((
+                        named(&name.replace("#child", "")),
+                        what["run"].as_str().unwrap().to_owned(),
+                    ));
+                } else if let Some(of) = name.strip_prefix("#told").map(named) {
+                    assert!(told.insert(of.clone()), "{label}: what came of `{of}` is taken twice");
+                    let (_, child) = known.iter().find(|(name, _)| *name == of).unwrap();
                     let child = RunKey::try_from(&**child).unwrap();
                     let ended = runs.get(&child).is_some_and(|child| child.status.is_finished());
                     assert!(ended, "{label}: `{of}` is noted as ended, and is not");
@@ -403,6 +449,10 @@ async fn live(case: &Case, faults: &[(u64, Fault)]) -> (Value, u64) {
             tokio::task::yield_now().await;
         }
         family.check().await;
+        if case.name.starts_with("map") {
+            let open = family.runs().await.iter().filter(|run| !run.status.is_finished()).count();
+            assert!(open <= 3, "{}: {open} runs go on, the parent among them", family.label);
+        }
         if over {
             break;
         }
@@ -436,7 +486,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(one 1, three 3, nested 3, many 41, asks 1, fails 2, leaves 2, one_at_rest 1, three_at_rest 5, nested_at_rest 5, asks_at_rest 1);
+cases!(one 1, three 3, nested 3, many 41, asks 1, fails 2, leaves 2, map 3, map_at_rest 5, one_at_rest 1, three_at_rest 5, nested_at_rest 5, asks_at_rest 1);
 
 #[tokio::test]
 async fn a_family_survives_two_crashes() {

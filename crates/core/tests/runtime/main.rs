@@ -21,6 +21,7 @@ mod family;
 mod gathering;
 mod levels;
 mod losses;
+mod maps;
 mod once;
 mod operator;
 mod overdue;

@@ -26,7 +26,7 @@ impl<S: State> GraphBuilder<S> {
 
     /// Sets how long one attempt may work at a stretch, more than zero; no limit unless set. An attempt that takes longer has
     /// failed; that of an [`Effect::External`] node is asked about. While the node only waits for an answer, a message or a time, no
-    /// time counts. It is looked at where the node awaits: one that never yields is not stopped.
+    /// time counts; for a [`child`](Self::child), it does. It is looked at where the node awaits: one that never yields is not stopped.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.modify("timeout", |node| node.timeout = Some(timeout))
     }
@@ -39,6 +39,15 @@ impl<S: State> GraphBuilder<S> {
     /// Sets how often one run may activate the node, at least 1; no limit unless set. A run that would go beyond it fails.
     pub fn max_visits(self, visits: u32) -> Self {
         self.modify("max_visits", |node| node.max_visits = Some(visits))
+    }
+
+    /// Sets how many activations of the node one run has going at once, at least 1; no limit unless set. The others wait for their start
+    /// in their order.
+    ///
+    /// An activation that only waits, for a child or an answer, counts as well: so it bounds how many children of a map run at once.
+    /// [`concurrency`](Self::concurrency) bounds what works at once, of all nodes.
+    pub fn max_running(self, activations: u32) -> Self {
+        self.modify("max_running", |node| node.max_running = Some(activations))
     }
 
     /// Sets how often one run may go back to the node by [`Route::revisit`](crate::graph::Route::revisit); twice unless set, 0

@@ -7,6 +7,7 @@
 mod end;
 mod end_waiters;
 mod error;
+mod node;
 mod notify;
 mod orphan;
 mod request;

@@ -12,7 +12,7 @@ use tracing::level_filters::LevelFilter;
 use super::Driver;
 use super::barrier::Barrier;
 use super::journal::facts::{Fact, What};
-use crate::engine::frontier::ActivationKey;
+use crate::engine::frontier::{ActivationKey, Local};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
@@ -40,7 +40,9 @@ impl<S: State> Driver<S> {
             }
             return Ok(true);
         }
-        let Some(key) = self.line.next_ready() else { return Ok(false) };
+        let plan = &self.plan;
+        let most = |node: Local| plan.nodes.get(node as usize).and_then(|node| node.max_running);
+        let Some(key) = self.line.next_ready(most) else { return Ok(false) };
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(true) };
         if activation.in_doubt {
             return Ok(true);
@@ -82,6 +84,7 @@ impl<S: State> Driver<S> {
             activation: key,
             memos: activation.memos.clone(),
             waits: Waits::default(),
+            time_limit: self.plan.node(index).timeout,
             started: StartedChildren::default(),
             lacks: AtomicBool::new(false),
         };

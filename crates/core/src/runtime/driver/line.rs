@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use crate::clock::Timestamp;
 use crate::compact::few_map::FewMap;
-use crate::engine::frontier::{Activation, ActivationKey};
+use crate::engine::frontier::{Activation, ActivationKey, Local};
 use crate::engine::machine::Machine;
 use crate::id::Seq;
 use crate::node::NodeScope;
@@ -52,6 +53,8 @@ pub(super) struct Line<S: State> {
     ready: VecDeque<ActivationKey>,
     /// The state that each of them starts from.
     given: FewMap<ActivationKey, Arc<S>>,
+    /// Activations that start once fewer of their node are going.
+    held: BTreeMap<Local, VecDeque<ActivationKey>>,
     /// Activations that start once a record is durable.
     waiting: VecDeque<(Seq, ActivationKey)>,
     /// Activations whose barrier was passed.
@@ -67,6 +70,7 @@ impl<S: State> Default for Line<S> {
         Self {
             ready: VecDeque::new(),
             given: FewMap::default(),
+            held: BTreeMap::new(),
             waiting: VecDeque::new(),
             passed: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -92,6 +96,7 @@ impl<S: State> Line<S> {
     /// Puts every activation in line that is in flight and does not run.
     pub(super) fn push_all(&mut self, machine: &Machine, state: &Arc<S>, now: Timestamp) {
         self.ready.clear();
+        self.held.clear();
         self.waiting.clear();
         self.passed.clear();
         self.timers.clear();
@@ -121,9 +126,29 @@ impl<S: State> Line<S> {
         self.passed.pop_front()
     }
 
-    /// Takes the next activation in line.
-    pub(super) fn next_ready(&mut self) -> Option<ActivationKey> {
-        self.ready.pop_front()
+    /// Takes the next activation in line of a node of which fewer are going than `most` says.
+    pub(super) fn next_ready(&mut self, most: impl Fn(Local) -> Option<NonZeroU32>) -> Option<ActivationKey> {
+        let has_room =
+            |line: &Self, node| most(node).is_none_or(|most| line.going(node) < most.get() as usize);
+        while let Some(key) = self.ready.pop_front() {
+            if has_room(self, key.0) {
+                return Some(key);
+            }
+            self.held.entry(key.0).or_default().push_back(key);
+        }
+        let node = self.held.keys().copied().find(|&node| has_room(self, node))?;
+        let held = self.held.get_mut(&node)?;
+        let key = held.pop_front();
+        if held.is_empty() {
+            self.held.remove(&node);
+        }
+        key
+    }
+
+    /// Counts the activations of a node that run, or will once a record is durable.
+    fn going(&self, node: Local) -> usize {
+        let waiting = self.waiting.iter().map(|(_, key)| key);
+        self.running.keys().chain(waiting).chain(&self.passed).filter(|key| key.0 == node).count()
     }
 
     /// Returns the next activation in line.
@@ -134,6 +159,7 @@ impl<S: State> Line<S> {
     /// Takes an activation out of the line.
     pub(super) fn remove_ready(&mut self, key: ActivationKey) {
         self.ready.retain(|ready| *ready != key);
+        self.held.values_mut().for_each(|held| held.retain(|held| *held != key));
     }
 
     /// Forgets the state that an activation starts from: it has ended.

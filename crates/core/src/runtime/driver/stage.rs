@@ -104,6 +104,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         activation,
         memos: Memos::default(),
         waits: Waits::default(),
+        time_limit: None,
         started: StartedChildren::default(),
         lacks: AtomicBool::new(false),
     })

@@ -141,6 +141,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         activation: (0, Visit::new(1)),
         memos: Default::default(),
         waits: Waits::default(),
+        time_limit: None,
         started: Default::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
     }));

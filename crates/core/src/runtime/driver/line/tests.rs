@@ -11,7 +11,7 @@ use crate::state::{Context, Update};
 type TestLine = Line<Context>;
 
 fn ready(line: &mut TestLine) -> Vec<u32> {
-    std::iter::from_fn(|| line.next_ready()).map(|key| key.0).collect()
+    std::iter::from_fn(|| line.next_ready(|_| None)).map(|key| key.0).collect()
 }
 
 /// An activation of `node` waits for its next attempt until then.

@@ -1,0 +1,142 @@
+//! A run as a node: one child for each activation, and so one for each item of a fan-out.
+
+use async_trait::async_trait;
+
+use super::error::ChildError;
+use crate::graph::{Graph, GraphBuilder};
+use crate::node::{Node, NodeContext, NodeError, NodeResult, Taken};
+use crate::state::{Draft, State};
+
+/// A child as a node.
+struct ChildNode<C: State, I, U> {
+    graph: Graph<C>,
+    input: I,
+    update: U,
+}
+
+impl<S: State> GraphBuilder<S> {
+    /// Adds a node that starts a child of this graph with the input that `input` makes, waits for its final state, and has `update` take
+    /// that into the state. [`NodeContext::child`] says what a child is.
+    ///
+    /// [`Route::each`](crate::graph::Route::each) to the node starts one child for each item, which `input` reads by
+    /// [`NodeContext::item`]; [`max_running`](Self::max_running) bounds how many run at once. What the children bring is joined by the
+    /// reducers of the channels that `update` writes, and the node that all of them lead to runs once.
+    ///
+    /// A child that fails, or is cancelled or purged, is a failure of the node: its retry policy starts the child anew, `on_failure` edges
+    /// take it, and else it is the run's. See [`child_with`](Self::child_with) to deal with it otherwise. The node's timeout is how long an
+    /// attempt waits for the child, over restarts, too; the next attempt goes on with a child that has not ended, and the last one's end
+    /// cancels it.
+    ///
+    /// Serve the child's workflow, too, so that the child goes on when the process ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::{Graph, Route};
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::{Context, Reducer};
+    /// use ferrata_core::store::MemoryStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let square = Graph::<Context>::builder("square")
+    ///     .node("square", async |_cx, mut s| {
+    ///         let n: u64 = s.get("n")?.unwrap_or_default();
+    ///         s.set("n", n * n)?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("square")
+    ///     .build()?;
+    /// let graph = Graph::<Context>::builder("squares")
+    ///     .channel("squares", Reducer::Append)
+    ///     .node("split", async |_cx, _s| Ok(()))
+    ///     .child(
+    ///         "square",
+    ///         &square,
+    ///         |_s: &Context, cx| {
+    ///             let mut input = Context::new();
+    ///             input.set("n", cx.item::<u64>()?)?;
+    ///             Ok(input)
+    ///         },
+    ///         |s, child: Context| s.push("squares", child.get_value("n")),
+    ///     )
+    ///     .max_running(2)
+    ///     .node("gather", async |_cx, _s| Ok(()))
+    ///     .entry("split")
+    ///     .route("split", ["square"], |_s, _cx| Route::each("square", [1, 2, 3]))
+    ///     .edge("square", "gather")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&square)?;
+    /// let state = runtime.start(&graph, Context::new()).await?.completed().await?;
+    /// let mut squares: Vec<u64> = state.get("squares")?.unwrap_or_default();
+    /// squares.sort_unstable();
+    /// assert_eq!(squares, [1, 4, 9]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn child<C, I, U, R>(self, name: impl Into<String>, graph: &Graph<C>, input: I, update: U) -> Self
+    where
+        C: State,
+        I: Fn(&S, &NodeContext) -> Result<C, NodeError> + Send + Sync + 'static,
+        U: Fn(&mut S, C) -> R + Send + Sync + 'static,
+        R: Taken + 'static,
+    {
+        self.child_with(name, graph, input, move |state, _cx, came: Result<C, ChildError>| match came {
+            Ok(child) => update(state, child).taken(),
+            Err(error) => Err(NodeError::new(error)),
+        })
+    }
+
+    /// Adds a child like [`child`](Self::child) whose function is also told of a failure, a cancellation or a purge of the child, and so
+    /// can write what failed instead of failing the node.
+    ///
+    /// A child that cannot be started, or whose end cannot be read, fails the node all the same.
+    pub fn child_with<C, I, U, R>(
+        self,
+        name: impl Into<String>,
+        graph: &Graph<C>,
+        input: I,
+        update: U,
+    ) -> Self
+    where
+        C: State,
+        I: Fn(&S, &NodeContext) -> Result<C, NodeError> + Send + Sync + 'static,
+        U: Fn(&mut S, &NodeContext, Result<C, ChildError>) -> R + Send + Sync + 'static,
+        R: Taken + 'static,
+    {
+        self.add(name, ChildNode { graph: graph.clone(), input, update })
+    }
+}
+
+#[async_trait]
+impl<S, C, I, U, R> Node<S> for ChildNode<C, I, U>
+where
+    S: State,
+    C: State,
+    I: Fn(&S, &NodeContext) -> Result<C, NodeError> + Send + Sync + 'static,
+    U: Fn(&mut S, &NodeContext, Result<C, ChildError>) -> R + Send + Sync + 'static,
+    R: Taken,
+{
+    async fn run(&self, cx: NodeContext, mut state: Draft<S>) -> NodeResult<S> {
+        let input = (self.input)(&state, &cx)?;
+        let child = cx.child(&self.graph, input).start().await.map_err(NodeError::new)?;
+        let came = match cx.time_limit() {
+            None => child.result().await,
+            Some(limit) => tokio::select! {
+                biased;
+                came = child.result() => came,
+                slept = cx.sleep_in_attempt(limit) => {
+                    slept?;
+                    let message = format!("the child {} did not end within {limit:?}", child.run());
+                    return Err(NodeError::new(message));
+                }
+            },
+        };
+        if let Err(ChildError::Refused(error)) = came {
+            return Err(error.into());
+        }
+        (self.update)(&mut state, &cx, came).taken()?;
+        Ok(state.into())
+    }
+}
