@@ -1,6 +1,6 @@
 //! Appending: what is looked at under the lock, what is decided of each entry, and the rows that are written.
 
-use ferrata_store::{Error, HeadRef, RecordHeader, Result, RunAppend, RunKey, is_repeat, refusal};
+use ferrata_store::{Error, HeadRef, Record, RecordHeader, Result, RunAppend, RunKey, is_repeat, refusal};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
 use crate::error::{Call, StoreError, fault};
@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 2_000;
 /// Reads where the run of each entry stands, and the greatest key in use.
 pub(crate) fn look(entries: &[RunAppend]) -> Statement {
     let mut look = Statement::new(&format!(
-        "SELECT v.column1, r.key, r.seq, r.status, r.owner, r.wake_at, (SELECT max(key) FROM ferrata_runs), {HEADER} FROM "
+        "SELECT v.column1, r.key, r.first_seq, (SELECT max(key) FROM ferrata_runs), {HEADER} FROM "
     ));
     let rows = (0_i64..).zip(entries).map(|(place, entry)| {
         let RunKey { tenant, run } = &entry.run;
@@ -26,8 +26,44 @@ pub(crate) fn look(entries: &[RunAppend]) -> Statement {
     look
 }
 
+/// Appends to a run whose head is the expected one and which these records move between no listings: the rows that it returns are those
+/// that it wrote, all or none. `None` for an entry for which more than this is to be done.
+pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
+    let (expected, last) = (entry.expected?, &entry.records.last()?.header);
+    let mut rows = Vec::with_capacity(entry.records.len());
+    for record in &entry.records {
+        let [_, rest @ ..] = row_of(0, record).ok()?;
+        rows.push(rest);
+    }
+    let mut step = Statement::default();
+    let after = format!(
+        ") v JOIN ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ? AND c.seq = ? AND c.header ->> '$.id' = ? \
+         AND r.status = ? AND r.owner = ? AND r.wake_at IS ? RETURNING seq"
+    );
+    let before = "INSERT INTO ferrata_records (run, seq, base, header, sum, body) \
+         SELECT r.key, v.column1, v.column2, v.column3, v.column4, v.column5 FROM (VALUES ";
+    if rows.len() > MAX_ROWS {
+        return None;
+    }
+    step.rows(before, rows, &after);
+    let (RunKey { tenant, run }, [status, owner, wake_at]) = (&entry.run, standing(last));
+    let step = step
+        .bind(tenant.as_str())
+        .bind(run.as_str())
+        .bind(number(expected.seq))
+        .bind(expected.id.to_string());
+    Some((step.bind(status).bind(owner).bind(wake_at), last.head()))
+}
+
+/// Returns a record as a row of the run with this key.
+fn row_of(key: i64, record: &Record) -> Result<[Value; 6]> {
+    let (text, sum) = header_text(&record.header)?;
+    let (seq, base) = (number(record.header.seq), i64::from(record.header.base));
+    Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), Value::Bytes(record.body.to_vec())])
+}
+
 /// The columns before those of the last header.
-const BEFORE: usize = 7;
+const BEFORE: usize = 4;
 
 /// A run as it stands: its key, its last header, and what its row holds of it.
 struct Found {
@@ -38,7 +74,7 @@ struct Found {
 
 fn found(row: &SqliteRow, run: &RunKey) -> Result<Option<Found>> {
     let Some(key) = get::<Option<i64>>(row, 1)? else { return Ok(None) };
-    let last = row::last_header(row, BEFORE, run, row::seq_at(row, 2)?)?;
+    let last = row::header_at(row, BEFORE, run, row::seq_at(row, 2)?)?;
     let standing = standing(&last);
     Ok(Some(Found { key, last, standing }))
 }
@@ -66,7 +102,7 @@ pub(crate) async fn decide(
         results[place] = match found(row, run) {
             Ok(found) => match found.as_ref().map(|found| found.last.head()) {
                 actual if actual == entry.expected => {
-                    let greatest = get::<Option<i64>>(row, 6).ok().flatten();
+                    let greatest = get::<Option<i64>>(row, 3).ok().flatten();
                     writes.add(entry, found.as_ref(), greatest.unwrap_or(0))
                 }
                 Some(head) if entry.records.last().is_some_and(|last| last.header.id == head.id) => {
@@ -103,10 +139,10 @@ async fn is_written(
 ) -> Result<Result<bool>, StoreError> {
     let count = i64::try_from(entry.records.len()).unwrap_or(i64::MAX);
     let look = Statement::new(&format!(
-        "SELECT r.facts, r.sum, {HEADER} FROM ferrata_runs r JOIN ferrata_records c ON c.run = r.key AND c.seq > r.seq - ? \
-         WHERE r.key = ? ORDER BY c.seq DESC"
+        "SELECT r.facts, r.sum, {HEADER} FROM ferrata_runs r JOIN ferrata_records c ON c.run = r.key \
+         WHERE r.key = ? ORDER BY c.seq DESC LIMIT ?"
     ));
-    let rows = look.bind(count).bind(key).query().fetch_all(connection).await;
+    let rows = look.bind(key).bind(count).query().fetch_all(connection).await;
     let rows = rows.map_err(|error| fault(&error, Call::Read))?;
     let decide = || {
         let kept: Vec<_> = rows.iter().map(|row| row::header(row, 2, &entry.run)).collect::<Result<_>>()?;
@@ -122,9 +158,8 @@ async fn is_written(
 /// The rows that a transaction writes.
 #[derive(Default)]
 struct Writes {
-    new: Vec<[Value; 13]>,
-    stepped: Vec<[Value; 2]>,
-    moved: Vec<[Value; 5]>,
+    new: Vec<[Value; 12]>,
+    moved: Vec<[Value; 4]>,
     records: Vec<[Value; 6]>,
 }
 
@@ -137,24 +172,13 @@ impl Writes {
         };
         let mut records = Vec::with_capacity(entry.records.len());
         for record in &entry.records {
-            let (text, sum) = header_text(&record.header)?;
-            let (seq, base) = (number(record.header.seq), i64::from(record.header.base));
-            records.push([
-                key.into(),
-                seq.into(),
-                base.into(),
-                text.into(),
-                sum.into(),
-                Value::Bytes(record.body.to_vec()),
-            ]);
+            records.push(row_of(key, record)?);
         }
-        let (seq, [status, owner, wake_at]) = (number(last.seq).into(), standing(last));
+        let [status, owner, wake_at] = standing(last);
         match (found, &entry.facts) {
-            // Most records change nothing that an index holds, so that its pages stay as they are.
-            (Some(found), _) if found.standing == [status.clone(), owner.clone(), wake_at.clone()] => {
-                self.stepped.push([key.into(), seq]);
-            }
-            (Some(_), _) => self.moved.push([key.into(), seq, status, owner, wake_at]),
+            // Most records move no run between listings, and write nothing but themselves.
+            (Some(found), _) if found.standing == [status.clone(), owner.clone(), wake_at.clone()] => {}
+            (Some(_), _) => self.moved.push([key.into(), status, owner, wake_at]),
             (None, Some(facts)) => {
                 let (text, sum) = facts_text(&entry.run, facts)?;
                 let RunKey { tenant, run } = &entry.run;
@@ -167,7 +191,6 @@ impl Writes {
                     key,
                     tenant,
                     run,
-                    seq,
                     status,
                     owner,
                     wake_at,
@@ -188,12 +211,10 @@ impl Writes {
 
     fn statements(self) -> Vec<Statement> {
         let mut all: Vec<Statement> = Vec::new();
-        let new = "INSERT INTO ferrata_runs (key, tenant, run, seq, status, owner, wake_at, created, workflow, user_name, parent, \
+        let new = "INSERT INTO ferrata_runs (key, tenant, run, status, owner, wake_at, created, workflow, user_name, parent, \
              facts, sum, first_seq) SELECT *, 0 FROM (VALUES ";
         add(&mut all, new, self.new, ");");
-        let stepped = "UPDATE ferrata_runs SET seq = v.column2 FROM (VALUES ";
-        add(&mut all, stepped, self.stepped, ") v WHERE key = v.column1;");
-        let moved = "UPDATE ferrata_runs SET seq = v.column2, status = v.column3, owner = v.column4, wake_at = v.column5 FROM (VALUES ";
+        let moved = "UPDATE ferrata_runs SET status = v.column2, owner = v.column3, wake_at = v.column4 FROM (VALUES ";
         add(&mut all, moved, self.moved, ") v WHERE key = v.column1;");
         add(
             &mut all,

@@ -5,13 +5,13 @@ CREATE TABLE IF NOT EXISTS ferrata_layout (
 ) STRICT;
 INSERT INTO ferrata_layout SELECT 1, 1 WHERE NOT EXISTS (SELECT * FROM ferrata_layout);
 
--- One row for each run: where its log ends, and what listings look for. What its last record says stands in that record.
+-- One row for each run: what listings look for. Its head is its last record, so that a step that moves no run between listings
+-- writes no more than its record.
 CREATE TABLE IF NOT EXISTS ferrata_runs (
     key       INTEGER PRIMARY KEY,
     tenant    TEXT    NOT NULL,
     run       TEXT    NOT NULL,
     first_seq INTEGER NOT NULL,
-    seq       INTEGER NOT NULL,
     status    TEXT    NOT NULL,
     -- Empty if it has none, so that a run without an owner is one of an owner who never lives.
     owner     TEXT    NOT NULL,
@@ -65,8 +65,9 @@ SELECT r.tenant, r.run, r.status, r.workflow, r.facts ->> '$.version' AS version
     nullif(r.owner, '') AS owner,
     coalesce((SELECT h.until > unixepoch('subsec') * 1000 FROM ferrata_heartbeats h WHERE h.executor = r.owner), 0)
         AS owner_alive,
-    c.header ->> '$.epoch' AS epoch, r.first_seq, r.seq, r.parent, r.key
-FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq = r.seq;
+    c.header ->> '$.epoch' AS epoch, r.first_seq, c.seq, r.parent, r.key
+FROM ferrata_runs r LEFT JOIN ferrata_records c
+    ON c.run = r.key AND c.seq = (SELECT max(m.seq) FROM ferrata_records m WHERE m.run = r.key);
 
 CREATE VIEW IF NOT EXISTS ferrata_record_list AS
 SELECT r.tenant, r.run, c.seq, c.header ->> '$.kind' AS kind, c.header ->> '$.status' AS status,

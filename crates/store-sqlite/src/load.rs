@@ -6,10 +6,10 @@ use ferrata_store::{
 use sqlx::sqlite::SqliteRow;
 
 use crate::db::Db;
-use crate::row::{self, HEADER, LAST, get, number, seq_at};
+use crate::row::{self, HEAD, HEADER, LAST, get, number, seq_at};
 use crate::statement::Statement;
 
-const HEAD: &str = "store.head";
+const HEAD_OF: &str = "store.head";
 const LOAD: &str = "store.load";
 const HEADERS: &str = "store.headers";
 
@@ -18,16 +18,16 @@ pub(crate) async fn head(db: &Db, run: &RunKey, now: Timestamp) -> Result<Option
     let columns = row::head_columns("?1");
     let look = format!("SELECT {columns} FROM ferrata_runs r {LAST} WHERE r.tenant = ?2 AND r.run = ?3");
     let look = Statement::new(&look).bind(now.unix_ms()).bind(run.tenant.as_str()).bind(run.run.as_str());
-    let rows = db.read(look).await.map_err(|failed| failed.of_run(HEAD, run))?;
+    let rows = db.read(look).await.map_err(|failed| failed.of_run(HEAD_OF, run))?;
     let head = rows.first().map(row::head).transpose();
-    head.map_err(|error| error.with_operation(HEAD).with_run(run))
+    head.map_err(|error| error.with_operation(HEAD_OF).with_run(run))
 }
 
 /// Loads up to a position. There is a row also when there is no record to load, so that a run without is told from no run.
 pub(crate) async fn load(db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
     let mut look = Statement::default().bind(run.tenant.as_str()).bind(run.run.as_str());
     let end = match at {
-        At::Latest => "r.seq".to_owned(),
+        At::Latest => HEAD.to_owned(),
         At::Seq(seq) => look.name(number(seq)),
         At::Record(id) => {
             let id = look.name(id.to_string());
@@ -38,9 +38,11 @@ pub(crate) async fn load(db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Rec
         }
     };
     let look = look.and(&format!(
-        "SELECT r.first_seq, r.seq, {end}, {HEADER}, c.body FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key \
-         AND c.seq >= (SELECT b.seq FROM ferrata_records b WHERE b.run = r.key AND b.seq <= {end} AND b.base ORDER BY b.seq DESC LIMIT 1) \
-         AND c.seq <= {end} WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
+        "WITH r AS MATERIALIZED (SELECT r.key, r.first_seq, {HEAD} AS seq, {end} AS at FROM ferrata_runs r \
+         WHERE r.tenant = ?1 AND r.run = ?2) \
+         SELECT r.first_seq, r.seq, r.at, {HEADER}, c.body FROM r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq <= r.at \
+         AND c.seq >= (SELECT b.seq FROM ferrata_records b WHERE b.run = r.key AND b.seq <= r.at AND b.base ORDER BY b.seq DESC LIMIT 1) \
+         ORDER BY c.seq"
     ));
     let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
     let Some(first) = rows.first() else { return Ok(None) };
@@ -80,8 +82,8 @@ pub(crate) async fn headers(db: &Db, run: &RunKey, range: HeaderRange) -> Result
         }
     };
     let look = format!(
-        "SELECT r.first_seq, r.seq, {HEADER} FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND {within} \
-         WHERE r.tenant = ?1 AND r.run = ?2 ORDER BY c.seq"
+        "WITH r AS MATERIALIZED (SELECT r.key, r.first_seq, {HEAD} AS seq FROM ferrata_runs r WHERE r.tenant = ?1 AND r.run = ?2) \
+         SELECT r.first_seq, r.seq, {HEADER} FROM r LEFT JOIN ferrata_records c ON c.run = r.key AND {within} ORDER BY c.seq"
     );
     // No record has a number that is beyond the greatest less a page.
     let anchor = number(anchor).min(i64::MAX - i64::from(HeaderRange::MAX));

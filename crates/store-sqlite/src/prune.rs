@@ -3,7 +3,7 @@
 use ferrata_store::{At, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 use sqlx::sqlite::SqliteRow;
 
-use crate::row::{self, HEADER, LAST, get, header_text, number, seq_at};
+use crate::row::{self, HEAD, HEADER, LAST, get, header_text, number, seq_at};
 use crate::statement::{Statement, Value};
 
 pub(crate) const PRUNE: &str = "store.prune";
@@ -19,7 +19,7 @@ fn named(look: Statement, run: &RunKey) -> Statement {
 /// Reads the record at the cut, and counts those before it.
 pub(crate) fn look_prune(run: &RunKey, cut: &PruneCut) -> Statement {
     let look = Statement::new(&format!(
-        "SELECT r.key, r.first_seq, r.seq, (SELECT count(*) FROM ferrata_records g WHERE g.run = r.key AND g.seq < ?), \
+        "SELECT r.key, r.first_seq, {HEAD}, (SELECT count(*) FROM ferrata_records g WHERE g.run = r.key AND g.seq < ?), \
          (SELECT coalesce(sum(length(g.body)), 0) FROM ferrata_records g WHERE g.run = r.key AND g.seq < ?), {HEADER} \
          FROM ferrata_runs r LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq = ? WHERE r.tenant = ? AND r.run = ?;"
     ));
@@ -31,7 +31,7 @@ pub(crate) fn look_prune(run: &RunKey, cut: &PruneCut) -> Statement {
 pub(crate) fn look_purge(run: &RunKey) -> Statement {
     named(
         Statement::new(&format!(
-            "SELECT r.key, r.first_seq, r.seq, (SELECT count(*) FROM ferrata_records g WHERE g.run = r.key), \
+            "SELECT r.key, r.first_seq, {HEAD}, (SELECT count(*) FROM ferrata_records g WHERE g.run = r.key), \
              (SELECT coalesce(sum(length(g.body)), 0) FROM ferrata_records g WHERE g.run = r.key), {HEADER} \
              FROM ferrata_runs r {LAST} WHERE r.tenant = ? AND r.run = ?;"
         )),
@@ -54,7 +54,7 @@ pub(crate) fn plan_prune(rows: &[SqliteRow], run: &RunKey, cut: &PruneCut) -> Re
     if cut.at > head {
         return Err(refusal::no_record(PRUNE, run, At::Seq(cut.at)));
     }
-    let header = row::last_header(row, 5, run, cut.at)?;
+    let header = row::header_at(row, 5, run, cut.at)?;
     let (base, at) = (check_prune(run, &header, cut)?, number(cut.at));
     let mut statement = Statement::default();
     if let Some(base) = base {
@@ -88,7 +88,7 @@ pub(crate) fn plan_purge(
 ) -> Result<(Removed, Statement)> {
     let Some(row) = rows.first() else { return Ok(Default::default()) };
     if expected.is_some() {
-        let head = row::last_header(row, 5, run, seq_at(row, 2)?)?.head();
+        let head = row::header_at(row, 5, run, seq_at(row, 1)?)?.head();
         if expected != Some(head) {
             return Err(refusal::conflict(run, expected, Some(head)));
         }

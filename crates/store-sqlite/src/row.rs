@@ -17,13 +17,17 @@ pub(crate) const HEADER: &str = "c.seq, c.base, c.header, c.sum";
 /// Returns the columns of a head, of the tables `r` and, for the last record, `c`; `now` is how the statement names the time.
 pub(crate) fn head_columns(now: &str) -> String {
     format!(
-        "r.tenant, r.run, r.created, r.first_seq, r.seq, r.facts, r.sum, \
+        "r.tenant, r.run, r.created, r.first_seq, r.facts, r.sum, \
          coalesce((SELECT h.until > {now} FROM ferrata_heartbeats h WHERE h.executor = r.owner), 0), {HEADER}"
     )
 }
 
+/// The number of the last record of a run.
+pub(crate) const HEAD: &str = "(SELECT max(m.seq) FROM ferrata_records m WHERE m.run = r.key)";
+
 /// Joins the last record of a run.
-pub(crate) const LAST: &str = "LEFT JOIN ferrata_records c ON c.run = r.key AND c.seq = r.seq";
+pub(crate) const LAST: &str = "LEFT JOIN ferrata_records c ON c.run = r.key \
+     AND c.seq = (SELECT max(m.seq) FROM ferrata_records m WHERE m.run = r.key)";
 
 /// What a column says without the JSON: the number and whether it is a base have columns of their own.
 enum Columns {}
@@ -105,10 +109,9 @@ pub(crate) fn key(row: &SqliteRow) -> Result<RunKey> {
 pub(crate) fn head(row: &SqliteRow) -> Result<RunHead> {
     let run = key(row)?;
     let read = || {
-        let (first, last) = (seq_at(row, 3)?, seq_at(row, 4)?);
-        let facts = facts(&run, row, 5)?;
-        let header = last_header(row, 8, &run, last)?;
-        Ok(RunHead::after(run.clone(), first, &header, get(row, 7)?, facts))
+        let (first, facts) = (seq_at(row, 3)?, facts(&run, row, 4)?);
+        let last = header_at(row, 7, &run, first)?;
+        Ok(RunHead::after(run.clone(), first, &last, get(row, 6)?, facts))
     };
     read().map_err(|error: Error| error.with_run(&run))
 }
@@ -123,11 +126,11 @@ pub(crate) fn facts(run: &RunKey, row: &SqliteRow, at: usize) -> Result<RunFacts
     serde_json::from_str(text).map_err(odd)
 }
 
-/// Reads the header of the last record, which must be there.
-pub(crate) fn last_header(row: &SqliteRow, at: usize, run: &RunKey, last: Seq) -> Result<RecordHeader> {
+/// Reads the header of a record that must be there; `seq` is its number, or one that must be there with it.
+pub(crate) fn header_at(row: &SqliteRow, at: usize, run: &RunKey, seq: Seq) -> Result<RecordHeader> {
     match get::<Option<i64>>(row, at)? {
         Some(_) => header(row, at, run),
-        None => Err(refusal::gone(run, last)),
+        None => Err(refusal::gone(run, seq)),
     }
 }
 

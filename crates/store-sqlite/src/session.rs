@@ -51,24 +51,26 @@ impl Session {
     ///
     /// Here alone a writer waits for others: what holds the lock is refused no more, so every `BUSY` says that nothing was written.
     async fn begin(&mut self, look: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+        self.lock(Statement::new("BEGIN IMMEDIATE;").join(look), Call::Read).await
+    }
+
+    /// Carries out what begins with taking the lock, which is waited for.
+    async fn lock(&mut self, statement: Statement, call: Call) -> Result<Vec<SqliteRow>, StoreError> {
         let deadline = Deadline::after(self.db.options.lock_wait);
         loop {
-            let busy = match self.ready().await {
-                Ok(opened) => {
-                    let begin = Statement::new("BEGIN IMMEDIATE;").join(look.clone());
-                    match begin.query().fetch_all(&mut opened.connection).await {
-                        Ok(rows) => return Ok(rows),
-                        Err(error) => fault(&error, Call::Read),
-                    }
-                }
+            let failed = match self.ready().await {
+                Ok(opened) => match statement.clone().query().fetch_all(&mut opened.connection).await {
+                    Ok(rows) => return Ok(rows),
+                    Err(error) => fault(&error, call),
+                },
                 Err(failed) => failed,
             };
-            if !busy.is_busy() {
+            if !failed.is_busy() {
                 self.opened = None;
-                return Err(busy);
+                return Err(failed);
             }
             if deadline.is_over() {
-                return Err(busy);
+                return Err(failed);
             }
         }
     }
@@ -85,11 +87,16 @@ impl Session {
         }
         let done = last.query().execute(&mut opened.connection).await;
         done.map_err(|error| fault(&error, Call::Write))?;
-        if !self.db.is_there(&opened) {
-            return Err(StoreError::moved(self.db.path(), Call::Write));
-        }
         self.opened = Some(opened);
-        Ok(())
+        self.still_there()
+    }
+
+    /// Says of a transaction that was committed whether it went to the file of that name.
+    fn still_there(&mut self) -> Result<(), StoreError> {
+        match self.opened.take_if(|opened| !self.db.is_there(opened)) {
+            Some(_) => Err(StoreError::moved(self.db.path(), Call::Write)),
+            None => Ok(()),
+        }
     }
 
     /// Appends each entry, all in one transaction; alone, if one of them is why it failed.
@@ -111,6 +118,14 @@ impl Session {
     }
 
     async fn append_together(&mut self, entries: &[RunAppend]) -> Result<Vec<Result<HeadRef>>, StoreError> {
+        // A step of one run alone is one statement, and so a transaction of its own: one way to the driver's thread and back.
+        if let [entry] = entries
+            && let Some((step, head)) = append::step(entry)
+            && !self.lock(step, Call::Write).await?.is_empty()
+        {
+            self.still_there()?;
+            return Ok(vec![Ok(head)]);
+        }
         let rows = self.begin(append::look(entries)).await?;
         let opened = self.ready().await?;
         let (results, statements) = append::decide(&mut opened.connection, entries, &rows).await?;

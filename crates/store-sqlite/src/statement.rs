@@ -5,7 +5,7 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Sqlite};
 
 /// Up to how many rows of values a text counts as one that comes again, so that the driver keeps it prepared.
-const KEPT: usize = 8;
+const KEPT: usize = 128;
 
 /// A value of a statement.
 #[derive(Clone, Debug, PartialEq)]

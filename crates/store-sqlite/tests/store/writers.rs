@@ -42,6 +42,26 @@ async fn a_thousand_runs_at_once_share_few_commits() {
     assert!((3..300).contains(&commits), "{commits} commits of 3,000 appends");
 }
 
+/// A step that moves its run between no listings writes its record and nothing else, as an insert without a library does.
+#[tokio::test]
+async fn a_step_writes_the_page_of_its_record_alone() {
+    let place = place(SqliteOptions::default()).await;
+    let mut log = log("r");
+    log.write(&place.store, 1).await;
+    let kept = place.directory.path().join("log");
+    let count = || {
+        copy(&place.log_path(), &kept);
+        frames(&std::fs::read(&kept).unwrap()).1.len()
+    };
+    let before = count();
+    for _ in 0..40 {
+        log.write(&place.store, 1).await;
+    }
+    // A full page is split now and then, which writes a few.
+    let written = count() - before;
+    assert!((40..60).contains(&written), "{written} pages for 40 steps");
+}
+
 /// A lock that another program holds is waited for, and then every write is refused as one that was not begun; reads go on.
 #[tokio::test]
 async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
@@ -49,7 +69,7 @@ async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
     let mut log = log("r");
     log.write(&place.store, 2).await;
     let mut other = place.connection().await;
-    execute(&mut other, "BEGIN IMMEDIATE; UPDATE ferrata_runs SET seq = seq").await;
+    execute(&mut other, "BEGIN IMMEDIATE; UPDATE ferrata_runs SET status = status").await;
     let entry = log.next(1);
     for _ in 0..2 {
         is_refused(&place.store, &log, ErrorKind::Unavailable).await;
