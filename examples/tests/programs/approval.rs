@@ -7,8 +7,7 @@ use std::process::{Command, Stdio};
 
 use ferrata::store::HeaderRange;
 use ferrata::{CheckpointStore, FsStore, RunKey};
-use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{ended, program};
 
@@ -156,8 +155,8 @@ fn killed_when_it_says(command: &mut Command, what: &str) -> bool {
 }
 
 /// Kills who asks while it checks, and who pays while it pays; each is typed again, until both kills have hit in one run.
-pub(crate) async fn is_killed_on(service: Service) {
-    Space::within(Some(service), async |space| {
+pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
+    Space::within(kind, async |space| {
         for number in 0..10 {
             if is_paid_once(space, &format!("inv-{number}")).await {
                 return;

@@ -8,8 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use ferrata::FsStore;
-use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{Chance, ended, program};
 
@@ -211,8 +210,8 @@ impl Ledger {
 }
 
 /// Kills it in the middle of what it is told, and compares what the next process shows with what it had said.
-pub(crate) async fn is_killed_on(service: Service) {
-    Space::within(Some(service), async |space| {
+pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
+    Space::within(kind, async |space| {
         let mut ledger = Ledger::default();
         let mut chat = Chat::start_in(space, "ann");
         ledger.typed.extend((0..LINES).map(|n| (format!("line {n} of many words"), false)));

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use ferrata::store::{Page, RunQuery};
-use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{ended, program};
 
 /// Runs the program, which kills a child of its own, and checks what it says against the log.
-pub(crate) async fn is_killed_on(service: Option<Service>) {
-    Space::within(service, async |space| {
+pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
+    Space::within(kind, async |space| {
         let mut command = Command::new(program("crash_and_resume"));
         command.args(["--store", space.url()]).envs(space.environment()).current_dir(space.folder());
         let output = command.output().unwrap();
@@ -43,7 +42,7 @@ pub(crate) async fn is_killed_on(service: Option<Service>) {
 
 #[tokio::test]
 async fn the_chain_goes_on_behind_the_last_recorded_node_on_files() {
-    is_killed_on(None).await;
+    is_killed_on(StoreKind::Files).await;
 }
 
 #[test]

@@ -1,45 +1,47 @@
-//! The programs with `--store`: each is killed with `kill -9` on each store that is a server, and goes on.
+//! The programs with `--store`: each is killed with `kill -9` on each store but files, and goes on.
 
 use std::process::Command;
 
 use ferrata_test_servers::Service;
+use ferrata_tests::StoreKind;
 
 use crate::support::program;
 use crate::{approval, chat, crash, survey};
 
 /// The programs on a store.
 macro_rules! on {
-    ($store:ident, $service:expr) => {
+    ($store:ident, $kind:expr) => {
         mod $store {
             use super::*;
 
             #[tokio::test]
             async fn crash_and_resume_goes_on_behind_the_last_recorded_node() {
-                crash::is_killed_on(Some($service)).await;
+                crash::is_killed_on($kind).await;
             }
 
             #[tokio::test]
             async fn an_approval_whose_asker_and_payer_are_killed_is_paid_once() {
-                approval::is_killed_on($service).await;
+                approval::is_killed_on($kind).await;
             }
 
             #[tokio::test]
             async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice() {
-                chat::is_killed_on($service).await;
+                chat::is_killed_on($kind).await;
             }
 
             #[tokio::test]
             async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
-                survey::is_killed_on($service).await;
+                survey::is_killed_on($kind).await;
             }
         }
     };
 }
 
-on!(postgres, Service::Postgres);
-on!(redis, Service::Redis);
-on!(redis_cluster, Service::RedisCluster);
-on!(s3, Service::S3);
+on!(sqlite, StoreKind::Sqlite);
+on!(postgres, StoreKind::Server(Service::Postgres));
+on!(redis, StoreKind::Server(Service::Redis));
+on!(redis_cluster, StoreKind::Server(Service::RedisCluster));
+on!(s3, StoreKind::Server(Service::S3));
 
 #[test]
 fn a_wrong_store_is_told_with_what_to_type() {

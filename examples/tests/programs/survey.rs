@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ferrata::{CheckpointStore, Clock as _, FsStore, RunKey, SystemClock};
 use ferrata_test_servers::Service;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 use crate::support::{Chance, ended, program};
 
@@ -205,9 +205,9 @@ fn each_file_once(ended: &HashMap<(String, u64), u32>, round: usize) {
 
 /// Kills it in the middle, and starts it again.
 #[expect(clippy::print_stdout, reason = "where a kill hit tells what the test was worth")]
-pub(crate) async fn is_killed_on(service: Service) {
-    let mut chance = Chance::seeded();
-    Space::within(Some(service), async |space| {
+pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
+    let (mut chance, kind) = (Chance::seeded(), kind.into());
+    Space::within(kind, async |space| {
         let dir = space.folder().join("files");
         let wanted = make_files(&dir, &mut chance);
         let store = space.open();
@@ -234,7 +234,7 @@ pub(crate) async fn is_killed_on(service: Service) {
             }
         }
         // An object store may be given all records in one append, and then knows no middle: each kill above was survived.
-        assert_eq!(service, Service::S3, "it was never killed in the middle");
+        assert_eq!(kind, StoreKind::Server(Service::S3), "it was never killed in the middle");
     })
     .await;
 }

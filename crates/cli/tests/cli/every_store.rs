@@ -3,7 +3,7 @@
 use ferrata::RunKey;
 use ferrata::record::RunStatus;
 use ferrata_test_servers::Service as Server;
-use ferrata_tests::Space;
+use ferrata_tests::{Space, StoreKind};
 
 use crate::service::some_runs;
 use crate::support::Place;
@@ -12,8 +12,8 @@ fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()
 }
 
-async fn reads_steers_and_moves(server: Option<Server>) {
-    Space::within(server, async |space| {
+async fn reads_steers_and_moves(kind: impl Into<StoreKind>) {
+    Space::within(kind, async |space| {
         let place = Place::on(space);
         let service = some_runs(&place).await;
         place.ok(&["store", "check", "--writes", "2"]);
@@ -44,6 +44,11 @@ async fn reads_steers_and_moves(server: Option<Server>) {
         service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_sqlite() {
+    reads_steers_and_moves(StoreKind::Sqlite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
