@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use redis::aio::MultiplexedConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection};
 use tokio::task::JoinSet;
 
 use crate::objects::Objects;
@@ -30,6 +30,9 @@ enum Client {
     Redis { connection: MultiplexedConnection, stream: String },
     /// `write` and `fdatasync` to a file of its own.
     Files { file: File },
+    /// Single-row `INSERT`s, each a commit, by a prepared statement on one connection for all runs: of several, one writes at a time, and
+    /// the others look again and again whether they may.
+    Sqlite { connection: SqliteConnection, runs: i64, seq: i64 },
     /// `PUT`s with `If-None-Match`, as the store needs them.
     S3 { objects: Objects, run: usize, seq: usize },
 }
@@ -38,7 +41,7 @@ impl Bare {
     /// Says in words what [`commits`](Self::commits) does.
     pub(crate) fn in_words(kind: Kind, clients: usize) -> String {
         let what = match kind {
-            Kind::Postgres => "single-row `INSERT` commits",
+            Kind::Postgres | Kind::Sqlite => "single-row `INSERT` commits",
             Kind::Redis => "`XADD`",
             Kind::Files => "`write` + `fdatasync`",
             Kind::S3 => "`PUT`",
@@ -46,6 +49,7 @@ impl Bare {
         match (kind, clients) {
             (_, 1) => what.to_owned(),
             (Kind::Files, _) => format!("{what} on {clients} files"),
+            (Kind::Sqlite, _) => format!("{what} of {clients} runs by one client"),
             _ => format!("{what} by {clients} clients"),
         }
     }
@@ -60,6 +64,11 @@ impl Bare {
                     let stream = format!("{}:bare:{at}", space.name());
                     bare.clients.push(Client::Redis { connection: space.redis().await?, stream });
                 }
+            }
+            Kind::Sqlite => {
+                let mut connection = space.sqlite("bare.db").await?;
+                connection.execute(SQLITE_TABLE).await?;
+                bare.clients.push(Client::Sqlite { connection, runs: i64::try_from(clients)?, seq: 0 });
             }
             Kind::Files => {
                 let folder = space.folder()?.join("bare");
@@ -124,8 +133,10 @@ impl Bare {
     /// Ends the connections.
     pub(crate) async fn close(self) -> Result<()> {
         for client in self.clients {
-            if let Client::Postgres { connection, .. } = client {
-                connection.close().await?;
+            match client {
+                Client::Postgres { connection, .. } => connection.close().await?,
+                Client::Sqlite { connection, .. } => connection.close().await?,
+                Client::Redis { .. } | Client::Files { .. } | Client::S3 { .. } => {}
             }
         }
         Ok(())
@@ -139,6 +150,13 @@ impl Client {
                 *seq += 1;
                 let insert = sqlx::query(AssertSqlSafe(Arc::clone(sql))).bind(*run).bind(*seq).bind(body);
                 connection.execute(insert).await?;
+            }
+            Self::Sqlite { connection, runs, seq } => {
+                *seq += 1;
+                for run in 0..*runs {
+                    let insert = sqlx::query("INSERT INTO bare (run, seq, body) VALUES (?, ?, ?)");
+                    connection.execute(insert.bind(run).bind(*seq).bind(body)).await?;
+                }
             }
             Self::Redis { connection, stream } => {
                 let mut add = redis::cmd("XADD");
@@ -157,6 +175,10 @@ impl Client {
         Ok(())
     }
 }
+
+/// A table like that which [`table`] makes.
+const SQLITE_TABLE: &str = "CREATE TABLE bare (run INTEGER NOT NULL, seq INTEGER NOT NULL, body BLOB NOT NULL, \
+     PRIMARY KEY (run, seq)) STRICT, WITHOUT ROWID";
 
 /// Makes an empty table for rows like those of records: a key of two numbers, and a body.
 pub(crate) async fn table(space: &Space) -> Result<String> {

@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use ferrata::store::CheckpointStore;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, Row as _,
+    SqliteConnection,
+};
 use tempfile::TempDir;
 
 use crate::objects::Objects;
@@ -17,6 +21,7 @@ pub(crate) enum Kind {
     Postgres,
     Redis,
     Files,
+    Sqlite,
     S3,
 }
 
@@ -27,10 +32,14 @@ impl Kind {
             Some("postgres" | "postgresql") => Ok(Self::Postgres),
             Some("redis" | "rediss") => Ok(Self::Redis),
             Some("file") => Ok(Self::Files),
+            Some("sqlite") => Ok(Self::Sqlite),
             Some("s3") => Ok(Self::S3),
             // What follows may hold a password.
             scheme => {
-                bail!("no bench for `{}:` URLs; use postgres, redis, s3 or file", scheme.unwrap_or("?"))
+                bail!(
+                    "no bench for `{}:` URLs; use postgres, redis, s3, sqlite or file",
+                    scheme.unwrap_or("?")
+                )
             }
         }
     }
@@ -41,6 +50,7 @@ impl Kind {
             Self::Postgres => "postgres",
             Self::Redis => "redis",
             Self::Files => "fs",
+            Self::Sqlite => "sqlite",
             Self::S3 => "s3",
         }
     }
@@ -65,8 +75,8 @@ impl Space {
         let name = format!("bench_{:016x}", RandomState::new().hash_one(kind.name()));
         let mut space = Self { kind, server: server.to_owned(), name, folder: None, objects: None };
         match kind {
-            Kind::Files => {
-                let folder = server.trim_start_matches("file:");
+            Kind::Files | Kind::Sqlite => {
+                let folder = server.split_once(':').map_or(server, |(_, folder)| folder);
                 std::fs::create_dir_all(folder)?;
                 space.folder = Some(tempfile::tempdir_in(folder)?);
             }
@@ -82,6 +92,7 @@ impl Space {
         match (self.kind, &self.folder, &self.objects) {
             (Kind::Postgres, ..) => format!("{}{and}schema={}", self.server, self.name),
             (Kind::Redis, ..) => format!("{}{and}prefix={}", self.server, self.name),
+            (Kind::Sqlite, Some(folder), _) => format!("sqlite:{}", folder.path().join("runs.db").display()),
             (_, Some(folder), _) => format!("file:{}", folder.path().join("store").display()),
             (_, _, Some(objects)) => objects.url().to_owned(),
             _ => unreachable!("files have a folder, and S3 has objects"),
@@ -113,6 +124,14 @@ impl Space {
         Ok(PgConnection::connect(&self.server).await?)
     }
 
+    /// Opens a connection to a database of SQLite in this folder, with the settings of the store: a write-ahead log that is synced with
+    /// each commit.
+    pub(crate) async fn sqlite(&self, name: &str) -> Result<SqliteConnection> {
+        let options = SqliteConnectOptions::new().filename(self.folder()?.join(name)).create_if_missing(true);
+        let options = options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
+        Ok(options.connect().await?)
+    }
+
     /// Opens a connection to Redis.
     pub(crate) async fn redis(&self) -> Result<redis::aio::MultiplexedConnection> {
         Ok(redis::Client::open(self.server.as_str())?.get_multiplexed_async_connection().await?)
@@ -124,6 +143,12 @@ impl Space {
             Kind::Postgres => self.table_bytes().await,
             Kind::Redis => self.key_bytes().await,
             Kind::Files => file_bytes(&self.folder()?.join("store")),
+            Kind::Sqlite => {
+                let mut connection = self.sqlite("runs.db").await?;
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await?;
+                connection.close().await?;
+                file_bytes(self.folder()?)
+            }
             Kind::S3 => self.objects()?.bytes().await,
         }
     }
@@ -184,7 +209,7 @@ impl Space {
                 }
             }
             Kind::S3 => self.objects()?.remove().await?,
-            Kind::Files => {}
+            Kind::Files | Kind::Sqlite => {}
         }
         Ok(())
     }

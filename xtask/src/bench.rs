@@ -116,6 +116,7 @@ impl Servers {
             self.postgres.url(),
             self.redis.url(),
             format!("file:{}", self.folder.path().display()),
+            format!("sqlite:{}", self.folder.path().display()),
             bucket(&self.moto.url()),
         ]
     }

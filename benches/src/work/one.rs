@@ -17,6 +17,7 @@ pub(crate) async fn measure(table: &mut Table, server: &str) -> Result<()> {
     let (rounds, nodes) = table.args.scaled(if slow { (3, 100) } else { (9, 200) }, (2, 50));
     let goal = match kind {
         Kind::Postgres => Goal::Times(1.15),
+        Kind::Sqlite => Goal::Times(1.2),
         _ => Goal::None,
     };
     row(table, server, "one-run-write", Effect::Write, rounds, nodes, goal).await?;

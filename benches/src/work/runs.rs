@@ -38,6 +38,7 @@ async fn row(table: &mut Table, space: &Space, id: String, width: usize) -> Resu
         Kind::Postgres => Goal::Rate(3.0),
         Kind::Redis => Goal::Rate(2.0),
         Kind::Files => Goal::Rate(1.0),
+        Kind::Sqlite => Goal::Rate(5.0),
         Kind::S3 => Goal::Rate(0.8),
     };
     let rounds = match space.kind {
