@@ -1,12 +1,15 @@
 //! Children of a node: what it notes of them, and the wait for what comes of one. Starting them is the runtime's.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use serde_json::value::RawValue;
 
 use super::context::NodeContext;
 use super::wish::{Given, Wish};
+use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::record::child::{Child, ChildNote, child};
@@ -26,35 +29,39 @@ pub(crate) struct Host {
 
 /// The children that an attempt has started, or gone on with.
 #[derive(Debug, Default)]
-pub(crate) struct StartedChildren(Mutex<Vec<Child>>);
+pub(crate) struct StartedChildren {
+    /// By name.
+    all: Mutex<BTreeMap<String, Child>>,
+    /// How many of them no attempt before has started.
+    new: AtomicUsize,
+    /// How many children there were before this attempt.
+    before: OnceLock<usize>,
+}
 
 impl StartedChildren {
     /// Notes a child as it was started last.
     pub(crate) fn note(&self, child: Child) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|known| known.name != child.name);
-        all.push(child);
+        self.lock().insert(child.name.clone(), child);
     }
 
     /// Notes that the node knows what came of a child.
     fn told(&self, name: &str, end: &Arc<RawValue>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter_mut()
-            .filter(|known| known.name == name)
-            .for_each(|known| known.told = Some(Arc::clone(end)));
+        if let Some(known) = self.lock().get_mut(name) {
+            known.told = Some(Arc::clone(end));
+        }
     }
 
-    fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Child>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists the children of an activation: those of this attempt, and what is noted of those of before.
     pub(crate) fn with(&self, before: Vec<Child>) -> Vec<Child> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let known = |name: &str| all.iter().any(|child| child.name == name);
-        let rest: Vec<_> = before.into_iter().filter(|child| !known(&child.name)).collect();
-        all.extend(rest);
-        all
+        let mut all = self.lock().clone();
+        for child in before {
+            all.entry(child.name.clone()).or_insert(child);
+        }
+        all.into_values().collect()
     }
 }
 
@@ -73,8 +80,19 @@ impl NodeContext {
 
     /// How many children the activation has.
     pub(crate) fn count_children(&self) -> usize {
-        let before = self.scope.memos.children();
-        if before.is_empty() { self.scope.started.len() } else { self.scope.started.with(before).len() }
+        let started = &self.scope.started;
+        let before = started.before.get_or_init(|| self.scope.memos.count_children());
+        before + started.new.load(Ordering::Relaxed)
+    }
+
+    /// Counts a child that no attempt before has started.
+    pub(crate) fn count_child(&self) {
+        self.scope.started.new.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns what time it is.
+    pub(crate) fn time(&self) -> Timestamp {
+        self.scope.run.clock.now()
     }
 
     /// Counts the node as at work until what this returns is dropped.
@@ -123,7 +141,7 @@ impl NodeContext {
     ///
     /// As [`note_child`](Self::note_child).
     pub(crate) async fn wait_for_child(&self, child: &Child) -> Result<Arc<RawValue>> {
-        match self.wish(child.told_name(), Wish::Child(self.child_ref(child))).await? {
+        match self.wish(child.told_name(), Wish::Child(self.child_ref(child), child.note.deadline)).await? {
             Given::Kept(end) => {
                 self.scope.started.told(&child.name, &end);
                 Ok(end)

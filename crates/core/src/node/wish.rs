@@ -26,8 +26,8 @@ pub(crate) enum Wish {
     Record(Box<RawValue>),
     /// Note that something was done, in passing.
     Mark,
-    /// Wait for what comes of this child.
-    Child(ChildRef),
+    /// Wait for what comes of this child, which is cancelled at that time.
+    Child(ChildRef, Option<Timestamp>),
     /// Find what a step came to, in its place among the waits that ended before.
     Recall,
     /// Wait until then.

@@ -22,7 +22,9 @@ mod shared;
 mod tasks;
 
 pub use self::builder::RuntimeBuilder;
-pub use self::children::{ChildError, ChildFailure, ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
+pub use self::children::{
+    ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
+};
 pub use self::event::{Event, Events, RunEvent};
 pub use self::fleet::{RunLimits, Stalled};
 pub use self::handle::RunHandle;

@@ -151,6 +151,22 @@ fn many() -> Case {
     Case { name: "many", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
 }
 
+/// A map of items, a few at a time.
+fn mapped() -> Case {
+    let child = leaf();
+    let top = Graph::<Context>::builder("top").node(
+        "wait",
+        using!(child; cx, mut s => {
+            tell(&cx);
+            let got = cx.children(&child, (0..6).map(with)).max_running(2).await?;
+            let got: Result<Vec<u32>, _> = got.iter().map(number).collect();
+            s.set("got", got?)?;
+            Ok(s)
+        }),
+    );
+    Case { name: "mapped", graphs: vec![child, top.entry("wait").build().unwrap()], left: 0, rests: false }
+}
+
 fn asks() -> Case {
     let child = Graph::<Context>::builder("asks")
         .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("number", u32::from(yes)))
@@ -486,7 +502,7 @@ macro_rules! cases {
     )*};
 }
 
-cases!(one 1, three 3, nested 3, many 41, asks 1, fails 2, leaves 2, map 3, map_at_rest 5, one_at_rest 1, three_at_rest 5, nested_at_rest 5, asks_at_rest 1);
+cases!(one 1, three 3, nested 3, many 41, mapped 7, asks 1, fails 2, leaves 2, map 3, map_at_rest 5, one_at_rest 1, three_at_rest 5, nested_at_rest 5, asks_at_rest 1);
 
 #[tokio::test]
 async fn a_family_survives_two_crashes() {

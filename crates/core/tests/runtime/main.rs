@@ -21,6 +21,7 @@ mod family;
 mod gathering;
 mod levels;
 mod losses;
+mod many;
 mod maps;
 mod once;
 mod operator;

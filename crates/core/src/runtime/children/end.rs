@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::clock::Timestamp;
 use crate::engine::fold::{fold, missing};
+use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::node::NodeScope;
@@ -20,6 +22,9 @@ use crate::store::At;
 
 /// How much rarer a child is looked at each time, at most, beside the notification: as many times as a busy run.
 const RAREST: u32 = 8;
+
+/// Why a child is cancelled at its deadline.
+pub(super) const OVERDUE: &str = "its deadline is over";
 
 /// Returns what came of a child; `None` if it has not ended. Another run that bears its id by now is not the child.
 ///
@@ -69,6 +74,28 @@ pub(crate) async fn await_end(shared: &Arc<Shared>, child: &ChildRef) -> Arc<Raw
     }
 }
 
+/// As [`await_end`], and cancels the child at its deadline.
+pub(crate) async fn await_in_time(
+    shared: &Arc<Shared>,
+    (child, deadline): (ChildRef, Option<Timestamp>),
+) -> Arc<RawValue> {
+    if let Some(deadline) = deadline {
+        let left = deadline.since(shared.clock.now());
+        tokio::select! {
+            biased;
+            end = await_end(shared, &child) => return end,
+            () = shared.clock.sleep(left) => cancel(shared, &child, OVERDUE).await,
+        }
+    }
+    await_end(shared, &child).await
+}
+
+/// Returns the next deadline of a child that a run waits for.
+pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timestamp> {
+    let open = machine.children().filter(|(_, child)| child.is_open());
+    open.filter_map(|(_, child)| child.note.deadline).filter(|&deadline| deadline > now).min()
+}
+
 fn next(pause: Duration, shared: &Shared) -> Duration {
     (pause * 2).min(shared.limits.poll.saturating_mul(RAREST))
 }
@@ -101,7 +128,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str)
     await_end(shared, child).await;
 }
 
-async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: &str) -> Result<()> {
+pub(super) async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: &str) -> Result<()> {
     let ChildRef { run, .. } = child;
     match shared.store.head(run).await? {
         Some(head) if child.is(&head.facts) => {

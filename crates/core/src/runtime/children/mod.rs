@@ -7,6 +7,7 @@
 mod end;
 mod end_waiters;
 mod error;
+mod many;
 mod node;
 mod notify;
 mod orphan;
@@ -15,9 +16,10 @@ mod starts;
 
 use std::time::Duration;
 
-pub(crate) use end::{await_end, cancel, closing};
+pub(crate) use end::{await_in_time, cancel, closing, next_deadline};
 pub(crate) use end_waiters::EndWaiters;
 pub use error::{ChildError, ChildFailure};
+pub use many::ChildrenRequest;
 pub(crate) use notify::{look, notify_parent, notify_parent_after_signal, wake};
 pub(crate) use orphan::is_wanted;
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};

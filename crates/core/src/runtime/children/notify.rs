@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::end::end_of;
+use super::end::{OVERDUE, cancel_once, end_of, next_deadline};
 use super::pause;
+use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
 use crate::record::body::{Event, Released};
@@ -99,11 +100,18 @@ pub(crate) async fn look(shared: &Arc<Shared>, tip: &mut Tip) -> Result<bool> {
     for (key, child) in &open {
         if let Some(end) = end_of(shared, &machine.child_ref(&tip.log.run, *key, child)).await? {
             events.push(told(machine, *key, child, &end)?);
+        } else if child.note.deadline.is_some_and(|deadline| deadline <= now) {
+            // Its end is told as any other.
+            let child = machine.child_ref(&tip.log.run, *key, child);
+            match cancel_once(shared, &child, OVERDUE).await {
+                Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
+                _ => {}
+            }
         }
     }
     if events.is_empty() {
         let next = now.plus(pause(count + 1));
-        let wake = timer.map_or(next, |timer| timer.min(next));
+        let wake = [timer, next_deadline(machine, now)].into_iter().flatten().fold(next, Timestamp::min);
         let looks = Looks { count: count + 1, timer };
         events.push(released("no child has ended yet", Some(wake), Some(looks)));
     } else {
@@ -125,7 +133,7 @@ pub(crate) fn wake() -> Event {
     released("a child has ended", None, None)
 }
 
-fn released(reason: &str, wake: Option<crate::clock::Timestamp>, looks: Option<Looks>) -> Event {
+fn released(reason: &str, wake: Option<Timestamp>, looks: Option<Looks>) -> Event {
     let reason = reason.to_owned();
     let (begun, receivers) = (Vec::new(), Vec::new());
     Event::Release(Released { reason, wake, receiving: false, begun, receivers, looks })

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -38,24 +39,25 @@ pub enum OnParentEnd {
 }
 
 /// What is asked for, whoever waits for it.
-struct Wanted<S: State> {
-    cx: NodeContext,
+pub(super) struct Wanted<S: State> {
+    pub(super) cx: NodeContext,
     graph: Graph<S>,
     input: S,
-    name: Option<String>,
+    pub(super) name: Option<String>,
     id: Option<Result<RunId>>,
-    labels: Vec<(String, String)>,
-    bond: Bond,
+    pub(super) labels: Vec<(String, String)>,
+    pub(super) bond: Bond,
+    pub(super) deadline: Option<Duration>,
 }
 
 impl<S: State> Wanted<S> {
-    fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: Bond) -> Self {
+    pub(super) fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: Bond) -> Self {
         let (cx, graph) = (cx.clone(), graph.clone());
-        Self { cx, graph, input, name: None, id: None, labels: Vec::new(), bond }
+        Self { cx, graph, input, name: None, id: None, labels: Vec::new(), bond, deadline: None }
     }
 
     /// Starts the run once, whatever crashes.
-    async fn start(self) -> Result<ChildHandle<S>> {
+    pub(super) async fn start(self) -> Result<ChildHandle<S>> {
         let name = self.name.clone().unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
         if name.len() > LONGEST {
             let message = format!("the name of a child has {} bytes; use at most {LONGEST}", name.len());
@@ -88,6 +90,7 @@ impl<S: State> Wanted<S> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
             self.check_limits(shared)?;
+            cx.count_child();
             return cx.note_child(name, 1, self.note(name, 1)?).await;
         };
         if known.note.workflow != *self.graph.name()
@@ -133,7 +136,8 @@ impl<S: State> Wanted<S> {
             Some(Err(error)) => return Err(error.clone()),
         };
         let (workflow, attempt) = (self.graph.name().clone(), self.cx.attempt());
-        Ok(ChildNote { run, workflow, attempt, bond: self.bond })
+        let deadline = self.deadline.map(|after| self.cx.time().plus(after));
+        Ok(ChildNote { run, workflow, attempt, bond: self.bond, deadline })
     }
 
     fn check_limits(&self, shared: &Shared) -> Result<()> {
@@ -241,7 +245,7 @@ async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead
 ///
 /// Once polled, the start is carried out, also if the node is dropped. The same call of the next attempt finds the child.
 #[must_use = "a child is not started before it is awaited"]
-pub struct ChildRequest<S: State>(Wanted<S>);
+pub struct ChildRequest<S: State>(pub(super) Wanted<S>);
 
 impl<S: State> ChildRequest<S> {
     /// Names the child within its activation, as steps and questions are named; the name of its workflow unless set. Two children of
@@ -269,6 +273,13 @@ impl<S: State> ChildRequest<S> {
             OnParentEnd::Cancel => Bond::Cancel,
             OnParentEnd::Leave => Bond::Leave,
         };
+        self
+    }
+
+    /// Sets how long the child may take, from its start on record; as long as it wants unless set. If its parent still waits for it then,
+    /// the child is cancelled, and brings [`ChildError::Cancelled`].
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.0.deadline = Some(after);
         self
     }
 

@@ -8,11 +8,12 @@ use serde_json::value::RawValue;
 use tokio::task::{JoinError, JoinSet};
 
 use super::Driver;
+use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::record::parent_link::ChildRef;
 use crate::record::pause::{Looks, Noted};
-use crate::runtime::children::{FIRST_LOOK, await_end, cancel};
+use crate::runtime::children::{FIRST_LOOK, await_in_time, cancel, next_deadline};
 use crate::runtime::shared::Shared;
 use crate::state::State;
 
@@ -38,10 +39,16 @@ pub(super) struct ChildTasks {
 
 impl ChildTasks {
     /// Watches a child for the wait of this name.
-    pub(super) fn watch(&mut self, shared: &Arc<Shared>, key: ActivationKey, name: &str, child: ChildRef) {
+    pub(super) fn watch(
+        &mut self,
+        shared: &Arc<Shared>,
+        key: ActivationKey,
+        name: &str,
+        child: (ChildRef, Option<Timestamp>),
+    ) {
         if self.watched.insert((key, name.to_owned())) {
             let (shared, name) = (Arc::clone(shared), name.to_owned());
-            self.tasks.spawn(async move { ChildEvent::End(key, name, await_end(&shared, &child).await) });
+            self.tasks.spawn(async move { ChildEvent::End(key, name, await_in_time(&shared, child).await) });
         }
     }
 
@@ -116,7 +123,8 @@ impl<S: State> Driver<S> {
             return Ok(false);
         }
         let look = wall.plus(FIRST_LOOK);
-        let wake = timer.map_or(look, |at| at.min(look));
+        let wake =
+            [timer, next_deadline(&self.machine, wall)].into_iter().flatten().fold(look, Timestamp::min);
         self.release("it waits for its children", Some(wake), Some(Looks { count: 0, timer }))?;
         Ok(true)
     }

@@ -63,9 +63,9 @@ impl<S: State> Driver<S> {
                 reply.send(Ok(Given::Done));
                 Ok(())
             }
-            Wish::Child(child) => {
+            Wish::Child(child, deadline) => {
                 if memo.is_none() {
-                    self.waiters.children.watch(&self.shared, key, &name, child);
+                    self.waiters.children.watch(&self.shared, key, &name, (child, deadline));
                 }
                 self.waiters.add(key, name, WaitsFor::Child, None, reply);
                 Ok(())

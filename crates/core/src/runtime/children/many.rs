@@ -1,0 +1,233 @@
+//! One child for each of many items.
+
+use std::fmt;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::error::ChildError;
+use super::request::{ChildRequest, OnParentEnd, Wanted};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::Graph;
+use crate::node::NodeContext;
+use crate::record::child::Bond;
+use crate::state::State;
+
+/// How many children run at once, unless it is said.
+const RUNNING: usize = 64;
+
+/// A child that has been started and is waited for.
+type Running<S> = Pin<Box<dyn Future<Output = Result<S, ChildError>> + Send>>;
+
+/// One child for each of many items, about to be started; `.await` starts them and returns their final states in the order of the items.
+///
+/// # Cancel safety
+///
+/// As that of [`ChildRequest`], for each of those that were started.
+#[must_use = "no child is started before it is awaited"]
+pub struct ChildrenRequest<S: State> {
+    cx: NodeContext,
+    graph: Graph<S>,
+    items: Vec<S>,
+    name: Option<String>,
+    labels: Vec<(String, String)>,
+    bond: OnParentEnd,
+    deadline: Option<Duration>,
+    running: usize,
+}
+
+impl<S: State> ChildrenRequest<S> {
+    /// Names the children: each has this name, `-`, and the index of its item, from 0. The name is that of the workflow unless set.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Adds a label to each child.
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets what becomes of the children when their activation, or the run, ends first; [`OnParentEnd::Cancel`] unless set.
+    pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
+        self.bond = what;
+        self
+    }
+
+    /// Sets how long each child may take, as [`ChildRequest::deadline`] does.
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    /// Sets how many of the children go on at once, at least 1; 64 unless set. The next is started when one has ended.
+    pub fn max_running(mut self, children: usize) -> Self {
+        self.running = children.max(1);
+        self
+    }
+
+    /// Starts the children, and waits for what comes of every one.
+    ///
+    /// # Errors
+    ///
+    /// [`ChildError::Refused`]: there are more items than an activation may have children. No child was started then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`ChildRequest`], for each of those that were started.
+    ///
+    /// <!-- held by: many::the_failures_of_items_are_collected -->
+    pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {
+        self.gather(Ok).await
+    }
+
+    /// Starts the children in order, so many at a time, and keeps what `keep` makes of what comes of each. Its error ends the wait.
+    async fn gather<T>(
+        self,
+        keep: impl Fn(Result<S, ChildError>) -> Result<T, ChildError>,
+    ) -> Result<Vec<T>, ChildError> {
+        let most = self.cx.most_children();
+        if self.items.len() > most {
+            let message = format!(
+                "there are {} items, and an activation may have {most} children; start children of children, or raise `max_children`",
+                self.items.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());
+        }
+        let name = self.name.unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
+        let mut ended: Vec<Option<T>> = self.items.iter().map(|_| None).collect();
+        let mut running: Vec<(usize, Running<S>)> = Vec::new();
+        let mut items = self.items.into_iter().enumerate();
+        let begin = |(index, item): (usize, S)| {
+            let mut wanted = Wanted::new(&self.cx, &self.graph, item, Bond::Cancel);
+            wanted.name = Some(format!("{name}-{index}"));
+            wanted.labels.clone_from(&self.labels);
+            wanted.deadline = self.deadline;
+            (index, ChildRequest(wanted).on_parent_end(self.bond).into_future())
+        };
+        poll_fn(|task| {
+            loop {
+                running.extend(items.by_ref().take(self.running - running.len()).map(begin));
+                let before = running.len();
+                let mut failed = None;
+                running.retain_mut(|(index, child)| match child.as_mut().poll(task) {
+                    _ if failed.is_some() => true,
+                    Poll::Pending => true,
+                    Poll::Ready(end) => {
+                        match keep(end) {
+                            Ok(kept) => ended[*index] = Some(kept),
+                            Err(error) => failed = Some(error),
+                        }
+                        false
+                    }
+                });
+                match failed {
+                    Some(error) => return Poll::Ready(Err(error)),
+                    None if before == 0 => return Poll::Ready(Ok(())),
+                    None if running.len() == before => return Poll::Pending,
+                    None => {}
+                }
+            }
+        })
+        .await?;
+        Ok(ended.into_iter().flatten().collect())
+    }
+}
+
+impl<S: State> IntoFuture for ChildrenRequest<S> {
+    type Output = Result<Vec<S>, ChildError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.gather(|ended| ended))
+    }
+}
+
+impl<S: State> fmt::Debug for ChildrenRequest<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ChildrenRequest");
+        shown.field("workflow", self.graph.name()).field("items", &self.items.len()).finish_non_exhaustive()
+    }
+}
+
+impl NodeContext {
+    /// Starts a child for each of many inputs, and waits for their final states, in the order of the inputs: the map of a map-reduce.
+    /// The first failure is returned at once, and the children that still run are cancelled with the activation;
+    /// [`settle`](ChildrenRequest::settle) returns what came of every one instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::NodeContext;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Draft};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let square = Graph::<Context>::builder("square")
+    ///     .node("square", async |_cx, mut s| {
+    ///         let number: u32 = s.get("number")?.unwrap_or_default();
+    ///         s.set("number", number * number)?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("square")
+    ///     .build()?;
+    /// let child = square.clone();
+    /// let sum = Graph::<Context>::builder("sum")
+    ///     .node("map", move |cx: NodeContext, mut s: Draft<Context>| {
+    ///         let child = child.clone();
+    ///         async move {
+    ///             let mut inputs = Vec::new();
+    ///             for number in 1..=10 {
+    ///                 let mut input = Context::new();
+    ///                 input.set("number", number)?;
+    ///                 inputs.push(input);
+    ///             }
+    ///             let mut sum = 0;
+    ///             for squared in cx.children(&child, inputs).max_running(4).await? {
+    ///                 sum += squared.get::<u32>("number")?.unwrap_or_default();
+    ///             }
+    ///             s.set("sum", sum)?;
+    ///             Ok(s)
+    ///         }
+    ///     })
+    ///     .entry("map")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&square)?;
+    /// runtime.serve(&sum)?;
+    /// let state = runtime.start(&sum, Context::new()).await?.completed().await?;
+    /// assert_eq!(state.get::<u32>("sum")?, Some(385));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn children<C: State>(
+        &self,
+        graph: &Graph<C>,
+        inputs: impl IntoIterator<Item = C>,
+    ) -> ChildrenRequest<C> {
+        ChildrenRequest {
+            cx: self.clone(),
+            graph: graph.clone(),
+            items: inputs.into_iter().collect(),
+            name: None,
+            labels: Vec::new(),
+            bond: OnParentEnd::Cancel,
+            deadline: None,
+            running: RUNNING,
+        }
+    }
+
+    /// How many children an activation may have.
+    fn most_children(&self) -> usize {
+        let shared = self
+            .host()
+            .runtime
+            .upgrade()
+            .and_then(|host| host.downcast::<crate::runtime::shared::Shared>().ok());
+        shared.map_or(usize::MAX, |shared| shared.limits.max_children)
+    }
+}

@@ -1,0 +1,180 @@
+//! One child for each of many items, and how long one may take.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::Answer;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{ChildError, Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+
+use super::family::*;
+use super::world::World;
+
+/// How many nodes are at work, and how many were at most.
+#[derive(Clone, Default)]
+struct Load(Arc<(AtomicUsize, AtomicUsize)>);
+
+/// Doubles a number, which takes a second; fails for 13.
+fn slow(load: &Load) -> Graph<Context> {
+    let load = load.clone();
+    Graph::<Context>::builder("slow")
+        .node(
+            "double",
+            using!(load; cx, mut s => {
+                let (now, most) = &*load.0;
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                cx.sleep(Duration::from_secs(1)).await?;
+                now.fetch_sub(1, Ordering::SeqCst);
+                let number: u32 = s.get("number")?.unwrap_or_default();
+                if number == 13 {
+                    return Err("an unlucky number".into());
+                }
+                s.set("number", number * 2)?;
+                Ok(s)
+            }),
+        )
+        .entry("double")
+        .build()
+        .unwrap()
+}
+
+fn numbers(states: &[Context]) -> Result<Vec<u32>, NodeError> {
+    states.iter().map(|state| Ok(state.get("number")?.unwrap_or_default())).collect()
+}
+
+/// A node that calls this.
+fn over<F, Fut>(name: &str, call: F) -> Graph<Context>
+where
+    F: Fn(NodeContext, Draft<Context>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Draft<Context>, NodeError>> + Send + 'static,
+{
+    Graph::<Context>::builder(name).node("map", call).entry("map").build().unwrap()
+}
+
+#[tokio::test]
+async fn items_are_mapped_in_order_and_so_many_at_a_time() {
+    let (world, load) = (World::new(), Load::default());
+    let (runtime, child) = (world.process().await, slow(&load));
+    let graph = over(
+        "parent",
+        using!(child; cx, mut s => {
+            let got = cx.children(&child, (20..40).map(with)).name("item").max_running(3).await?;
+            s.set("got", numbers(&got)?)?;
+            let none = cx.children(&child, []).name("none").await?;
+            assert!(none.is_empty());
+            Ok(s)
+        }),
+    );
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    let wanted: Vec<u32> = (20..40).map(|number| number * 2).collect();
+    assert_eq!(state.get::<Vec<u32>>("got").unwrap(), Some(wanted));
+    assert_eq!(load.0.1.load(Ordering::SeqCst), 3);
+    assert_eq!(children_of(&world, "p").await.len(), 20);
+}
+
+#[tokio::test]
+async fn the_failures_of_items_are_collected() {
+    let (world, load) = (World::new(), Load::default());
+    let (runtime, child) = (world.process().await, slow(&load));
+    let graph = over(
+        "parent",
+        using!(child; cx, mut s => {
+            let got = cx.children(&child, (12..15).map(with)).settle().await?;
+            assert!(matches!(&got[1], Err(ChildError::Failed { run, .. }) if run.run.as_str().starts_with("slow-1-")));
+            s.set("good", got.iter().filter(|item| item.is_ok()).count())?;
+            Ok(s)
+        }),
+    );
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<u32>("good").unwrap(), Some(2));
+}
+
+#[tokio::test]
+async fn the_first_failure_of_an_item_cancels_those_that_run_and_starts_no_more() {
+    let (world, load) = (World::new(), Load::default());
+    let (runtime, child, asking) = (world.process().await, slow(&load), gate());
+    let graph = over(
+        "parent",
+        using!(child, asking; cx, s => {
+            let waits = cx.child(&asking, with(1)).into_future();
+            let fails = cx.children(&child, (13..100).map(with)).max_running(2).into_future();
+            let (_, _) = tokio::try_join!(waits, fails)?;
+            Ok(s)
+        }),
+    );
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let Outcome::Failed { failure, .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
+    assert!(failure.causes.iter().any(|cause| cause.contains("an unlucky number")), "{failure:?}");
+    let children = children_of(&world, "p").await;
+    assert!(children.len() < 8, "{} were started", children.len());
+    assert!(children.iter().all(|child| child.status.is_finished()));
+}
+
+#[tokio::test]
+async fn as_many_items_as_an_activation_may_have_children_and_no_more() {
+    let (world, child) = (World::new(), double());
+    let runtime =
+        Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).max_children(200);
+    let runtime = runtime.build().await.unwrap();
+    let graph = over(
+        "parent",
+        using!(child; cx, mut s => {
+            let refused = cx.children(&child, (0..201).map(with)).await.unwrap_err();
+            assert!(refused.to_string().contains("max_children"), "{refused}");
+            s.set("got", cx.children(&child, (0..200).map(with)).await?.len())?;
+            Ok(s)
+        }),
+    );
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<u32>("got").unwrap(), Some(200));
+    assert_eq!(children_of(&world, "p").await.len(), 200);
+}
+
+#[tokio::test]
+async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
+    for (seconds, rests) in [(10, false), (3_000, true)] {
+        let world = World::new();
+        let (runtime, child) = (world.process().await, gate());
+        let graph = over(
+            "parent",
+            using!(child; cx, mut s => {
+                let limit = Duration::from_secs(seconds);
+                let late = cx.child(&child, with(1)).name("late").deadline(limit).start().await?;
+                let free = cx.child(&child, with(1)).name("free").start().await?;
+                let late = late.await.unwrap_err();
+                let ChildError::Cancelled { reason, .. } = &late else { panic!("{late}") };
+                s.set("reason", reason)?;
+                free.await?;
+                Ok(s)
+            }),
+        );
+        served(&runtime, &[&graph, &child]);
+        let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        if rests {
+            until_asleep(&world, &key("p")).await;
+        }
+        let over = async {
+            while children_of(&world, "p").await.iter().all(|child| child.status != RunStatus::Cancelled) {
+                tokio::task::yield_now().await;
+            }
+        };
+        world.pass(over).await;
+        let children = children_of(&world, "p").await;
+        let free = children.iter().find(|child| child.status != RunStatus::Cancelled).unwrap();
+        let late = children.iter().find(|child| child.status == RunStatus::Cancelled).unwrap();
+        let took = late.updated.since(late.facts.created).as_secs();
+        assert!((seconds..seconds + 10).contains(&took), "rests {rests}: after {took} s");
+        runtime.respond(&free.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
+        let state = world.pass(run.completed()).await.unwrap();
+        assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline is over"));
+    }
+}
