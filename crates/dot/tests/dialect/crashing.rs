@@ -5,11 +5,21 @@ use std::time::Duration;
 
 use crate::support::{Ran, compile, path_of};
 use ferrata_core::RunKey;
+use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
 use ferrata_dot::handler::Registry;
+
+/// Which process of a crash it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Process {
+    /// The one that is lost.
+    First,
+    /// The one that goes on.
+    Second,
+}
 
 /// Runs a pipeline once for each crash, and has what came of it checked; the first argument of `check` names the crash. Returns how
 /// many crashes there were.
@@ -18,35 +28,61 @@ pub(crate) async fn at_each_write(
     registry: impl Fn() -> Registry,
     check: impl Fn(&str, &Ran),
 ) -> usize {
+    let process =
+        async |store: Arc<dyn CheckpointStore>, _| (runtime(store).await, compile(text, registry()));
+    between(
+        process,
+        async |_: &Runtime| {},
+        async |crash: &str, _: &MemoryStore, ran: &Ran| check(crash, ran),
+    )
+    .await
+}
+
+/// Makes the runtime of a process.
+pub(crate) async fn runtime(store: Arc<dyn CheckpointStore>) -> Runtime {
+    Runtime::builder_with(store).store_retries(1, Duration::from_millis(1)).build().await.unwrap()
+}
+
+/// As [`at_each_write`], with processes that the test makes: each compiles the pipeline itself. The second does what `before` says, and
+/// goes on with the run `r`.
+pub(crate) async fn between(
+    process: impl AsyncFn(Arc<dyn CheckpointStore>, Process) -> (Runtime, Graph<Context>),
+    before: impl AsyncFn(&Runtime),
+    check: impl AsyncFn(&str, &MemoryStore, &Ran),
+) -> usize {
+    let key = RunKey::try_from("r").unwrap();
     let mut crashes = 0;
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         for at in 0.. {
             let memory = MemoryStore::new();
             let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
-            if let Ok(run) = first.start(&compile(text, registry()), Context::new()).id("r").await {
-                let _ = run.wait().await;
+            let (first, graph) =
+                process(Arc::clone(&store) as Arc<dyn CheckpointStore>, Process::First).await;
+            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
+                let _ = within(run.wait()).await;
             }
             if !store.is_crashed() {
                 break;
             }
-            drop(first);
+            drop((first, graph));
             crashes += 1;
-            let second = Runtime::builder(memory.clone()).build().await.unwrap();
-            let key = RunKey::try_from("r").unwrap();
-            // The process that goes on has compiled the pipeline itself.
-            let graph = compile(text, registry());
+            let (second, graph) = process(Arc::new(memory.clone()), Process::Second).await;
+            before(&second).await;
             let run = match second.head(&key).await.unwrap() {
                 Some(head) if head.status == RunStatus::InProgress => {
                     second.resume(&graph, "r").take_over().await.unwrap()
                 }
                 _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
             };
-            let outcome = run.wait().await.unwrap();
+            let outcome = within(run.wait()).await.unwrap();
             let ran = Ran { path: path_of(&memory, &key).await, outcome };
-            check(&format!("{fault:?} at write {at}"), &ran);
+            check(&format!("{fault:?} at write {at}"), &memory, &ran).await;
         }
     }
     crashes
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test that would hang ends by a deadline in real time")]
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("the run does not come to its end")
 }

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::crashing::{Process, between, runtime};
 use crate::support::{Ran, compile, path_of, pipeline, registry, run_with, source};
 use async_trait::async_trait;
-use ferrata_core::RunKey;
 use ferrata_core::ask::Answer;
-use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Registry, Stage};
 use ferrata_dot::outcome::StageOutcome;
@@ -219,41 +218,18 @@ async fn a_question_in_a_branch_that_is_left_is_withdrawn() {
 async fn a_crash_at_any_write_leaves_the_same_branches() {
     // Only `a` can decide, so that what is left is the same each time.
     let text = fork(", join_policy=first_success", ENDLESS);
-    let mut crashes = 0;
-    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
-        for at in 0.. {
-            let memory = MemoryStore::new();
-            let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new().with_fault(at, fault)));
-            let builder = Runtime::builder_with(Arc::clone(&store) as Arc<dyn CheckpointStore>);
-            let first = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
-            let endless = Endless::default();
-            let graph = compile(&text, with(&endless));
-            if let Ok(run) = first.start(&graph, Context::new()).id("r").await {
-                let _ = within(run.wait()).await;
-            }
-            if !store.is_crashed() {
-                break;
-            }
-            drop((first, graph));
-            crashes += 1;
-            // The next process begins `b` and `c` again, unless it finds them recorded or the join decided.
-            let endless = Endless { begun: Arc::new(AtomicUsize::new(2)), ..Endless::default() };
-            let graph = compile(&text, with(&endless));
-            let second = Runtime::builder(memory.clone()).build().await.unwrap();
-            let key = RunKey::try_from("r").unwrap();
-            let run = match second.head(&key).await.unwrap() {
-                Some(head) if head.status == RunStatus::InProgress => {
-                    second.resume(&graph, "r").take_over().await.unwrap()
-                }
-                _ => second.start(&graph, Context::new()).id("r").await.unwrap(),
-            };
-            let outcome = within(run.wait()).await.unwrap();
-            let ran = Ran { path: path_of(&memory, &key).await, outcome };
-            let wanted = pairs(&[("a", "success"), ("b", "skipped"), ("c", "skipped")]);
-            assert_eq!(outcomes(&ran), wanted, "{fault:?} at write {at}");
-            assert!(ran.path.contains(&"ok".to_owned()), "{fault:?} at write {at}: {}", ran.path());
-        }
-    }
+    let process = async |store: Arc<dyn CheckpointStore>, process| {
+        // The next process begins `b` and `c` again, unless it finds them recorded or the join decided.
+        let begun = if process == Process::First { 0 } else { 2 };
+        let endless = Endless { begun: Arc::new(AtomicUsize::new(begun)), ..Endless::default() };
+        (runtime(store).await, compile(&text, with(&endless)))
+    };
+    let check = async |crash: &str, _: &MemoryStore, ran: &Ran| {
+        let wanted = pairs(&[("a", "success"), ("b", "skipped"), ("c", "skipped")]);
+        assert_eq!(outcomes(ran), wanted, "{crash}");
+        assert!(ran.path.contains(&"ok".to_owned()), "{crash}: {}", ran.path());
+    };
+    let crashes = between(process, async |_: &Runtime| {}, check).await;
     assert!(crashes >= 10, "{crashes}");
 }
 
