@@ -100,7 +100,8 @@ fn of_child(root: &Path, run: &str) -> PathBuf {
     let mut parts: Vec<&str> = run.split('.').collect();
     let mut managers = Vec::new();
     while let [_, .., node, visit] = parts[..]
-        && let Ok(visit) = visit.parse::<u32>()
+        // One that was started anew has the number of that behind it.
+        && let Ok(visit) = visit.split('-').next().unwrap_or(visit).parse::<u32>()
     {
         managers.push((node, visit));
         parts.truncate(parts.len() - 2);

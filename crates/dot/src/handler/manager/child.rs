@@ -1,12 +1,13 @@
 //! The run that a manager supervises: where it comes from, how it stands, and how it is ended.
 
+use std::time::Duration;
+
 use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Outcome, Position, RunHandle, Runtime};
+use ferrata_core::runtime::{ChildError, ChildHandle, Outcome, Position, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::{Error, ErrorKind, RunId, RunKey};
+use ferrata_core::{Clock, Error, ErrorKind, RunId, RunKey};
 use serde_json::{Map, Value as Json};
-use tokio::sync::Mutex;
 
 use super::{Manager, text};
 use crate::compile::Compiler;
@@ -17,11 +18,12 @@ use crate::run_dir::files;
 /// How large the file of a child may be; the parser has a bound of its own.
 const MAX_FILE: u64 = 64 << 20;
 
-/// How deep managers may nest: a pipeline that is its own child would otherwise never end.
-const MAX_DEPTH: u64 = 8;
+/// What a manager's child is called among what its node waits for.
+const NAME: &str = "child";
 
-/// Where a child finds how deep it is.
-const DEPTH: &str = "stack.depth";
+/// How long a manager waits for the end of a child that it has cancelled. A child whose process has died ends when its workflow is
+/// taken up; the activation leaves it to that.
+const END: Duration = Duration::from_secs(30);
 
 /// How a child stands.
 #[derive(Debug)]
@@ -80,35 +82,38 @@ pub(super) struct Child<'a> {
     runtime: &'a Runtime,
     graph: Graph<Context>,
     key: RunKey,
-    input: Context,
-    parent: String,
-    handle: Mutex<Option<RunHandle<Context>>>,
+    /// What it was started as; none if another process is to start it.
+    handle: Option<ChildHandle<Context>>,
 }
 
 impl<'a> Child<'a> {
-    pub(super) fn of(
+    /// Starts the child of a stage, or finds it again; with `autostart` false it is only named.
+    pub(super) async fn of(
         stage: &Stage,
         runtime: &'a Runtime,
         graph: Graph<Context>,
+        autostart: bool,
     ) -> Result<Self, HandlerError> {
         let cx = &stage.cx;
         let parent = cx.run();
         let id = RunId::new(format!("{}.{}.{}", parent.run, cx.node(), cx.visit())).map_err(|error| {
             HandlerError::permanent(format!("the child has no id: {error}; give the run a shorter one"))
         })?;
-        let depth = stage.context.get_value(DEPTH).and_then(Json::as_u64).unwrap_or(0) + 1;
-        if depth > MAX_DEPTH {
-            let message = format!("managers nest more than {MAX_DEPTH} deep; is a pipeline its own child?");
-            return Err(HandlerError::permanent(message));
+        if !autostart {
+            let key = RunKey::new(parent.tenant.clone(), id);
+            return Ok(Self { runtime, graph, key, handle: None });
         }
         let mut input = Context::new();
         let own = |key: &str| ["internal.", "graph.", "stack."].iter().any(|prefix| key.starts_with(prefix));
         for (key, value) in stage.context.iter().filter(|(key, value)| !own(key) && !value.is_null()) {
             input.set(key, value).map_err(HandlerError::of_runtime)?;
         }
-        input.set(DEPTH, depth).map_err(HandlerError::of_runtime)?;
-        let key = RunKey::new(parent.tenant.clone(), id);
-        Ok(Self { runtime, graph, key, input, parent: parent.run.to_string(), handle: Mutex::new(None) })
+        let started = cx.child(&graph, input).name(NAME).id(&id).start().await;
+        let handle = started.map_err(|error| match error {
+            ChildError::Refused(error) => HandlerError::of_runtime(error),
+            error => HandlerError::permanent(error.to_string()),
+        })?;
+        Ok(Self { runtime, graph, key: handle.run().clone(), handle: Some(handle) })
     }
 
     pub(super) fn key(&self) -> &RunKey {
@@ -123,43 +128,24 @@ impl<'a> Child<'a> {
         &self.graph
     }
 
-    /// Starts the child if it is not there, and goes on with it if it has no driver.
-    pub(super) async fn take_up(&self, start: bool) -> Result<(), Error> {
-        let head = self.runtime.head(&self.key).await?;
-        let handle = match head {
-            None if start => {
-                let request = self.runtime.start(&self.graph, self.input.clone());
-                let request = request.id(&self.key.run).tenant(&self.key.tenant);
-                Some(request.label("parent", &self.parent).await?)
-            }
-            None => None,
-            Some(head) if head.status == RunStatus::InProgress => {
-                match self.runtime.resume(&self.graph, &self.key).await {
-                    Ok(handle) => Some(handle),
-                    // It goes on, here or elsewhere, or has ended meanwhile.
-                    Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
-                        return Ok(());
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            Some(_) => None,
-        };
-        if let Some(handle) = handle.filter(RunHandle::is_driven_here) {
-            *self.handle.lock().await = Some(handle);
+    /// Goes on with a child that has no driver: it was answered, or its process has died.
+    pub(super) async fn go_on(&self) -> Result<(), Error> {
+        let Some(head) = self.runtime.head(&self.key).await? else { return Ok(()) };
+        if self.handle.is_none() || head.status != RunStatus::InProgress {
+            return Ok(());
         }
-        Ok(())
+        match self.runtime.resume(&self.graph, &self.key).await {
+            // It goes on, here or elsewhere, or has ended meanwhile.
+            Err(error) if !matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => Err(error),
+            _ => Ok(()),
+        }
     }
 
-    /// Waits until the child that goes on here comes to rest or ends; for ever if it does not go on here.
+    /// Waits until the child's end is on record with its parent; for ever if another process was to start it.
     pub(super) async fn ended(&self) {
-        let mut handle = self.handle.lock().await;
-        match &*handle {
-            Some(driven) => {
-                // Why it stopped is seen at the next look.
-                let _ = driven.wait().await;
-                *handle = None;
-            }
+        match &self.handle {
+            // What came of it is seen at the next look.
+            Some(handle) => drop(handle.result().await),
             None => std::future::pending().await,
         }
     }
@@ -181,8 +167,8 @@ impl<'a> Child<'a> {
         Ok(Seen::Open(head.status, state))
     }
 
-    /// Cancels the child unless it has ended.
-    pub(super) async fn end(&self, reason: &str) -> Result<(), HandlerError> {
+    /// Cancels the child unless it has ended, and waits for its end.
+    pub(super) async fn end(&self, reason: &str, clock: &dyn Clock) -> Result<(), HandlerError> {
         let head = self.runtime.head(&self.key).await.map_err(HandlerError::of_runtime)?;
         let open = |status| {
             matches!(status, RunStatus::InProgress | RunStatus::Interrupted | RunStatus::AwaitingInput)
@@ -196,9 +182,12 @@ impl<'a> Child<'a> {
             }
             _ => {}
         }
-        // A child that goes on here is let come to its end; the runtime gives it its grace.
-        if let Some(driven) = self.handle.lock().await.take() {
-            let _ = driven.wait().await;
+        self.go_on().await.map_err(HandlerError::of_runtime)?;
+        if self.handle.is_some() {
+            tokio::select! {
+                () = self.ended() => {}
+                () = clock.sleep(END) => {}
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::runtime::{Outcome, Position, Runtime};
+use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -33,16 +33,19 @@ const ACTIONS: &str = "observe,wait";
 
 /// Supervises the pipeline in the file that `stack.child_dotfile` of the node, or of the graph, names.
 ///
-/// - The child is a run of the same store. Its id is that of the run, the node and the visit, joined by dots, so whoever goes on
-///   after a crash finds it again. It begins with what the context holds, but for `internal.`, `graph.` and `stack.` keys.
+/// - The child is a [child run](ferrata_core::node::NodeContext::child) of the node. Its id is that of the run, the node and the visit,
+///   joined by dots; started anew, it has a number behind it. It begins with what the context holds, but for `internal.`, `graph.` and
+///   `stack.` keys.
 /// - A cycle looks at the child, steers it if `manager.actions` says `steer`, and then waits for `manager.poll_interval`, or for
-///   the child's end if that comes first. Each cycle is recorded, so that `manager.max_cycles` counts over crashes.
+///   the child's end if that comes first. Cycles and waits are recorded, so that `manager.max_cycles` counts over crashes, and a run
+///   that waits for long rests.
 /// - When the child completes, the outcome is `success`; when it fails or is cancelled, when the cycles are used up, or after the
 ///   node's `timeout`, it is `fail`. When `manager.stop_condition` holds, it is `success`. A child that has not ended by then is
-///   cancelled, and so is it if the run is.
+///   cancelled, and so is it if the run is: a child run ends with its parent.
 /// - `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context` of the context tell what became of it.
 ///   A stop condition may also ask for `stack.child.node` and `stack.child.context.` and a key of the child.
-/// - With `stack.child_autostart=false` it waits until another process starts a run of that id.
+/// - With `stack.child_autostart=false` it waits until another process starts a run of that id, which is no child run: it is looked at,
+///   and cancelled where a child would be, but for a run that is cancelled.
 ///
 /// It has to be [attached](Self::attach) to the runtime that its runs go on in.
 #[derive(Clone, Debug)]
@@ -172,27 +175,29 @@ impl Handler for Manager {
             plan(&stage.node, &stage.pipeline).map_err(|error| HandlerError::permanent(error.to_string()))?;
         let graph = self.child_graph(&stage.node, &stage.pipeline);
         let graph = graph.map_err(|error| HandlerError::permanent(error.to_string()))?;
-        let child = Child::of(stage, runtime, graph)?;
+        let child = Child::of(stage, runtime, graph, plan.autostart).await?;
         let timeout = stage.node.attributes.get("timeout").and_then(Value::as_duration);
+        // The first timer of the activation, whichever cycle it is in.
+        let timer = timeout.map(|timeout| stage.cx.sleep(timeout));
         let out_of_time = async {
-            match timeout {
-                Some(timeout) => self.inner.clock.sleep(timeout).await,
+            match timer {
+                Some(timer) => timer.await,
                 None => std::future::pending().await,
             }
         };
         let outcome = tokio::select! {
             biased;
             () = stage.cx.cancelled() => {
-                self.follow_cancellation(stage, &child).await?;
-                // What it returns is dropped: the run has ended, or is left to whoever goes on with it.
+                // What it returns is dropped: the run has ended, and its child with it, or is left to whoever goes on with it.
                 return Err(HandlerError::transient("the run is cancelled or left"));
             }
             outcome = self.supervise(stage, &plan, &child) => outcome?,
-            () = out_of_time => {
+            over = out_of_time => {
+                over.map_err(HandlerError::of_runtime)?;
                 StageOutcome::fail(format!("the child took longer than the timeout of {:?}", timeout.unwrap_or_default()))
             }
         };
-        child.end("its manager has ended").await?;
+        child.end("its manager has ended", &*self.inner.clock).await?;
         let seen = child.look().await.map_err(HandlerError::of_runtime)?;
         Ok(outcome
             .with("stack.child.run", child.key().run.as_str())
@@ -218,15 +223,9 @@ impl Manager {
         child: &Child<'_>,
     ) -> Result<StageOutcome, HandlerError> {
         for number in 1..=plan.cycles {
-            let mut fresh = false;
-            let cycle: Cycle = {
-                let fresh = &mut fresh;
-                let work = || async move {
-                    *fresh = true;
-                    self.cycle(stage, plan, child, number).await
-                };
-                stage.cx.step(format!("cycle.{number}"), work).await.map_err(HandlerError::of_runtime)?
-            };
+            let work = || self.cycle(stage, plan, child, number);
+            let cycle = stage.cx.step(format!("cycle.{number}"), work);
+            let cycle: Cycle = cycle.await.map_err(HandlerError::of_runtime)?;
             let outcome = match cycle.verdict {
                 Verdict::GoOn => None,
                 Verdict::Succeeded => Some(StageOutcome::success().with_notes("the child completed")),
@@ -236,11 +235,12 @@ impl Manager {
             if let Some(outcome) = outcome {
                 return Ok(outcome.with("stack.child.cycles", number));
             }
-            // A cycle of before a crash has been waited for.
-            if fresh && plan.actions.iter().any(|action| action == "wait") {
+            // What a cycle of before a crash waited for is on record, too.
+            if plan.actions.iter().any(|action| action == "wait") {
                 tokio::select! {
-                    () = self.inner.clock.sleep(plan.poll) => {}
+                    biased;
                     () = child.ended() => {}
+                    over = stage.cx.sleep(plan.poll) => over.map_err(HandlerError::of_runtime)?,
                 }
             }
         }
@@ -256,7 +256,7 @@ impl Manager {
         child: &Child<'_>,
         number: u32,
     ) -> Result<Cycle, ferrata_core::node::NodeError> {
-        child.take_up(plan.autostart).await?;
+        child.go_on().await?;
         let seen = child.look().await?;
         let event = json!({"run": child.key().run.as_str(), "status": seen.status(), "cycle": number});
         stage.cx.emit("stack.child", event)?;
@@ -278,16 +278,6 @@ impl Manager {
             _ => (Verdict::GoOn, String::new()),
         };
         Ok(Cycle { verdict, status: seen.status().to_owned(), reason })
-    }
-
-    /// Cancels the child if the run is cancelled, and not if the process ends.
-    async fn follow_cancellation(&self, stage: &Stage, child: &Child<'_>) -> Result<(), HandlerError> {
-        let checkpoint = child.runtime().checkpoint(stage.cx.run(), Position::Latest).await;
-        let checkpoint = checkpoint.map_err(HandlerError::of_runtime)?;
-        match checkpoint.cancelled {
-            Some(reason) => child.end(&format!("its parent was cancelled: {reason}")).await,
-            None => Ok(()),
-        }
     }
 }
 
