@@ -70,6 +70,13 @@ impl Statement {
         self
     }
 
+    /// The same, explained.
+    #[cfg(test)]
+    pub(crate) fn explained(mut self) -> Self {
+        self.text.insert_str(0, "EXPLAIN QUERY PLAN ");
+        self
+    }
+
     /// Returns how many rows of values it has.
     pub(crate) fn len(&self) -> usize {
         self.rows

@@ -6,4 +6,5 @@ mod files;
 mod power;
 mod support;
 mod transactions;
+mod views;
 mod writers;

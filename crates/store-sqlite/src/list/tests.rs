@@ -1,0 +1,68 @@
+//! Which index answers a listing, as SQLite itself explains it.
+
+use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, WorkflowName};
+use sqlx::Row as _;
+
+use super::*;
+use crate::config::SqliteOptions;
+use crate::db::Purpose;
+
+/// Returns the steps of the plan for a page of a query.
+async fn explained(db: &Db, asked: &RunQuery, order: Order, after: Option<&RunPlace>) -> Vec<String> {
+    let statement = statement(&row::head_columns("?1"), asked, order, after, 51, 1);
+    let mut opened = db.open(Purpose::Write).await.unwrap();
+    let rows = statement.explained().query().fetch_all(&mut opened.connection).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>("detail")).collect()
+}
+
+#[tokio::test]
+async fn every_listing_is_answered_by_its_index() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::new(directory.path().join("runs.db"), SqliteOptions::default());
+    let mut made = db.open(Purpose::SetUp).await.unwrap();
+    let fill = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 500) \
+        INSERT INTO ferrata_runs SELECT n, 't' || n % 5, 'r' || n, 0, \
+            CASE n % 10 WHEN 0 THEN 'in_progress' WHEN 1 THEN 'failed' ELSE 'completed' END, '', NULL, n, 'w' || n % 7, NULL, NULL, '{}', 0 \
+        FROM n;";
+    let script = Statement::new(crate::setup::LAYOUT).and(fill);
+    script.query().execute(&mut made.connection).await.unwrap();
+
+    let run = RunKey::new(TenantId::new("t1").unwrap(), RunId::new("r").unwrap());
+    let query = |set: &dyn Fn(&mut RunQuery)| {
+        let mut query = RunQuery::default();
+        set(&mut query);
+        query
+    };
+    let executor = ExecutorId::from_uuid("00000000-0000-7000-8000-000000000001".parse().unwrap());
+    let cases = [
+        (query(&|_| {}), "by_created"),
+        (query(&|q| q.tenant = Some(run.tenant.clone())), "by_tenant"),
+        (query(&|q| q.workflow = Some(WorkflowName::new("w1").unwrap())), "by_workflow"),
+        (query(&|q| q.statuses = vec![RunStatus::Failed]), "by_status"),
+        (query(&|q| q.statuses = vec![RunStatus::Failed, RunStatus::Cancelled]), "by_status"),
+        (query(&|q| q.parent = Some(run.clone())), "by_parent"),
+        (query(&|q| q.owner = Some(executor)), "by_owner"),
+        (query(&|q| q.filter = RunFilter::Orphaned), "to_adopt"),
+        (query(&|q| q.filter = RunFilter::Due), "to_wake"),
+    ];
+    let place = RunPlace { created: Timestamp::from_unix_ms(250), run };
+    for (asked, index) in cases {
+        for order in [Order::NewestFirst, Order::OldestFirst] {
+            for after in [None, Some(&place)] {
+                let plan = explained(&db, &asked, order, after).await;
+                let named = format!("INDEX ferrata_runs_{index} ");
+                assert!(plan.iter().any(|step| format!("{step} ").contains(&named)), "{index}: {plan:#?}");
+                // What the conditions gave is read once more, to join the last records; the table itself is not.
+                let scans =
+                    plan.iter().filter(|step| *step == "SCAN r" || step.starts_with("SCAN ferrata_runs"));
+                assert!(scans.count() <= 1, "{index}: {plan:#?}");
+                // Orphans and what is due are few and sorted; everything else comes in order, so that a page is read and no more. What
+                // the pages of several statuses are joined to may be sorted.
+                let sorts = plan.windows(2).any(|steps| {
+                    steps[0].contains("INDEX ferrata_runs_") && steps[1].starts_with("USE TEMP B-TREE")
+                });
+                assert!(asked.filter != RunFilter::Any || !sorts, "{index}: {plan:#?}");
+            }
+        }
+    }
+}
