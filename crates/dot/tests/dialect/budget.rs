@@ -1,9 +1,17 @@
 //! Budgets: what nodes report to have spent, and what is left undone once that is over a limit.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-use crate::crashing::at_each_write;
-use crate::support::{Ran, registry, run, run_with, source};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use crate::crashing::{Process, at_each_write, between};
+use crate::support::{Ran, compile, registry, run, run_with, source};
+use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+use ferrata_core::{Clock, SystemClock, Timestamp};
 
 fn cost(ran: &Ran) -> f64 {
     ran.context().get("usage.cost").unwrap().unwrap()
@@ -120,4 +128,57 @@ async fn replans_are_counted_and_told() {
     let ran = run(&text("max_replans=3")).await;
     assert_eq!(ran.path.iter().filter(|node| *node == "plan").count(), 4, "{}", ran.path());
     assert!(run(&text("max_replans=0")).await.failure().contains("plan"));
+}
+
+/// A clock that somebody sets by so much between any two looks at it; what it measures is true.
+#[derive(Debug)]
+struct Jumping {
+    real: SystemClock,
+    by_ms: i64,
+    looks: AtomicI64,
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> Timestamp {
+        let looks = self.looks.fetch_add(1, Ordering::SeqCst);
+        Timestamp::from_unix_ms(self.real.now().unix_ms() + looks * self.by_ms)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.real.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        self.real.sleep(duration)
+    }
+}
+
+/// What is spent and how often a run went back is counted from records, never from times: a clock that is set forward or back while it is
+/// counted, in the process that is lost or in the one that goes on, changes neither, nor what they lead to.
+#[tokio::test]
+async fn a_clock_that_jumps_changes_neither_what_is_spent_nor_how_often_a_run_goes_back() {
+    const DAY_MS: i64 = 86_400_000;
+    let text = source(
+        "graph [max_replans=2, max_cost=7, max_time=1h, budget_target=sum] plan [does=\"success/cost:1\"] work [does=\"fail fail success/cost:4\"] \
+         more sum start -> plan -> work work -> plan [condition=\"outcome=fail\", replan=true] work -> more [condition=\"outcome=success\"] \
+         more -> exit sum -> exit",
+    );
+    let calm = run_with(&text, registry(), Context::new()).await;
+    assert_eq!(calm.path(), "start plan work plan work plan work more sum exit");
+    for (first, second) in [(DAY_MS, -DAY_MS), (-DAY_MS, DAY_MS)] {
+        let process = async |store: Arc<dyn CheckpointStore>, process| {
+            let by_ms = if process == Process::First { first } else { second };
+            let clock = Jumping { real: SystemClock::new(), by_ms, looks: AtomicI64::new(0) };
+            let builder = Runtime::builder_with(store).clock(Arc::new(clock));
+            let runtime = builder.store_retries(1, Duration::from_millis(1)).build().await.unwrap();
+            (runtime, compile(&text, registry()))
+        };
+        let check = async |crash: &str, _: &MemoryStore, ran: &Ran| {
+            assert_eq!(ran.path, calm.path, "{crash}");
+            let spent = ["usage.cost", "usage.tokens", "usage.seconds"];
+            assert_eq!(spent.map(|key| ran.text(key)), spent.map(|key| calm.text(key)), "{crash}");
+        };
+        let crashes = between(process, async |_: &Runtime| {}, check).await;
+        assert!(crashes >= 16, "{crashes}");
+    }
 }
