@@ -27,6 +27,9 @@ pub(crate) const VERSION: i64 = 1;
 /// Begun again every few milliseconds, they stay at one or two.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// The longest wait that the driver can count; it panics at more than 31 bits of milliseconds.
+const LONGEST: Duration = Duration::from_secs(24 * 86_400);
+
 /// To how much the write-ahead log is cut back when a checkpoint has emptied it.
 const KEPT_LOG: &str = "4194304";
 
@@ -133,7 +136,7 @@ impl Db {
             .filename(&self.path)
             .read_only(self.options.read_only)
             .synchronous(synchronous)
-            .busy_timeout(if purpose == Purpose::Read { self.options.lock_wait } else { LOOK })
+            .busy_timeout(if purpose == Purpose::Read { self.options.lock_wait.min(LONGEST) } else { LOOK })
             .pragma("journal_size_limit", KEPT_LOG)
             .pragma("cell_size_check", "ON")
             .disable_statement_logging()

@@ -32,7 +32,7 @@
 //!
 //! # Limits
 //!
-//! - Processes of one machine, on a local file system. `setup` refuses network file systems on Linux.
+//! - Unix, and processes of one machine, on a local file system. `setup` refuses network file systems on Linux.
 //! - One transaction at a time writes, whatever the number of processes.
 //! - Never open the file with anything but SQLite in a process that uses the store, not even to copy it: when any open file of a
 //!   process is closed, POSIX ends all locks that the process holds on it. Use [`SqliteStore::back_up`].

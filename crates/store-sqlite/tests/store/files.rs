@@ -1,6 +1,8 @@
 //! The file: its name, its rights, its size, and what becomes of it while it is open.
 
 use std::fs;
+use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery, Seq};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
@@ -40,6 +42,22 @@ async fn a_store_opens_anywhere_and_from_a_url() {
         fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(made.iter().all(|name| !["100", "a", "A", "file"].contains(&name.to_str().unwrap())), "{made:?}");
     assert_eq!(SqliteStore::open("", SqliteOptions::default()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// Settings beyond what SQLite or the driver can count: the driver panics at a wait of 25 days.
+#[tokio::test]
+async fn extreme_settings_are_as_good_as_large_ones() {
+    let options = SqliteOptions::default().with_lock_wait(Duration::MAX).with_readers(NonZeroUsize::MAX);
+    let place = place(options.with_max_bytes(Some(u64::MAX))).await;
+    let mut log = log("r");
+    log.write(&place.store, 2).await;
+    is_kept(&place.store, &log).await;
+    let least = SqliteOptions::default().with_lock_wait(Duration::ZERO).with_readers(NonZeroUsize::MIN);
+    let least = place.open(least.with_max_bytes(Some(0)));
+    is_kept(&least, &log).await;
+    let entry = log.next_body(vec![b'x'; 9_000]);
+    assert_eq!(append(&least, entry).await.unwrap_err().kind(), ErrorKind::Unavailable, "there is no room");
+    is_kept(&least, &log).await;
 }
 
 /// A read makes no file, and says what to do.
