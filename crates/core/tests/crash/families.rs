@@ -36,8 +36,9 @@ macro_rules! using {
         }
     }};
 }
+pub(super) use using;
 
-fn tell(cx: &NodeContext) {
+pub(super) fn tell(cx: &NodeContext) {
     let told = cx.resource::<Told>();
     let place = (cx.run().to_string(), format!("{}@{}", cx.node(), cx.visit()));
     told.lock().unwrap().entry(place).or_default().insert(cx.idempotency_key());
@@ -94,14 +95,14 @@ fn over(name: &str, child: &Graph<Context>) -> Graph<Context> {
         .unwrap()
 }
 
-struct Case {
-    name: &'static str,
+pub(super) struct Case {
+    pub(super) name: &'static str,
     /// The first run is one of the last.
-    graphs: Vec<Graph<Context>>,
+    pub(super) graphs: Vec<Graph<Context>>,
     /// Runs that go on when the first has ended.
-    left: usize,
+    pub(super) left: usize,
     /// Whether parents let go of their memory at once, and nobody but the sweep takes them up after a crash.
-    rests: bool,
+    pub(super) rests: bool,
 }
 
 fn one() -> Case {
@@ -288,22 +289,26 @@ fn asks_at_rest() -> Case {
     Case { name: "asks at rest", rests: true, ..asks() }
 }
 
-struct Family {
+pub(super) struct Family {
     label: String,
-    store: MemoryStore,
-    clock: Arc<ManualClock>,
+    pub(super) store: MemoryStore,
+    pub(super) clock: Arc<ManualClock>,
     told: Told,
     lives: Mutex<u64>,
 }
 
 impl Family {
-    fn new(label: String) -> Self {
+    pub(super) fn new(label: String) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
         Self { label, store, clock, told: Told::default(), lives: Mutex::new(0) }
     }
 
-    async fn process(&self, case: &Case, plan: FaultPlan) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
+    pub(super) async fn process(
+        &self,
+        case: &Case,
+        plan: FaultPlan,
+    ) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
         let store = Arc::new(FaultStore::new(self.store.clone(), plan));
         let life = {
             let mut lives = self.lives.lock().unwrap();
@@ -324,12 +329,12 @@ impl Family {
         (store, runtime)
     }
 
-    async fn runs(&self) -> Vec<RunHead> {
+    pub(super) async fn runs(&self) -> Vec<RunHead> {
         self.store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items
     }
 
     /// Lets one process live until the family has come to its end, or the process has died. Returns whether the family has.
-    async fn live(&self, case: &Case, store: &FaultStore<MemoryStore>, runtime: &Runtime) -> bool {
+    pub(super) async fn live(&self, case: &Case, store: &FaultStore<MemoryStore>, runtime: &Runtime) -> bool {
         let top = case.graphs.last().unwrap();
         // What it comes to is in the store.
         if !(case.rests && self.runs().await.iter().any(|run| run.run == key())) {
@@ -392,10 +397,16 @@ impl Family {
     }
 
     /// Checks what must hold at every moment: of each child its parent knows, and what is noted as an end has ended.
-    async fn check(&self) {
+    pub(super) async fn check(&self) {
         let label = &self.label;
         let runs: BTreeMap<RunKey, RunHead> =
             self.runs().await.into_iter().map(|head| (head.run.clone(), head)).collect();
+        let mut completed = BTreeSet::new();
+        for head in runs.values().filter(|head| head.status == RunStatus::Completed) {
+            if let Some(start) = head.facts.labels.get("ferrata.child") {
+                assert!(completed.insert(start), "{label}: `{start}` is completed twice");
+            }
+        }
         for (run, head) in &runs {
             let mut known = BTreeSet::new();
             let mut told = BTreeSet::new();
@@ -418,7 +429,10 @@ impl Family {
                 }
             }
             let ids: BTreeSet<_> = known.iter().map(|(_, run)| run.as_str()).collect();
-            assert_eq!(ids.len(), known.len(), "{label}: a child has two names");
+            // An attempt that goes on with a child notes it once more, under the next number.
+            let names: BTreeSet<_> =
+                known.iter().filter_map(|(name, run)| Some((name.split_once('.')?.1, run))).collect();
+            assert_eq!(ids.len(), names.len(), "{label}: a child has two names");
             let theirs = runs
                 .values()
                 .filter(|child| child.facts.labels.get("ferrata.parent") == Some(run.run.as_str()));
@@ -448,7 +462,7 @@ impl Family {
     }
 }
 
-fn key() -> RunKey {
+pub(super) fn key() -> RunKey {
     RunKey::try_from("p").unwrap()
 }
 

@@ -13,6 +13,7 @@ mod signals;
 mod subgraphs;
 #[path = "../support/mod.rs"]
 mod support;
+mod trees;
 mod world;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
