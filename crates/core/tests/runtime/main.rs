@@ -23,6 +23,7 @@ mod levels;
 mod losses;
 mod many;
 mod maps;
+mod moved;
 mod once;
 mod operator;
 mod overdue;
