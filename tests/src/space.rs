@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_s3::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_s3::primitives::ByteStream;
 use aws_smithy_http_client::{Builder, tls::Provider, tls::rustls_provider::CryptoMode};
 use ferrata::{S3Options, S3Store};
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::{Clock, IdSource, RandomIds, SystemClock};
+use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
 use ferrata_test_servers::{Proxy, Service, service_url};
 use futures_util::FutureExt as _;
 use redis::aio::MultiplexedConnection;
@@ -216,6 +217,58 @@ impl Space {
                     url += &format!("&acquire_timeout_ms={}", 4 * patience.as_millis());
                 }
                 ferrata::connect(&url).unwrap()
+            }
+        }
+    }
+
+    /// Changes a byte in the body of a run's last record, behind the back of the store.
+    ///
+    /// # Panics
+    ///
+    /// If the run is not there, or the space is a folder.
+    pub async fn damage_last(&self, run: &RunKey) {
+        match &self.place {
+            Place::Folder => panic!("a test changes files itself"),
+            Place::Schema { server, name } => {
+                let mut connection = PgConnection::connect(server).await.unwrap();
+                let its = format!("run = (SELECT key FROM {name}.runs WHERE tenant = $1 AND run = $2)");
+                let sql = format!(
+                    "UPDATE {name}.records SET body = set_byte(body, 0, get_byte(body, 0) # 1) \
+                     WHERE {its} AND seq = (SELECT max(seq) FROM {name}.records WHERE {its})"
+                );
+                let query = sqlx::query(AssertSqlSafe(sql)).bind(run.tenant.as_str()).bind(run.run.as_str());
+                assert_eq!(query.execute(&mut connection).await.unwrap().rows_affected(), 1);
+                connection.close().await.unwrap();
+            }
+            Place::Keys { server, prefix } => {
+                let key = format!("{prefix}:{{{},{}}}", run.tenant, run.run);
+                // In a cluster, one of the servers has the key; the others say so.
+                for mut node in nodes(server).await {
+                    let found: Result<Option<Vec<u8>>, _> =
+                        redis::cmd("LINDEX").arg(&key).arg(-1).query_async(&mut node).await;
+                    let Ok(Some(mut body)) = found else { continue };
+                    body[0] ^= 1;
+                    redis::cmd("LSET")
+                        .arg(&key)
+                        .arg(-1)
+                        .arg(body)
+                        .query_async::<()>(&mut node)
+                        .await
+                        .unwrap();
+                    return;
+                }
+                panic!("no server has {key}");
+            }
+            Place::Objects { client, prefix } => {
+                let begin = format!("{prefix}/log/{}/{}/", run.tenant, run.run);
+                let listed = client.list_objects_v2().bucket(BUCKET).prefix(begin).send().await.unwrap();
+                // The newest is listed first, and the body of its last record is its end.
+                let newest = listed.contents()[0].key().unwrap();
+                let object = client.get_object().bucket(BUCKET).key(newest).send().await.unwrap();
+                let mut bytes = object.body.collect().await.unwrap().to_vec();
+                *bytes.last_mut().unwrap() ^= 1;
+                let put = client.put_object().bucket(BUCKET).key(newest);
+                put.body(ByteStream::from(bytes)).send().await.unwrap();
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What stands in a log of files before its damage: read from a copy that ends there, since the store refuses the whole log.
+//! What stands in a log before its damage: read from a copy in files that ends there, since the store refuses the whole log.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,6 @@ fn read_only(command: &Command) -> Option<&str> {
 /// Has the command read a copy of the log up to its damage, if the run that it names in full is damaged; otherwise changes nothing.
 pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<Salvaged>, Failure> {
     let Some(name) = read_only(&cli.command) else { return Ok(None) };
-    let Some(root) = store::folder(&cli.global.store) else { return Ok(None) };
     let key = match name.split_once('/') {
         Some((tenant, id)) => {
             TenantId::new(tenant).and_then(|tenant| Ok(RunKey::new(tenant, RunId::new(id)?)))
@@ -58,8 +57,8 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<Salvaged>, Failure> 
     // What is no id is told by the command.
     let Ok(run) = key else { return Ok(None) };
     let Err(error) = whole(&cli.global.store, &run).await else { return Ok(None) };
-    let log = Path::new("runs").join(run.tenant.as_str()).join(format!("{}.{SUFFIX}", run.run));
-    let (ErrorKind::Corrupt, Ok(text)) = (error.kind(), std::fs::read(root.join(&log))) else {
+    let Some(source) = Source::of(&cli.global.store, &run).filter(|_| error.kind() == ErrorKind::Corrupt)
+    else {
         return Ok(None);
     };
     let unwritten = |error: std::io::Error| Failure::internal("a copy of the log cannot be made", &error);
@@ -69,14 +68,21 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<Salvaged>, Failure> 
     let url = store::of_folder(&folder);
     let real = std::mem::replace(&mut cli.global.store, url.clone());
     let mut salvaged = Salvaged { folder: folder.clone(), store: real, note: String::new() };
-    if let Some(directory) = folder.join(&log).parent() {
-        std::fs::create_dir_all(directory).map_err(unwritten)?;
-    }
-    std::fs::copy(root.join(MARKER), folder.join(MARKER)).map_err(unwritten)?;
     let mut damage = error;
     while let Some(seq) = damage.seq().filter(|seq| seq.get() > 0) {
-        std::fs::write(folder.join(&log), before(&text, seq)).map_err(unwritten)?;
-        match whole(&url, &run).await {
+        let copied = match &source {
+            Source::File { root, log, text } => {
+                let kept = before(text, seq);
+                copy_file(root, &folder, log, kept).map_err(unwritten)?;
+                Ok(())
+            }
+            Source::Elsewhere => copy_records(&salvaged.store, &url, &run, seq).await,
+        };
+        let read = match copied {
+            Ok(()) => whole(&url, &run).await,
+            refused => refused,
+        };
+        match read {
             Ok(()) => {
                 salvaged.note = format!(
                     "the log of run {} is damaged at record {seq}: this is what stands before it; the run itself cannot go on, a fork can",
@@ -95,6 +101,44 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<Salvaged>, Failure> 
     // Nothing can be read: the command says why.
     cli.global.store.clone_from(&salvaged.store);
     Ok(None)
+}
+
+/// Where the records before the damage are taken from.
+enum Source {
+    /// A log of files, which its store refuses whole.
+    File { root: PathBuf, log: PathBuf, text: Vec<u8> },
+    /// A store that reads what it is asked for alone.
+    Elsewhere,
+}
+
+impl Source {
+    /// Finds the source of a run; none if its file cannot be read.
+    fn of(url: &str, run: &RunKey) -> Option<Self> {
+        let Some(root) = store::folder(url) else { return Some(Self::Elsewhere) };
+        let log = Path::new("runs").join(run.tenant.as_str()).join(format!("{}.{SUFFIX}", run.run));
+        let text = std::fs::read(root.join(&log)).ok()?;
+        Some(Self::File { root, log, text })
+    }
+}
+
+/// Makes a store of files with that much of a log.
+fn copy_file(root: &Path, folder: &Path, log: &Path, kept: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = folder.join(log).parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::copy(root.join(MARKER), folder.join(MARKER))?;
+    std::fs::write(folder.join(log), kept)
+}
+
+/// Brings the records before a damaged one into a store of files. A copy that could not be read is replaced.
+async fn copy_records(from: &str, to: &str, run: &RunKey, damaged: Seq) -> Result<(), Error> {
+    let operator = |store| ferrata::Runtime::builder_with(store).operator();
+    let text = operator(ferrata::connect(from)?).export_before(run, damaged).await?;
+    let store = ferrata::connect(to)?;
+    store.setup().await?;
+    store.purge(run, None).await?;
+    operator(store).import(&text, Some(run.clone())).await?;
+    Ok(())
 }
 
 /// Reads a log whole.

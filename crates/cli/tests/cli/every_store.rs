@@ -70,3 +70,54 @@ async fn on_a_redis_cluster() {
 async fn on_s3() {
     reads_steers_and_moves(Some(Server::S3)).await;
 }
+
+/// On a server, one bad byte in the last record shut all before it from each command that reads a run as it is now.
+async fn reads_before_a_damage(server: Server) {
+    Space::within(Some(server), async |space| {
+        let place = Place::on(space);
+        let service = some_runs(&place).await;
+        service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
+        let sound = place.json(&["state", "pay-2", "--at", "approve@1"]);
+        space.damage_last(&key("pay-2")).await;
+        assert_eq!(place.json(&["state", "pay-2", "--at", "approve@1"]), sound);
+        assert!(place.ok(&["show", "pay-2", "--at", "approve@1"]).contains("begin@1"));
+        let read = |line: &[&str]| {
+            let said = place.call(line);
+            assert_eq!(said.code, 0, "{line:?}: {said:?}");
+            said
+        };
+        let shown = read(&["show", "pay-2"]);
+        assert!(shown.err.contains("damaged at record") && shown.out.contains("begin@1"), "{shown:?}");
+        assert_eq!(place.json(&["state", "pay-2", "/answer"]), sound["answer"]);
+        assert!(read(&["history", "pay-2"]).out.lines().count() > 3);
+        assert!(read(&["logs", "pay-2"]).out.contains("`begin@1`"));
+        read(&["export", "pay-2", "--to", "before.jsonl"]);
+        place.ok(&["import", "before.jsonl", "--id", "copy"]);
+        read(&["fork", "pay-2", "begin@1", "--id", "mended"]);
+        assert_eq!(place.json(&["state", "mended"])["amount"], 120);
+        place.ok(&["verify", "mended"]);
+        // The run itself stays as it is.
+        assert_eq!(place.call(&["verify", "pay-2"]).code, 70);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_damage_on_postgres() {
+    reads_before_a_damage(Server::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_damage_on_redis() {
+    reads_before_a_damage(Server::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_damage_on_a_redis_cluster() {
+    reads_before_a_damage(Server::RedisCluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_damage_on_s3() {
+    reads_before_a_damage(Server::S3).await;
+}

@@ -45,15 +45,22 @@ struct Line {
     t: Option<String>,
 }
 
-/// Writes a run down whole, as far as its records are kept.
-pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
+/// Writes a run down whole, as far as its records are kept; with `before`, only the records before that.
+pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
+    let to = match before {
+        None => head.seq,
+        Some(before) => {
+            let last = before.get().checked_sub(1).ok_or_else(|| nothing_before(run, before))?;
+            head.seq.min(Seq::new(last))
+        }
+    };
     let broken = |source: serde_json::Error| {
         Error::new(ErrorKind::Corrupt, "a record cannot be written down").with_run(run).with_source(source)
     };
     let mut lines = String::new();
     let (mut records, mut last) = (0, None);
-    for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
+    for end in walk::segment_ends(store, run, At::Seq(to)).await? {
         for record in walk::segment_records(store, run, end).await? {
             if !walk::goes_on(last, &record.header) {
                 // Pruned meanwhile: what is kept begins here, and a file with a hole is no run.
@@ -72,8 +79,15 @@ pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey) -> Result<
             records += 1;
         }
     }
+    if let Some(before) = before.filter(|_| records == 0) {
+        return Err(nothing_before(run, before));
+    }
     let title = Title { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts, records };
     Ok(format!("{}\n{lines}", tame(&serde_json::to_string(&title).map_err(broken)?)))
+}
+
+fn nothing_before(run: &RunKey, before: Seq) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no record before {before} is kept")).with_run(run)
 }
 
 /// Tells whether a character could steer a terminal that shows it: a control, or a mark that changes the order of the others.

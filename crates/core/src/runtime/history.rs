@@ -261,7 +261,23 @@ impl Runtime {
     ///
     /// <!-- held by: copies::a_copy_is_the_run, copies::an_export_holds_nothing_that_steers_a_terminal -->
     pub async fn export(&self, run: &RunKey) -> Result<String> {
-        past::export(&**self.store(), run).await
+        past::export(&**self.store(), run, None).await
+    }
+
+    /// Writes the records of a run before one down, as [`export`](Self::export) does: what stands before a damaged record, say. The copy
+    /// that [`import`](Self::import) makes of them is the run as it was then.
+    ///
+    /// # Errors
+    ///
+    /// As [`export`](Self::export); [`ErrorKind::NotFound`] also if no such record is kept.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: copies::what_stands_before_a_record_is_a_run_of_its_own, every_store::before_the_damage_on_postgres -->
+    pub async fn export_before(&self, run: &RunKey, before: Seq) -> Result<String> {
+        past::export(&**self.store(), run, Some(before)).await
     }
 
     /// Brings a run that was written down into the store, under its own key or another. It is there whole or not at all; the

@@ -97,6 +97,29 @@ async fn a_copy_of_a_pruned_run_is_what_was_kept_numbered_anew() {
     }
 }
 
+/// One damaged record shut all before it from whoever wanted to bring them elsewhere.
+#[tokio::test]
+async fn what_stands_before_a_record_is_a_run_of_its_own() {
+    for seed in seeds(8) {
+        let store = Life::of(seed).live().await;
+        let run = key("r");
+        let runtime = plain(&store).await;
+        let whole = records(&store, &run).await;
+        for count in 1..=whole.len() {
+            let text = runtime.export_before(&run, Seq::new(count as u64)).await.unwrap();
+            let elsewhere = MemoryStore::new();
+            let other = plain(&elsewhere).await;
+            other.import(&text, None).await.unwrap();
+            assert_eq!(records(&elsewhere, &run).await, let_go(whole[..count].to_vec()), "seed {seed}");
+            other.check_log(&run).await.unwrap();
+        }
+        let all = runtime.export_before(&run, Seq::new(u64::MAX)).await.unwrap();
+        assert_eq!(all, runtime.export(&run).await.unwrap(), "seed {seed}");
+        let error = runtime.export_before(&run, Seq::new(0)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    }
+}
+
 /// Records are numbered anew by an import, so it must not take one for the next that is not.
 #[tokio::test]
 async fn a_file_with_a_hole_is_refused() {
