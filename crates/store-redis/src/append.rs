@@ -1,14 +1,14 @@
 //! Appending: take places in the index, run the script that appends, give places up that are left. Where one server has all
 //! keys, one script does all three, for many runs.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ferrata_store::codec::binary::beginning;
 use ferrata_store::index::{Move, Standing};
 use ferrata_store::{
-    Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, is_repeat, refusal,
+    Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, check_batch,
+    is_repeat, refusal,
 };
 use redis::Value;
 
@@ -77,14 +77,7 @@ impl Inner {
                 return batch.into_iter().map(refuse).collect();
             }
         };
-        let mut seen = HashSet::with_capacity(batch.len());
-        let checks: Vec<Result<()>> =
-            batch
-                .iter()
-                .map(|append| {
-                    if seen.insert(&append.run) { check(append) } else { Err(refusal::doubled(&append.run)) }
-                })
-                .collect();
+        let checks = check_batch(&batch, check);
         let mut entries: Vec<Entry> =
             batch.into_iter().zip(checks).map(|(append, check)| self.entry(append, check)).collect();
         self.look(&mut entries).await;

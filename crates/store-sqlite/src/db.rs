@@ -200,7 +200,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (synchronous, number) in [(Synchronous::Full, 2_i64), (Synchronous::Normal, 1)] {
             let options = SqliteOptions::default().with_synchronous(synchronous);
-            let db = Db::new(directory.path().join("runs.db"), options);
+            // A file of its own: connections that close have it to themselves for a moment.
+            let db = Db::new(directory.path().join(format!("{number}.db")), options);
             let mut made = db.open(Purpose::SetUp).await.unwrap();
             let layout = Statement::new(crate::setup::LAYOUT).query();
             layout.execute(&mut made.connection).await.unwrap();

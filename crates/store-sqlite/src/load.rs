@@ -1,7 +1,8 @@
 //! Reading one run: its head, a range of its headers, and the newest base with what follows it, each in one statement.
 
 use ferrata_store::{
-    Anchor, At, Error, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp, refusal,
+    Anchor, At, Error, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, Timestamp, check_loaded,
+    refusal,
 };
 use sqlx::sqlite::SqliteRow;
 
@@ -54,23 +55,11 @@ fn records(run: &RunKey, at: At, row: &SqliteRow, rows: &[SqliteRow]) -> Result<
     let end = get::<Option<i64>>(row, 2)?.and_then(|end| u64::try_from(end).ok()).map(Seq::new);
     let missing = || refusal::no_record(LOAD, run, at);
     let end = end.filter(|end| (first..=head).contains(end)).ok_or_else(missing)?;
-    if get::<Option<i64>>(row, 3)?.is_none() {
-        return Err(refusal::gone(run, end));
-    }
-    let mut records: Vec<Record> = Vec::with_capacity(rows.len());
-    for row in rows {
-        let record = row::record(row, 3, run)?;
-        if let Some(before) = records.last().map(|before| &before.header)
-            && (record.header.seq != before.seq.next() || record.header.prev != Some(before.id))
-        {
-            return Err(refusal::gone(run, before.seq.next()));
-        }
-        records.push(record);
-    }
-    match records.last() {
-        Some(last) if last.header.seq == end => Ok(records),
-        _ => Err(refusal::gone(run, end)),
-    }
+    let has_record = get::<Option<i64>>(row, 3)?.is_some();
+    let rows = if has_record { rows } else { &[] };
+    let records: Vec<Record> = rows.iter().map(|row| row::record(row, 3, run)).collect::<Result<_>>()?;
+    check_loaded(run, &records, end)?;
+    Ok(records)
 }
 
 /// Lists the headers of a range, by the key of the table, without a body.

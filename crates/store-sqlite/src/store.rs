@@ -1,6 +1,5 @@
 //! The store: the contract's methods, writes through the one writer and reads through the pool.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
     Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
-    SystemClock, check_append, refusal,
+    SystemClock, check_append, check_batch,
 };
 use sqlx::SqliteConnection;
 
@@ -182,12 +181,7 @@ impl CheckpointStore for SqliteStore {
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let mut seen = HashSet::with_capacity(batch.len());
-        let admit = |append: &RunAppend| match seen.insert(append.run.clone()) {
-            true => check_append(append),
-            false => Err(refusal::doubled(&append.run)),
-        };
-        let admitted: Vec<Result<()>> = batch.iter().map(admit).collect();
+        let admitted = check_batch(&batch, check_append);
         let runs: Vec<RunKey> = batch.iter().map(|append| append.run.clone()).collect();
         let entries: Vec<RunAppend> = batch
             .into_iter()

@@ -1,11 +1,25 @@
-//! What every store decides alike: whether an append is a repeat, whether a base fits the place it is meant for, and whether what
+//! What every store decides alike: which entries of a batch it may write, whether an append is a repeat, whether a base fits the place it is meant for, and whether what
 //! was read is what a load returns.
+
+use std::collections::HashSet;
 
 use super::contract::{PruneCut, RunAppend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
+
+/// Checks each entry of a batch, and refuses every further entry of a run that stands in it already. One result for each, in order.
+///
+/// `check` is [`check_append`](crate::check_append), and whatever else the store must refuse before it writes.
+pub fn check_batch(batch: &[RunAppend], check: impl Fn(&RunAppend) -> Result<()>) -> Vec<Result<()>> {
+    let mut seen = HashSet::with_capacity(batch.len());
+    let mut admit = |append: &RunAppend| match seen.insert(append.run.clone()) {
+        true => check(append),
+        false => Err(refusal::doubled(&append.run)),
+    };
+    batch.iter().map(&mut admit).collect()
+}
 
 /// Tells whether `append` already is the end of the log, so that its answer is `Ok` and nothing is written.
 ///
@@ -106,6 +120,18 @@ mod tests {
     use crate::ErrorKind;
     use crate::id::{RecordId, RunId};
     use crate::testing::Log;
+
+    #[test]
+    fn a_second_entry_of_a_run_is_refused_and_harms_no_other() {
+        let log = |run: &str| Log::new(RunId::new(run).unwrap());
+        let mut odd = log("b").next(1);
+        odd.records.clear();
+        let batch = [log("a").next(1), odd, log("a").next(1), log("c").next(2)];
+        let checked = check_batch(&batch, crate::check_append);
+        let kinds: Vec<_> =
+            checked.into_iter().map(|checked| checked.map_err(|error| error.kind())).collect();
+        assert_eq!(kinds, [Ok(()), Err(ErrorKind::Invalid), Err(ErrorKind::Invalid), Ok(())]);
+    }
 
     /// Twelve records, every fourth a base.
     fn log() -> Log {

@@ -21,7 +21,7 @@ mod shared;
 pub mod testing;
 pub mod url;
 
-pub use check::{check_loaded, check_prune, is_repeat};
+pub use check::{check_batch, check_loaded, check_prune, is_repeat};
 pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use contract::{
     Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, SHARD_MAP, check_append,
