@@ -29,6 +29,7 @@ mod verify;
 mod wait;
 
 pub(crate) use show::asked;
+pub(crate) use tree::of_run as family_of;
 
 use crate::args::Command;
 use crate::context::Context;

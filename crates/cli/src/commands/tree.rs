@@ -46,6 +46,21 @@ pub(super) async fn run(context: &Context, args: &TreeArgs) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
+/// Draws the family of a run; none if it has no children.
+pub(crate) async fn of_run(
+    context: &Context,
+    runtime: &Runtime,
+    run: &RunKey,
+) -> Result<Option<String>, Failure> {
+    let Some(head) = runtime.store().head(run).await? else { return Ok(None) };
+    let family = Family::below(&**runtime.store(), head).await?;
+    if family.children.is_empty() {
+        return Ok(None);
+    }
+    let tree = Box::pin(branch(runtime, family)).await?;
+    Ok(Some(people(context, &tree)))
+}
+
 async fn branch(runtime: &Runtime, family: Family) -> Result<Branch, Failure> {
     let Family { head, children: below } = family;
     // What has ended has nothing open, so its log is not read.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::answers::{choices, first_choice};
 use super::drive::Job;
-use crate::commands::asked;
+use crate::commands::{asked, family_of};
 use crate::context::Context;
 use crate::doubt;
 use crate::exit::Exit;
@@ -39,6 +39,12 @@ pub(super) fn result(context: &Context, value: &Json, id: &str) -> Result<(), Fa
     context.out.one(value, |_| id.to_owned(), pretty)
 }
 
+/// Tells whether a node starts a run of another pipeline.
+fn supervises(node: &ferrata_dot::pipeline::Node) -> bool {
+    let known = |name: &str| ferrata_dot::pipeline::SHAPES.iter().any(|(_, kind)| *kind == name);
+    node.handler_type(known) == "stack.manager_loop"
+}
+
 /// Says how the run stands.
 pub(super) async fn tell(
     context: &Context,
@@ -54,6 +60,11 @@ pub(super) async fn tell(
         context.out.text(&summary(job, &checkpoint))?;
     } else {
         result(context, &told, job.run.run.as_str())?;
+    }
+    if job.loaded.pipeline.nodes().iter().any(supervises)
+        && let Some(family) = family_of(context, runtime, &job.run).await?
+    {
+        context.out.note(family.trim_end());
     }
     let run = &job.run.run;
     let resume = || job.resume();

@@ -19,9 +19,16 @@ fn a_child_beside_the_pipeline_is_run_to_its_end() {
     assert_eq!(dry["path"], json!(["start", "watch", "exit"]));
     assert_eq!(place.read("log"), "");
 
-    let told = place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(0).json();
+    let said = place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(0);
+    assert!(
+        said.err.contains("└─ watch@1 child  Parent-") && said.err.contains("Child  completed"),
+        "{}",
+        said.err
+    );
+    let told = said.json();
     assert_eq!(told["context"]["stack.child.status"], json!("completed"));
     assert_eq!(place.read("log"), "done\n");
+    assert!(place.call(&["tree", "d"]).ends(0).out.contains("└─ watch@1 child"));
     assert_eq!(history(&place.path("d")), ["start", "watch", "exit"]);
 }
 
