@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::{Clock, SystemClock};
 
 use super::codergen::{Answer, Backend, Request};
 use super::hooks;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
-use super::tool::{KEEP, TEMPORARY, directory, environment, last_line};
+use super::setting::{Setting, setters};
+use super::tool::{TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::StageOutcome;
 use crate::run_dir::{RunDirectory, files, left};
@@ -42,11 +41,10 @@ const MAX_STATUS: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct CommandBackend {
     line: String,
-    directory: Option<PathBuf>,
-    stages: Option<Stages>,
-    keep: usize,
-    clock: Arc<dyn Clock>,
+    setting: Setting,
 }
+
+setters!(CommandBackend);
 
 /// Where attempts get their directories.
 #[derive(Clone, Debug)]
@@ -113,43 +111,13 @@ fn of_child(root: &Path, run: &str) -> PathBuf {
 impl CommandBackend {
     /// Runs this by `sh -c`.
     pub fn new(line: impl Into<String>) -> Self {
-        let clock = Arc::new(SystemClock::new());
-        Self { line: line.into(), directory: None, stages: None, keep: KEEP, clock }
-    }
-
-    /// Sets where the command runs; the process's own directory unless set.
-    #[must_use]
-    pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.directory = Some(directory.into());
-        self
+        Self { line: line.into(), setting: Setting::default() }
     }
 
     /// Sets where each attempt gets a directory: `{tenant}/{run}/{node}/{visit}.{attempt}` below this one.
     #[must_use]
     pub fn with_stage_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(Stages::Shared(directory.into()));
-        self
-    }
-
-    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`.
-    #[must_use]
-    pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(Stages::OfRun(directory.into()));
-        self
-    }
-
-    /// Has each attempt of a [manager](super::Manager)'s child use a directory in that of the run which supervises it:
-    /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`, so that nodes of the two may have one name.
-    #[must_use]
-    pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(Stages::OfChildren(directory.into()));
-        self
-    }
-
-    /// Sets how many bytes of each output are kept; 64 KiB unless set.
-    #[must_use]
-    pub fn with_output_limit(mut self, bytes: usize) -> Self {
-        self.keep = bytes;
+        self.setting.stages = Some(Stages::Shared(directory.into()));
         self
     }
 }
@@ -159,10 +127,7 @@ impl Backend for CommandBackend {
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
         let stage = request.stage;
         let asked = ("prompt.md", request.prompt);
-        let files = self.stages.as_ref().map(|stages| stages.make(stage, asked)).transpose();
-        let files = files.map_err(|error| {
-            HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
-        })?;
+        let files = self.setting.files(stage, asked)?;
         let mut environment = environment(stage);
         for (name, setting) in [
             ("FERRATA_LLM_MODEL", "llm_model"),
@@ -179,20 +144,20 @@ impl Backend for CommandBackend {
             environment.push((name.into(), setting.into()));
         }
         environment.extend(hooks::told(stage));
-        environment.extend(self.stages.iter().flat_map(|stages| stages.artifacts(stage)));
+        environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         if let Some(files) = &files {
             environment.push(("FERRATA_STAGE_DIR".into(), files.into()));
         }
         let shell = Shell {
             line: self.line.clone(),
-            directory: directory(stage, self.directory.as_deref()),
+            directory: directory(stage, self.setting.directory.as_deref()),
             environment,
             inherit: Inherit::all(),
             input: request.prompt.as_bytes().to_vec(),
-            keep: self.keep,
+            keep: self.setting.keep,
             pulse: stage.pulse.clone(),
         };
-        let finished = run(shell, &*self.clock, stage.cx.cancelled()).await;
+        let finished = run(shell, &*self.setting.clock, stage.cx.cancelled()).await;
         let finished = finished.map_err(|lost| lost.of("the backend"))?;
         if let Some(outcome) = files.as_deref().map(|files| status_in(files, stage)).transpose()?.flatten() {
             return Ok(Answer::Outcome(outcome));

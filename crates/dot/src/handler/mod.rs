@@ -11,6 +11,7 @@ mod noop;
 mod process;
 mod pulse;
 mod rank;
+mod setting;
 mod tool;
 mod variables;
 mod wait;

@@ -2,22 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::{Clock, Error, ErrorKind, SystemClock};
+use ferrata_core::{Error, ErrorKind};
 use serde_json::json;
 
 use super::command::{Stages, status_in};
 use super::hooks::Call;
 use super::inherit::Inherit;
 use super::process::{Shell, run};
+use super::setting::{Setting, setters};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
-
-/// How much of each output of a command is kept: enough to see what went wrong, and little enough to be part of the state.
-pub(super) const KEEP: usize = 64 << 10;
 
 /// The exit status by which a command asks to be tried again: `EX_TEMPFAIL` of `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
@@ -42,12 +39,11 @@ pub(super) const TEMPORARY: i32 = 75;
 ///   run is cancelled, is killed.
 #[derive(Clone, Debug)]
 pub struct Tool {
-    directory: Option<PathBuf>,
-    stages: Option<Stages>,
-    keep: usize,
+    setting: Setting,
     inherit: Inherit,
-    clock: Arc<dyn Clock>,
 }
+
+setters!(Tool);
 
 impl Tool {
     /// Lets commands inherit these variables of the process, too; `NAME*` stands for all that begin so. `FERRATA_STORE` and what has
@@ -57,53 +53,11 @@ impl Tool {
         self.inherit = self.inherit.and(names);
         self
     }
-
-    /// Sets where commands run, and what a relative `working_dir` begins at; the process's own directory unless set.
-    #[must_use]
-    pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.directory = Some(directory.into());
-        self
-    }
-
-    /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`. The command
-    /// finds it as `FERRATA_STAGE_DIR`, and a `status.json` or `outcome.json` that it leaves there is its outcome, whatever the exit
-    /// status, as of a [`CommandBackend`](super::CommandBackend).
-    #[must_use]
-    pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(Stages::OfRun(directory.into()));
-        self
-    }
-
-    /// Has each attempt of a [manager](super::Manager)'s child use a directory in that of the run which supervises it, as of a
-    /// [`CommandBackend`](super::CommandBackend::with_parent_directory).
-    #[must_use]
-    pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.stages = Some(Stages::OfChildren(directory.into()));
-        self
-    }
-
-    /// Makes the directory of an attempt.
-    fn stage(&self, stage: &Stage, line: &str) -> std::io::Result<Option<PathBuf>> {
-        self.stages.as_ref().map(|stages| stages.make(stage, ("command.txt", line))).transpose()
-    }
-
-    /// Sets how many bytes of each output are kept; 64 KiB unless set.
-    #[must_use]
-    pub fn with_output_limit(mut self, bytes: usize) -> Self {
-        self.keep = bytes;
-        self
-    }
 }
 
 impl Default for Tool {
     fn default() -> Self {
-        Self {
-            directory: None,
-            stages: None,
-            keep: KEEP,
-            inherit: Inherit::plain(),
-            clock: Arc::new(SystemClock::new()),
-        }
+        Self { setting: Setting::default(), inherit: Inherit::plain() }
     }
 }
 
@@ -117,35 +71,33 @@ fn command_of(node: &Node) -> String {
 impl Handler for Tool {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let line = command_of(&stage.node);
-        let directory = directory(stage, self.directory.as_deref());
+        let directory = directory(stage, self.setting.directory.as_deref());
         let call = Call {
             stage,
             directory: directory.clone(),
             command: &line,
             inherit: &self.inherit,
-            clock: &*self.clock,
+            clock: &*self.setting.clock,
         };
         if let Err(why) = call.before().await? {
             let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
             outcome.failure_reason = why;
             return Ok(outcome);
         }
-        let files = self.stage(stage, &line).map_err(|error| {
-            HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
-        })?;
+        let files = self.setting.files(stage, ("command.txt", &line))?;
         let mut environment = environment(stage);
         environment.extend(files.iter().map(|files| ("FERRATA_STAGE_DIR".into(), files.into())));
-        environment.extend(self.stages.iter().flat_map(|stages| stages.artifacts(stage)));
+        environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         let shell = Shell {
             line: line.clone(),
             directory,
             environment,
             inherit: self.inherit.clone(),
             input: Vec::new(),
-            keep: self.keep,
+            keep: self.setting.keep,
             pulse: stage.pulse.clone(),
         };
-        let finished = run(shell, &*self.clock, stage.cx.cancelled()).await;
+        let finished = run(shell, &*self.setting.clock, stage.cx.cancelled()).await;
         let finished = finished.map_err(|lost| lost.of("the command"))?;
         let (how, code) = (finished.how(), finished.status.code());
         let (output, errors) = (finished.output.text(), finished.errors.text());
