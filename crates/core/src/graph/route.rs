@@ -1,5 +1,6 @@
 //! What a routing function returns: which of its node's edges fire, and with which items.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -193,12 +194,14 @@ pub struct RouteContext<'a> {
     left: u32,
     /// How many bytes of the node's name are the path of the graph whose route is asked.
     within: usize,
+    /// The entries of that graph's subgraphs.
+    entries: Option<&'a HashMap<String, String>>,
 }
 
 impl<'a> RouteContext<'a> {
     /// Describes the activation that has just succeeded.
     pub(crate) const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
-        Self { node, visit, output, replans: &[], left: 0, within: 0 }
+        Self { node, visit, output, replans: &[], left: 0, within: 0, entries: None }
     }
 
     /// Adds how often the run went back to each node on purpose.
@@ -214,6 +217,11 @@ impl<'a> RouteContext<'a> {
     /// Says that the route asked is of a graph so many bytes further down the path of the node.
     pub(crate) const fn further(self, bytes: usize) -> Self {
         Self { within: self.within + bytes, ..self }
+    }
+
+    /// Adds the entry of each subgraph of the graph whose route is asked: who goes back to a subgraph goes back to that.
+    pub(crate) fn with_entries<'b>(&'b self, entries: &'b HashMap<String, String>) -> RouteContext<'b> {
+        RouteContext { entries: Some(entries), ..*self }
     }
 
     /// Whether a conversation was left without a message.
@@ -255,6 +263,7 @@ impl<'a> RouteContext<'a> {
     /// ```
     pub fn replans(&self, node: &str) -> u32 {
         let path = self.node.as_str().get(..self.within).unwrap_or_default();
+        let node = self.entries.and_then(|entries| entries.get(node)).map_or(node, |entry| entry);
         let is_it = |name: &NodeName| name.as_str().strip_prefix(path) == Some(node);
         self.replans.iter().find(|(name, _)| is_it(name)).map_or(0, |(_, count)| *count)
     }

@@ -226,7 +226,8 @@ pub(crate) fn dissolve<S: State>(mut whole: Whole<S>, mut subgraphs: Vec<Subgrap
         *from = exit_of(from).unwrap_or_else(|| from.clone());
         let (own, entries) = (Arc::clone(choose), Arc::clone(&shared));
         *choose = Arc::new(move |state, cx| {
-            let route = own(state, cx).without_items_for(|name| entries.contains_key(name), NO_ITEMS);
+            let route = own(state, &cx.with_entries(&entries));
+            let route = route.without_items_for(|name| entries.contains_key(name), NO_ITEMS);
             route.renamed(|name| entries.get(&name).cloned().unwrap_or(name))
         });
     }

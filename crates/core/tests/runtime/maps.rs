@@ -313,4 +313,26 @@ async fn a_child_in_a_subgraph_and_a_subgraph_in_a_child() {
     let Outcome::Completed(state) = end(&world, &runtime, graph).await else { panic!("not completed") };
     assert_eq!(numbers(&state, "part.got"), [0, 4, 8]);
     assert_eq!(children_of(&world, "p").await.len(), 3);
+
+    // The way down to a question is told of paths from labels and names alike.
+    let world = World::new();
+    let runtime = world.process().await;
+    let asks =
+        Graph::<Context>::builder("asks").subgraph("in", &gate(), Lens::whole()).entry("in").build().unwrap();
+    runtime.serve(&asks).unwrap();
+    let part = map(1, over(&asks)).build().unwrap();
+    let graph = Graph::<Context>::builder("whole").subgraph("part", &part, Lens::keys("part.")).entry("part");
+    let run = runtime.start(&graph.build().unwrap(), Context::new()).id("p").await.unwrap();
+    let asked = async {
+        loop {
+            if let [question] = &runtime.questions(&key("p")).await.unwrap()[..] {
+                return question.id.clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let asked = world.pass(asked).await;
+    assert_eq!(asked, "part/each@1:asks/in/ok@1:gate");
+    runtime.respond(&key("p"), &asked, Answer::accept(true).unwrap()).await.unwrap();
+    assert!(world.pass(run.completed()).await.unwrap().contains_key("part.joined"));
 }

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferrata_core::RunKey;
 use ferrata_core::ask::{Answer, Ask};
 use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Lens, RetryPolicy, Route};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
@@ -13,6 +12,7 @@ use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer, Update};
 use ferrata_core::store::MemoryStore;
+use ferrata_core::{ErrorKind, RunKey};
 
 /// Says in the channel `notes` that it ran, and where the tokens came from.
 async fn note(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
@@ -368,4 +368,47 @@ async fn a_goal_inside_sends_the_run_back_inside() {
     };
     assert_eq!(notes(&state, "p.notes").len(), 3);
     assert_eq!(notes(&state, "notes").len(), 3, "what follows runs in each round");
+}
+
+/// Who goes back to a subgraph on purpose goes back to its entry, and is told how often by the name of the subgraph.
+#[tokio::test]
+async fn going_back_to_a_subgraph_is_counted_by_its_name() {
+    let inner = graph("inner").subgraph("deep", &review(), Lens::whole()).node("check", note).entry("deep");
+    let inner = inner.edge("deep", "check").route("check", ["deep"], |_s, cx| match cx.replans("deep") {
+        0 => Route::revisit("deep", "once"),
+        _ => Route::none(),
+    });
+    let whole = graph("whole")
+        .subgraph("part", &inner.build().unwrap(), Lens::whole())
+        .node("judge", note)
+        .entry("part");
+    let whole = whole.edge("part", "judge").route("judge", ["part"], |_s, cx| match cx.replans("part") {
+        // The subgraph itself went back once.
+        1 => Route::revisit("part", "again"),
+        _ => Route::none(),
+    });
+    let noted = noted(&whole.build().unwrap()).await;
+    let times = |node: &str| noted.iter().filter(|note| note.starts_with(node)).count();
+    assert_eq!((times("part/deep/split"), times("judge")), (3, 2), "{noted:?}");
+}
+
+/// A run that stopped inside of a subgraph does not go on unasked with another graph in its place.
+#[tokio::test]
+async fn a_changed_part_is_refused_by_a_run_that_stands_in_it() {
+    let asking = |revision: &str| {
+        let part =
+            graph("part").gate("ask", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes));
+        let part = part.revision(revision).entry("ask").build().unwrap();
+        graph("whole").subgraph("part", &part, Lens::whole()).entry("part").build().unwrap()
+    };
+    let (store, key) = (MemoryStore::new(), RunKey::try_from("r").unwrap());
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = runtime.start(&asking("1"), Context::new()).id("r").await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
+    runtime.respond(&key, "part/ask", Answer::accept(true).unwrap()).await.unwrap();
+    let error = runtime.resume(&asking("2"), "r").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GraphChanged);
+    assert!(error.to_string().contains("part/ask"), "{error}");
+    let run = runtime.resume(&asking("1"), "r").await.unwrap();
+    assert!(run.wait().await.unwrap().completed().is_some());
 }
