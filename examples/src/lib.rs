@@ -4,12 +4,14 @@
 //! - `cargo run --example crash_and_resume`: a process dies in the middle of a chain, and the next one goes on.
 //! - `cargo run --example approval -- start inv-7`: a question that is answered by another process than the one that asks.
 //! - `cargo run --example chat`: a conversation that survives `kill -9`.
+//! - `cargo run --example map_reduce`: a run for each file of a directory, a few at a time, and one table of what they counted.
+//! - `cargo run --example research -- "electric ferries"`: an agent with agents of its own, of which one asks you.
 //! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
 //! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
 //!
 //! A service of several replicas is in `examples/service`.
 //!
-//! `crash_and_resume`, `approval`, `chat` and `survey` take `--store URL`. The drivers of servers are features, so that the first
+//! `crash_and_resume`, `approval`, `chat`, `map_reduce`, `research` and `survey` take `--store URL`. The drivers of servers are features, so that the first
 //! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `redis`, `s3`, `sqlite`,
 //! `all-stores`. Here is what they share: opening that store, and waiting
 //! for a run that a process has, or had until it died.

@@ -4,6 +4,7 @@
 mod approval;
 mod chat;
 mod crash;
+mod families;
 mod stores;
 mod support;
 mod survey;

@@ -6,7 +6,7 @@ use ferrata_test_servers::Service;
 use ferrata_tests::StoreKind;
 
 use crate::support::program;
-use crate::{approval, chat, crash, survey};
+use crate::{approval, chat, crash, families, survey};
 
 /// The programs on a store.
 macro_rules! on {
@@ -30,6 +30,16 @@ macro_rules! on {
             }
 
             #[tokio::test]
+            async fn a_map_over_files_that_is_killed_counts_each_file_once() {
+                families::a_map_is_killed_on($kind).await;
+            }
+
+            #[tokio::test]
+            async fn a_research_that_is_killed_asks_once_and_writes_the_same_report() {
+                families::research_is_killed_on($kind).await;
+            }
+
+            #[tokio::test]
             async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
                 survey::is_killed_on($kind).await;
             }
@@ -46,7 +56,7 @@ on!(s3, StoreKind::Server(Service::S3));
 #[test]
 fn a_wrong_store_is_told_with_what_to_type() {
     let temp = tempfile::tempdir().unwrap();
-    for name in ["crash_and_resume", "approval", "chat", "survey"] {
+    for name in ["crash_and_resume", "approval", "chat", "map_reduce", "research", "survey"] {
         for (url, says) in [
             ("runs", "what names the store is no URL"),
             ("pigeon://me:secret@loft", "there is no store for `pigeon:` URLs"),

@@ -1,0 +1,188 @@
+//! Counts the words of a directory: a run of its own for each file, a few at a time, and one table of what they counted.
+//!
+//! ```text
+//! cargo run --example map_reduce -- [DIR] [--id ID] [--store URL]
+//! ```
+//!
+//! Kill it at any moment, with `kill -9` too, and start it again: files that were counted are not read again.
+#![expect(clippy::print_stdout, reason = "the table is what the program is for")]
+#![expect(clippy::print_stderr, reason = "errors of a command go there")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ferrata::prelude::*;
+use ferrata::{RunId, RunKey};
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use walkdir::WalkDir;
+
+const USAGE: &str = "\
+usage: map_reduce [DIR] [--id ID] [--store URL]
+
+  DIR          whose .rs, .md and .txt files are counted (default: docs)
+  --id ID      the run; the same command goes on with it (default: words)
+  --store URL  where runs are kept (default: file:.ferrata-words)";
+
+/// How many files are counted at once.
+const AT_ONCE: u32 = 8;
+
+/// How many words the table has.
+const ROWS: usize = 10;
+
+/// A file: what the run of one child is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
+struct File {
+    path: String,
+    words: BTreeMap<String, u64>,
+}
+
+/// The directory: the run above them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
+struct Words {
+    dir: String,
+    files: Vec<String>,
+    /// What was counted, file by file, in the order in which the children ended.
+    #[state(append)]
+    counted: Vec<File>,
+    total: u64,
+    table: Vec<(String, u64)>,
+}
+
+/// Maps a file to its words.
+fn file() -> Result<Graph<File>, Box<dyn Error>> {
+    let graph = Graph::<File>::builder("file")
+        .node("read", async |_cx, mut file| {
+            let path = file.path.clone();
+            let text = spawn_blocking(move || std::fs::read_to_string(path)).await??;
+            println!("process {}: reads {}", std::process::id(), file.path);
+            for word in text.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() > 3) {
+                *file.words.entry(word.to_lowercase()).or_default() += 1;
+            }
+            Ok(file)
+        })
+        .effect(Effect::Read)
+        .entry("read")
+        .build()?;
+    Ok(graph)
+}
+
+fn words(file: &Graph<File>) -> Result<Graph<Words>, Box<dyn Error>> {
+    let graph = Graph::<Words>::builder("words")
+        .node("list", async |_cx, mut words| {
+            words.files = list(Path::new(&words.dir))?;
+            Ok(words)
+        })
+        .effect(Effect::Read)
+        .child(
+            "count",
+            file,
+            |_words: &Words, cx| Ok(File { path: cx.item()?, ..File::default() }),
+            |words: &mut Words, file: File| words.counted.push(file),
+        )
+        .max_running(AT_ONCE)
+        .node("sum", async |_cx, mut words| {
+            let mut all: BTreeMap<String, u64> = BTreeMap::new();
+            for (word, count) in words.counted.iter().flat_map(|file| &file.words) {
+                *all.entry(word.clone()).or_default() += count;
+            }
+            words.total = all.values().sum();
+            let mut table: Vec<_> = all.into_iter().collect();
+            table.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            table.truncate(ROWS);
+            words.table = table;
+            Ok(words)
+        })
+        .entry("list")
+        .route("list", ["count", "sum"], |words: &Words, _| match words.files.len() {
+            0 => Route::to("sum"),
+            _ => Route::each("count", &words.files),
+        })
+        .edge("count", "sum")
+        .build()?;
+    Ok(graph)
+}
+
+/// Lists the files of a directory that are text by their names, in order.
+fn list(dir: &Path) -> Result<Vec<String>, NodeError> {
+    let mut files = Vec::new();
+    for entry in WalkDir::new(dir).sort_by_file_name() {
+        let entry = entry.fatal()?;
+        let is_text = entry.path().extension().is_some_and(|ext| ext == "rs" || ext == "md" || ext == "txt");
+        if entry.file_type().is_file() && is_text {
+            let path = entry.path().to_str().ok_or_else(|| NodeError::new("a path is no text").fatal())?;
+            files.push(path.to_owned());
+        }
+    }
+    Ok(files)
+}
+
+#[derive(Debug)]
+struct Args {
+    dir: String,
+    id: String,
+    store: String,
+}
+
+/// Reads the arguments; `None` if they ask for help.
+fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Args>, String> {
+    let (mut dir, mut id, mut store) = (None, None, None);
+    while let Some(arg) = args.next() {
+        let (place, value) = match arg.as_str() {
+            "-h" | "--help" => return Ok(None),
+            "--id" => (&mut id, args.next().ok_or("`--id` needs a value")?),
+            "--store" => (&mut store, args.next().ok_or("`--store` needs a value")?),
+            option if option.starts_with('-') => return Err(format!("there is no option `{option}`")),
+            _ => (&mut dir, arg),
+        };
+        if let Some(before) = place.replace(value) {
+            return Err(format!("`{before}` is one too many"));
+        }
+    }
+    let or = |given: Option<String>, usual: &str| given.unwrap_or_else(|| usual.into());
+    Ok(Some(Args { dir: or(dir, "docs"), id: or(id, "words"), store: or(store, "file:.ferrata-words") }))
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = match parse(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(mistake) => {
+            eprintln!("error: {mistake}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match Box::pin(count(&args)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn count(args: &Args) -> Result<(), Box<dyn Error>> {
+    let key = RunKey::from(RunId::new(&args.id)?);
+    let runtime = Runtime::builder_with(ferrata_examples::open(&args.store)?).build().await?;
+    let file = file()?;
+    let words = words(&file)?;
+    ferrata_examples::free(&runtime, &key).await?;
+    // Children that a killed process has left are found by whoever serves their workflow.
+    runtime.serve(&file)?;
+    runtime.serve(&words)?;
+    let input = Words { dir: args.dir.clone(), ..Words::default() };
+    let counted = runtime.start(&words, input).id(&args.id).await?.completed().await?;
+    println!("{} words of more than three letters in {} files", counted.total, counted.files.len());
+    for (word, count) in &counted.table {
+        println!("{count:>8}  {word}");
+    }
+    runtime.shutdown(Duration::ZERO).await?;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The programs of several runs: killed at random moments, again and again, they come to the same end, with nothing done twice.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use ferrata::store::{Page, RunQuery};
+use ferrata::{CheckpointStore, Clock as _, RunStatus, SystemClock};
+use ferrata_tests::{Space, StoreKind};
+
+use crate::support::{Chance, ended, program};
+
+const FILES: usize = 40;
+const KILLS: usize = 6;
+
+/// How long it may take, on a busy machine and a slow store, which may have to see that the process before is dead.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn command(space: &Space, name: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program(name));
+    command.args(args).args(["--store", space.url()]).envs(space.environment()).current_dir(space.folder());
+    command
+}
+
+/// Starts the program and kills it after a moment, some times; then lets it come to its end.
+async fn killed(space: &Space, name: &str, args: &[&str], chance: &mut Chance) -> Output {
+    let clock = SystemClock::new();
+    for _ in 0..KILLS {
+        let mut child =
+            command(space, name, args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        clock.sleep(Duration::from_millis(20 + chance.below(200))).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let began = clock.monotonic();
+    let output = command(space, name, args).output().unwrap();
+    let took = clock.monotonic().saturating_sub(began);
+    assert!(took < PATIENCE, "{took:?}");
+    output
+}
+
+fn said(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
+}
+
+/// Every run of the store has ended well, and no activation of any ended twice. Returns how many runs there are.
+async fn all_ended_once(store: &dyn CheckpointStore) -> usize {
+    let runs = store.runs(&RunQuery::default(), Page::first(1_000)).await.unwrap().items;
+    for run in &runs {
+        assert_eq!(run.status, RunStatus::Completed, "{}", run.run);
+        let log = ended(store, run.run.run.as_str()).await;
+        assert!(log.values().all(|times| *times == 1), "{}: {log:?}", run.run);
+    }
+    runs.len()
+}
+
+fn make_files(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    for number in 0..FILES {
+        let text = format!("{} {}", "ferry ".repeat(number), "harbour ".repeat(number % 3));
+        std::fs::write(dir.join(format!("{number:03}.txt")), text).unwrap();
+    }
+}
+
+pub(crate) async fn a_map_is_killed_on(kind: impl Into<StoreKind>) {
+    Space::within(kind, async |space| {
+        let mut chance = Chance::seeded();
+        make_files(&space.folder().join("texts"));
+        let output = killed(space, "map_reduce", &["texts"], &mut chance).await;
+        let said = said(&output);
+        assert!(output.status.success(), "{said}");
+        let ferries: usize = (0..FILES).sum();
+        let harbours: usize = (0..FILES).map(|number| number % 3).sum();
+        assert!(
+            said.contains(&format!(
+                "{} words of more than three letters in {FILES} files",
+                ferries + harbours
+            )),
+            "{said}"
+        );
+        assert!(said.contains(&format!("{ferries:>8}  ferry\n{harbours:>8}  harbour")), "{said}");
+        // One run for each file, and the one above them.
+        assert_eq!(all_ended_once(&*space.open()).await, FILES + 1);
+    })
+    .await;
+}
+
+pub(crate) async fn research_is_killed_on(kind: impl Into<StoreKind>) {
+    Space::within(kind, async |space| {
+        let mut chance = Chance::seeded();
+        let output = killed(space, "research", &["tidal power"], &mut chance).await;
+        let asked = said(&output);
+        assert_eq!(output.status.code(), Some(3), "{asked}");
+        assert!(asked.contains("What will be the cost of tidal power? For which year?"), "{asked}");
+        let output = command(space, "research", &["--answer", "2030"]).output().unwrap();
+        let report = said(&output);
+        assert!(output.status.success(), "{report}");
+        let wanted = "On tidal power:\n\
+                      - What is known of tidal power? 3 sources agree.\n\
+                      - What will be the cost of tidal power? 2 sources agree, as of 2030.\n\
+                      - Who works on tidal power? 3 sources agree.\n\
+                      reviewed: 4 lines, nothing to improve\n";
+        assert!(report.contains(wanted), "{report}");
+        assert_eq!(all_ended_once(&*space.open()).await, 4);
+        let again = command(space, "research", &[]).output().unwrap();
+        assert!(said(&again).contains(wanted), "{}", said(&again));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_map_over_files_that_is_killed_counts_each_file_once() {
+    a_map_is_killed_on(StoreKind::Files).await;
+}
+
+#[tokio::test]
+async fn a_research_that_is_killed_asks_once_and_writes_the_same_report() {
+    research_is_killed_on(StoreKind::Files).await;
+}
+
+#[test]
+fn wrong_usage_is_told_with_its_own_exit_code() {
+    for name in ["map_reduce", "research"] {
+        for args in [&["--store"][..], &["--stroe", "file:x"], &["a", "b"]] {
+            let output = Command::new(program(name)).args(args).current_dir(Path::new("/")).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{name} {args:?}");
+            assert!(
+                String::from_utf8_lossy(&output.stderr).contains(&format!("usage: {name}")),
+                "{name} {args:?}"
+            );
+        }
+    }
+}
