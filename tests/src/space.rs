@@ -15,7 +15,8 @@ use ferrata_core::{Clock, IdSource, RandomIds, RunKey, SystemClock};
 use ferrata_test_servers::{Proxy, Service, service_url};
 use futures_util::FutureExt as _;
 use redis::aio::MultiplexedConnection;
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection};
 use tempfile::TempDir;
 
 /// The bucket in which every test has a prefix.
@@ -225,9 +226,21 @@ impl Space {
     ///
     /// # Panics
     ///
-    /// If the run is not there, or the space is a folder.
+    /// If the run is not there, or the space is a folder of files.
     pub async fn damage_last(&self, run: &RunKey) {
         match &self.place {
+            Place::Folder if self.url.starts_with("sqlite:") => {
+                let options = SqliteConnectOptions::new().filename(self.folder.path().join("runs.db"));
+                let mut connection = options.connect().await.unwrap();
+                let its = "run = (SELECT key FROM ferrata_runs WHERE tenant = ?1 AND run = ?2)";
+                let sql = format!(
+                    "UPDATE ferrata_records SET body = CAST('x' || substr(body, 2) AS BLOB) \
+                     WHERE {its} AND seq = (SELECT max(seq) FROM ferrata_records WHERE {its})"
+                );
+                let query = sqlx::query(AssertSqlSafe(sql)).bind(run.tenant.as_str()).bind(run.run.as_str());
+                assert_eq!(query.execute(&mut connection).await.unwrap().rows_affected(), 1);
+                connection.close().await.unwrap();
+            }
             Place::Folder => panic!("a test changes files itself"),
             Place::Schema { server, name } => {
                 let mut connection = PgConnection::connect(server).await.unwrap();

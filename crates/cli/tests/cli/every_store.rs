@@ -72,8 +72,8 @@ async fn on_s3() {
 }
 
 /// On a server, one bad byte in the last record shut all before it from each command that reads a run as it is now.
-async fn reads_before_a_damage(server: Server) {
-    Space::within(Some(server), async |space| {
+async fn reads_before_a_damage(kind: StoreKind) {
+    Space::within(kind, async |space| {
         let place = Place::on(space);
         let service = some_runs(&place).await;
         service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
@@ -103,21 +103,26 @@ async fn reads_before_a_damage(server: Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn before_the_damage_on_sqlite() {
+    reads_before_a_damage(StoreKind::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_postgres() {
-    reads_before_a_damage(Server::Postgres).await;
+    reads_before_a_damage(StoreKind::Server(Server::Postgres)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_redis() {
-    reads_before_a_damage(Server::Redis).await;
+    reads_before_a_damage(StoreKind::Server(Server::Redis)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_a_redis_cluster() {
-    reads_before_a_damage(Server::RedisCluster).await;
+    reads_before_a_damage(StoreKind::Server(Server::RedisCluster)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_damage_on_s3() {
-    reads_before_a_damage(Server::S3).await;
+    reads_before_a_damage(StoreKind::Server(Server::S3)).await;
 }
