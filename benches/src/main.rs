@@ -38,11 +38,13 @@ async fn run() -> Result<()> {
     let mut table = Table { args, rows: Vec::new() };
     println!("{}\n", machine::in_words());
     work::core::measure(&mut table).await?;
+    Box::pin(work::children::in_memory(&mut table)).await?;
     for server in table.args.stores.clone() {
         Box::pin(work::one::measure(&mut table, &server)).await?;
         Box::pin(work::runs::measure(&mut table, &server)).await?;
         if Kind::of(&server)? == Kind::Postgres {
             Box::pin(work::fan::measure(&mut table, &server)).await?;
+            Box::pin(work::children::measure(&mut table, &server)).await?;
             Box::pin(work::list::measure(&mut table, &server)).await?;
             Box::pin(work::memory::measure(&mut table, &server)).await?;
         }

@@ -1,6 +1,7 @@
 //! The workloads, by what they ask about.
 
 pub(crate) mod bytes;
+pub(crate) mod children;
 pub(crate) mod core;
 pub(crate) mod cost;
 pub(crate) mod fan;
