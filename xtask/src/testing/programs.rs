@@ -23,8 +23,9 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const AT_ONCE: usize = 3;
 
 /// Those that take longest, in this order: begun last, each would be waited for alone.
-const FIRST: [&str; 10] = [
+const FIRST: [&str; 11] = [
     "crates/store-s3/tests/s3",
+    "examples/tests/programs",
     super::DOCUMENTATION,
     "tests/tests/fleet",
     "tests/tests/kill",
