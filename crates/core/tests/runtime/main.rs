@@ -30,6 +30,7 @@ mod overdue;
 mod parents;
 mod past;
 mod pauses;
+mod prompt;
 mod recovery;
 mod refusals;
 mod refused;

@@ -20,7 +20,7 @@ pub(crate) use end::{await_in_time, cancel, closing, next_deadline};
 pub(crate) use end_waiters::EndWaiters;
 pub use error::{ChildError, ChildFailure};
 pub use many::ChildrenRequest;
-pub(crate) use notify::{look, notify_parent, notify_parent_after_signal, wake};
+pub(crate) use notify::{look, look_after_rest, notify_parent, notify_parent_after_signal, wake};
 pub(crate) use orphan::is_wanted;
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 pub(crate) use starts::Starts;

@@ -23,13 +23,34 @@ use crate::runtime::tasks::spawn;
 ///
 /// Nothing rests on this: what is not told is found when the children of the parent are looked at.
 pub(crate) fn notify_parent(shared: &Arc<Shared>, run: &RunKey, link: ParentLink) {
-    if link.bond == Bond::Detached || shared.registry.end_waiters.notify(run) {
+    if link.bond == Bond::Detached {
         return;
     }
-    let (shared, run) = (Arc::clone(shared), run.clone());
+    // A parent that is on its way to rest looks once more when it is not driven here any more.
+    if shared.registry.end_waiters.notify(run) && shared.driver(&link.parent).is_some() {
+        return;
+    }
+    let ParentLink { parent, start, .. } = link;
+    let child = ChildRef { run: run.clone(), parent: parent.run.clone(), start };
+    let shared = Arc::clone(shared);
+    spawn(async move { notify_at_rest(&shared, &parent, &child).await });
+}
+
+/// Looks once more at the children of a run that has just come to rest: whoever saw one end before the rest was durable left that to
+/// the driver of the run, which did not look any more. The first that has ended is told; who claims the run finds the others.
+pub(crate) fn look_after_rest(shared: &Arc<Shared>, parent: &RunKey, children: Vec<ChildRef>) {
+    let (shared, parent) = (Arc::clone(shared), parent.clone());
     spawn(async move {
-        if let Err(error) = notify_at_rest(&shared, &run, &link).await {
-            tracing::debug!(%run, parent = %link.parent, %error, "the end of a child is not told; its parent will look");
+        for child in children {
+            match shared.store.head(&child.run).await {
+                Ok(Some(head)) if child.is(&head.facts) && head.status.is_finished() => {
+                    return notify_at_rest(&shared, &parent, &child).await;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(run = %child.run, %error, "cannot look at a child; it is looked at later");
+                }
+            }
         }
     });
 }
@@ -49,26 +70,32 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<Shared>, tip: &Tip) {
     });
 }
 
-async fn notify_at_rest(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<()> {
-    let Some(head) = shared.store.head(&link.parent).await? else { return Ok(()) };
+/// Notes what came of a child in the log of its parent if that rests, and lets anybody claim the parent.
+async fn notify_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) {
+    if let Err(error) = note_at_rest(shared, parent, child).await {
+        let run = &child.run;
+        tracing::debug!(%run, %parent, %error, "the end of a child is not told; its parent will look");
+    }
+}
+
+async fn note_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) -> Result<()> {
+    let Some(head) = shared.store.head(parent).await? else { return Ok(()) };
     let rests = head.status == RunStatus::InProgress && head.owner.is_none() && head.wake_at.is_some();
     if !rests {
         // It looks itself, or has ended.
         return Ok(());
     }
-    let (run, parent) = (run.clone(), link.parent.run.clone());
-    let known = ChildRef { run, parent, start: link.start.clone() };
-    let Some(end) = end_of(shared, &known).await? else { return Ok(()) };
-    let told = amend(shared, &link.parent, Writer::Beside, |tip| {
+    let Some(end) = end_of(shared, child).await? else { return Ok(()) };
+    let noted = amend(shared, parent, Writer::Beside, |tip| {
         let machine = &tip.folded.machine;
         if machine.looks().is_none() || tip.folded.last.owner.is_some() {
             return Ok(Vec::new());
         }
-        let waits = |(key, child): &(ActivationKey, Child)| {
-            child.is_open() && machine.child_ref(&link.parent, *key, child) == known
+        let waits = |(key, known): &(ActivationKey, Child)| {
+            known.is_open() && machine.child_ref(parent, *key, known) == *child
         };
         let waiting: Vec<_> = machine.children().filter(waits).collect();
-        let events = waiting.iter().map(|(key, child)| told(machine, *key, child, &end));
+        let events = waiting.iter().map(|(key, known)| told(machine, *key, known, &end));
         let mut events = events.collect::<Result<Vec<_>>>()?;
         if !events.is_empty() {
             events.push(wake());
@@ -76,7 +103,7 @@ async fn notify_at_rest(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -
         Ok(events)
     })
     .await?;
-    if let Some(tip) = told {
+    if let Some(tip) = noted {
         hand_over(shared, tip);
     }
     Ok(())

@@ -112,6 +112,16 @@ impl<S: State> Driver<S> {
         self.waiters.children.is_stopping()
     }
 
+    /// Lists the children that the run waits for, if it has come to rest over them.
+    pub(crate) fn awaited_at_rest(&self) -> Vec<ChildRef> {
+        if self.machine.looks().is_none() {
+            return Vec::new();
+        }
+        let run = self.journal.run();
+        let open = self.machine.children().filter(|(_, child)| child.is_open());
+        open.map(|(key, child)| self.machine.child_ref(run, key, &child)).collect()
+    }
+
     /// Lets go of a run that waits for children, once it has waited for long enough here. Returns false if it has not.
     pub(super) fn rest_on_children(&mut self) -> Result<bool> {
         let (timer, clock) = (self.next_time(), &self.shared.clock);
@@ -122,10 +132,15 @@ impl<S: State> Driver<S> {
         if !self.shared.is_closing() && (is_near || now.saturating_sub(since) < most) {
             return Ok(false);
         }
-        let look = wall.plus(FIRST_LOOK);
-        let wake =
-            [timer, next_deadline(&self.machine, wall)].into_iter().flatten().fold(look, Timestamp::min);
-        self.release("it waits for its children", Some(wake), Some(Looks { count: 0, timer }))?;
+        self.release_until_look("it waits for its children")?;
         Ok(true)
+    }
+
+    /// Lets go of a run that waits for children until the first look at them, or until its time comes before.
+    pub(super) fn release_until_look(&mut self, reason: &str) -> Result<()> {
+        let (timer, now) = (self.next_time(), self.shared.clock.now());
+        let times = [timer, next_deadline(&self.machine, now)];
+        let wake = times.into_iter().flatten().fold(now.plus(FIRST_LOOK), Timestamp::min);
+        self.release(reason, Some(wake), Some(Looks { count: 0, timer }))
     }
 }

@@ -257,6 +257,18 @@ impl<S: State> Line<S> {
         self.running.iter().any(|(&key, running)| !(running.scope.waits.is_parked() && waits(key)))
     }
 
+    /// Whether an activation only waits: for a time, for a place beside others of its node, or, if it runs and `awaits`, for something
+    /// that survives it.
+    pub(super) fn waits(&self, key: ActivationKey, awaits: bool) -> bool {
+        match self.running.get(&key) {
+            Some(running) => awaits && running.scope.waits.is_parked(),
+            None => {
+                let is_held = self.held.get(&key.0).is_some_and(|held| held.contains(&key));
+                is_held || self.timers.iter().any(|(_, timed)| *timed == key)
+            }
+        }
+    }
+
     /// Counts the attempts that take a place in the run's concurrency.
     pub(super) fn working(&self) -> usize {
         self.running.values().filter(|running| !running.scope.waits.is_parked()).count()

@@ -46,8 +46,7 @@ impl<S: State> Driver<S> {
             } else if self.stopping.has_grace() {
                 self.flush(false)?;
                 if self.journal.has_begun() {
-                    let wake = self.next_time().filter(|_| none_in_line);
-                    self.release("the runtime was shut down", wake, None)?;
+                    self.let_go(none_in_line)?;
                 }
                 return self.drain().await.map(|settled| settled.then_some(Stopped::Released));
             } else if !self.fall_asleep()? {
@@ -88,6 +87,20 @@ impl<S: State> Driver<S> {
         let status = if asked { RunStatus::Interrupted } else { RunStatus::AwaitingInput };
         self.rest(Rested { status, receiving, wake, receivers: self.receivers() })?;
         Ok(true)
+    }
+
+    /// Lets go of a run whose runtime ends: until something moves it if all of it waits, and else for others to claim at once.
+    fn let_go(&mut self, none_in_line: bool) -> Result<()> {
+        let reason = "the runtime was shut down";
+        let waits = |key: &ActivationKey| self.line.waits(*key, self.waiters.waits(*key));
+        // What was broken off is in no line.
+        if !(none_in_line && self.machine.in_flight().keys().all(waits)) {
+            return self.release(reason, None, None);
+        }
+        if self.waiters.is_for_child() {
+            return self.release_until_look(reason);
+        }
+        self.release(reason, self.next_time(), None)
     }
 
     /// Lists the waits for a message, the longest first. One wait alone is left out: it takes the next message.

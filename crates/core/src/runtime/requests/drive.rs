@@ -9,7 +9,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::node::{Host, RunScope};
 use crate::record::parent_link::{parent_link, place};
 use crate::record::{RunFacts, RunStatus};
-use crate::runtime::children::notify_parent;
+use crate::runtime::children::{look_after_rest, notify_parent};
 use crate::runtime::driver::{Driver, First, Outbox, Stopped};
 use crate::runtime::fleet::life;
 use crate::runtime::handle::{Link, RunHandle};
@@ -78,9 +78,14 @@ pub(crate) fn drive<S: State>(
         let told = parent_link
             .filter(|_| begun && has_ended)
             .map(|parent_link| (driver.shared_handle(), parent_link));
+        let awaited = if outcome.is_ok() { driver.awaited_at_rest() } else { Vec::new() };
+        let resting = (!awaited.is_empty()).then(|| driver.shared_handle());
         // Who waits must be able to start or resume the run anew.
         let run = driver.run_key().clone();
         drop(driver);
+        if let Some(shared) = resting {
+            look_after_rest(&shared, &run, awaited);
+        }
         if let Some((shared, parent_link)) = told {
             notify_parent(&shared, &run, parent_link);
         }
