@@ -76,8 +76,7 @@ async fn killed_at_every_write(space: &Space) {
         (0..WRITES).flat_map(|at| faults.map(|fault| (format!("p-{at}-{fault:?}"), at, fault))).collect();
     let deaths = all.iter().map(|(id, at, fault)| die(space, id.clone(), *at, *fault));
     futures_util::future::join_all(deaths).await;
-    let runtime =
-        Runtime::builder_with(space.open()).heartbeat_ttl(Duration::from_secs(1)).build().await.unwrap();
+    let runtime = Runtime::builder_with(space.open()).heartbeat_ttl(PATIENCE).build().await.unwrap();
     runtime.serve(&child()).unwrap();
     runtime.serve(&parent()).unwrap();
     for (id, ..) in &all {

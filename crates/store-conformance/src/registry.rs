@@ -200,6 +200,7 @@ macro_rules! __properties {
             readers {
                 instances: what_a_head_names_can_be_loaded;
                 instances: an_append_is_seen_whole_or_not_at_all;
+                instances: a_run_that_begins_or_goes_is_there_or_not;
                 instances: a_listing_during_writes_has_every_run;
             }
             dropped {

@@ -244,10 +244,11 @@ impl Inner {
                 let (seq, found) = (Some(seen.last.seq), u64::from(seen.last.format));
                 return Err(StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
-            let first_object = if seen.place.life == life {
-                first_object?
-            } else {
-                self.first_object(run, seen.place.life).await?
+            let beside = if seen.place.life == life { first_object? } else { None };
+            let first_object = match beside {
+                Some(first_object) => Some(first_object),
+                // Of another life, or asked for beside the listing: the run may have begun between the two answers.
+                None => self.first_object(run, seen.place.life).await?,
             };
             if let Some(first_object) = first_object {
                 if first_object.head.log != seen.log {

@@ -1,9 +1,9 @@
 //! Readers while others write: what they see is whole.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ferrata_store::{At, HeaderRange, Order as Listed, RunQuery, Seq};
+use ferrata_store::{At, ErrorKind, HeaderRange, Order as Listed, RunQuery, Seq};
 
 use super::concurrency::instances;
 use crate::stage::{Stage, Store, every_header, every_run, ok, together};
@@ -92,6 +92,43 @@ pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: Stage) {
             let loaded = ok(store.load(&key, At::Latest).await, "loading").expect("the run exists");
             let seen = loaded.last().map_or(0, |record| record.header.seq.get() + 1);
             assert!(seen.is_multiple_of(EACH as u64), "{seen} records loaded, written {EACH} at a time");
+        }
+    })
+    .await;
+}
+
+/// A run that begins, or is purged, is there for a reader or is not: no reader takes it for damaged.
+pub(crate) async fn a_run_that_begins_or_goes_is_there_or_not(stage: Stage) {
+    const EACH: usize = 2;
+    let stores = instances(&stage, 3).await;
+    let logs: Vec<_> = (0..30).map(|n| stage.log(&format!("r-{n}"))).collect();
+    let keys: Vec<_> = logs.iter().map(|log| log.key.clone()).collect();
+    let current = Arc::new(AtomicUsize::new(0));
+    let (writer, place) = (stage.store(), Arc::clone(&current));
+    let write = async move {
+        for (n, mut log) in logs.into_iter().enumerate() {
+            place.store(n, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            log.write(&*writer, EACH).await;
+            tokio::task::yield_now().await;
+            if n % 2 == 0 {
+                ok(writer.purge(&log.key, None).await, "purging");
+            }
+        }
+    };
+    while_writing(&stores, write, move |store| {
+        let key = keys[current.load(Ordering::SeqCst)].clone();
+        async move {
+            if let Some(head) = ok(store.head(&key).await, "reading the head") {
+                assert_eq!(head.seq.get() + 1, EACH as u64, "the head of all that was written at once");
+            }
+            if let Some(loaded) = ok(store.load(&key, At::Latest).await, "loading") {
+                assert_eq!(loaded.len(), EACH, "all that was written at once");
+            }
+            match store.headers(&key, HeaderRange::oldest(10)).await {
+                Ok(headers) => assert_eq!(headers.items.len(), EACH, "all that was written at once"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "it is there or not: {error:?}"),
+            }
         }
     })
     .await;

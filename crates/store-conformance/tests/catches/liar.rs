@@ -160,6 +160,12 @@ impl CheckpointStore for Liar {
             Ok(head) => head,
             Err(error) => return self.excuse(error).map_or(Ok(None), Err),
         };
+        if self.tells(Lie::ReadsAStartInTwo) && head.is_none() {
+            self.pause().await;
+            if self.shared.store.head(&name).await?.is_some() {
+                return Err(Error::new(ErrorKind::Corrupt, "record 0 is missing").with_run(run));
+            }
+        }
         if self.tells(Lie::InventsHeads) && head.is_none() {
             let runs = self.shared.store.runs(&RunQuery::default(), Page::default()).await?;
             return Ok(runs.items.into_iter().next());

@@ -6,7 +6,7 @@ use ferrata_store::{CheckpointStore as _, ErrorKind, HeadRef, PruneCut, Seq};
 use ferrata_store_s3::S3Store;
 
 use crate::author::{append_to, is_kept, log_of, written};
-use crate::memory::Memory;
+use crate::memory::{Fault, Memory};
 use crate::raw::Raw;
 
 const HOURS: Duration = Duration::from_secs(2 * 60 * 60);
@@ -243,6 +243,22 @@ async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was()
     let mut log = log_of("r", 6);
     log.write(&reader, 1).await;
     is_kept(&log, &scene.sleeper, "in a new life").await;
+}
+
+/// A reader asks for the first object and for the newest at once, and the run begins between the two answers.
+#[tokio::test]
+async fn a_run_that_begins_between_two_answers_is_whole() {
+    for appends in [&[1][..], &[1, 1]] {
+        let scene = scene().await;
+        let log = written(&scene.other, "r", appends).await;
+        let mut is_early = true;
+        scene.memory.plan(move |asked| {
+            let is_first = asked.method == "GET" && asked.path.contains(FIRST);
+            (is_first && std::mem::take(&mut is_early)).then_some(Fault::Refuse(404, "NoSuchKey"))
+        });
+        let head = scene.sleeper.head(&log.key).await.unwrap();
+        assert_eq!(head.map(|head| head.head()), log.head(), "after {appends:?}");
+    }
 }
 
 /// A start whose answer took so long that others went on with the run, and pruned its first record away, is no sleeper.
