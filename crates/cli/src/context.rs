@@ -39,9 +39,14 @@ impl Context {
         self.out.note(&format!("next: {}", completed(command, &self.global)));
     }
 
-    /// Opens the store. Nothing is read or written yet.
+    /// Opens the store, which has to be there. Nothing is read or written yet.
     pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
-        store::open(&self.global.store)
+        store::open_existing(&self.global.store)
+    }
+
+    /// Opens the store, also one that is still to be made. Nothing is read or written yet.
+    pub(crate) fn new_store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
+        store::open_soon(&self.global.store)
     }
 
     /// Opens the store for reading and steering runs. Nothing is read or written yet.

@@ -113,8 +113,11 @@ impl From<Error> for Failure {
             && run.is_none()
             && error.operation().is_some_and(|operation| operation.starts_with("store."));
         if unset {
-            let next = "ferrata store check --setup";
-            return Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next) };
+            // The command line is right; the store behind its URL is not what it should be.
+            let prepared = error.message().contains("`setup`");
+            let next =
+                if prepared { "ferrata store check --setup" } else { "ferrata store check --store URL" };
+            return Self { code: Some(kind.code()), ..Self::new(Exit::Internal, message, next) };
         }
         Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next(kind, run.as_deref())) }
     }

@@ -7,6 +7,7 @@ mod context;
 mod directory;
 mod doubt;
 mod draw;
+mod driven;
 mod exit;
 mod failure;
 mod family;

@@ -58,6 +58,7 @@ impl Context {
             }
         }
         self.print_done(&told)?;
+        self.tell_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await?;
         Ok(refused.unwrap_or(Exit::Done))
     }
 

@@ -1,15 +1,47 @@
 //! Which store is meant, and how it is named without its secrets.
 
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ferrata::{CheckpointStore, ErrorKind};
 
+use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// The store unless another is named: files beside the pipelines that use them.
 pub(crate) const DEFAULT: &str = "file:.ferrata/store";
+
+/// How long an operator's command waits for a connection: whoever sits at a terminal wants to hear of a dead server at once.
+const PATIENCE: &str = "acquire_timeout_ms=1500";
+
+/// Opens a store by its URL to look at runs and to steer them: one that has to be there.
+pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    if file(url).is_some_and(|path| !path.exists()) {
+        let message = format!("there is no store at {}; set FERRATA_STORE or --store", shown(url));
+        let failure = Failure::new(Exit::NotFound, message, "ferrata ls --store URL");
+        return Err(failure.with_code(ErrorKind::NotFound));
+    }
+    open_soon(url)
+}
+
+/// Opens a store by its URL for a command that a person waits for.
+pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    let server = url.starts_with("postgres:") || url.starts_with("postgresql:");
+    if server && !url.contains("acquire_timeout_ms=") {
+        return open(&format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }));
+    }
+    open(url)
+}
+
+/// Returns the folder or file that a URL names, if it is written plainly.
+fn file(url: &str) -> Option<PathBuf> {
+    folder(url).or_else(|| {
+        let path = url.strip_prefix("sqlite:")?;
+        let path = path.strip_prefix("//").unwrap_or(path).split('?').next()?;
+        (!path.contains(['%', ':']) && !path.is_empty()).then(|| path.into())
+    })
+}
 
 /// Opens a store by its URL.
 pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {

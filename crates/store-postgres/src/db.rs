@@ -13,7 +13,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool,
 use tokio::runtime::Handle;
 
 use crate::config::PostgresOptions;
-use crate::error::{Call, StoreError, fault, is_lost};
+use crate::error::{Call, StoreError, fault, is_lost, unreachable};
 use crate::idle::{Held, IdleConnections, TRUSTED, give_back};
 use crate::tasks::to_its_end;
 
@@ -118,7 +118,22 @@ impl Db {
             waiting => waiting,
         };
         let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
-        pool.acquire().await.map(Held::new).map_err(|error| fault(&error, Call::Read))
+        match pool.acquire().await {
+            Ok(connection) => Ok(Held::new(connection)),
+            Err(sqlx::Error::PoolTimedOut) if pool.size() == 0 => Err(self.why_none().await),
+            Err(error) => Err(fault(&error, Call::Read)),
+        }
+    }
+
+    /// Tries once more to connect, to tell why no attempt of the pool came to anything: the pool keeps it to itself.
+    async fn why_none(&self) -> StoreError {
+        let attempt = PgConnection::connect_with(&self.connect);
+        match within(&SystemClock::new(), patience(&self.options), attempt).await {
+            None => unreachable(&silent(), "the server did not answer"),
+            Some(Err(error)) => unreachable(&error, "no connection can be made"),
+            // It has just come back.
+            Some(Ok(_)) => fault(&sqlx::Error::PoolTimedOut, Call::Read),
+        }
     }
 
     /// Reads, on another connection if one turns out to be dead.

@@ -170,6 +170,17 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
     StoreError { kind, message, source: Some(cause(error)), obstacle }
 }
 
+/// The error of a server to which no connection was made in time, with the reason of the last attempt. Nothing was sent.
+pub(crate) fn unreachable(error: &sqlx::Error, what: &str) -> StoreError {
+    let refused = fault(error, Call::Read);
+    if refused.kind != ErrorKind::Unavailable {
+        return refused;
+    }
+    let message =
+        format!("{what} within `acquire_timeout`; look whether the server runs, and at the way to it");
+    StoreError { message, ..refused }
+}
+
 fn cause(error: &sqlx::Error) -> Cause {
     match error {
         sqlx::Error::Database(error) => match error.try_downcast_ref::<PgDatabaseError>() {

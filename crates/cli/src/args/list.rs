@@ -11,6 +11,7 @@ use crate::time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Status {
     /// It goes on, or no process has taken it up yet.
+    #[value(alias = "in_progress")]
     InProgress,
     /// It ended well.
     Completed,
@@ -19,6 +20,7 @@ pub(crate) enum Status {
     /// It waits for an answer, or is paused.
     Interrupted,
     /// It waits for a message.
+    #[value(alias = "awaiting_input")]
     AwaitingInput,
     /// It was cancelled.
     Cancelled,

@@ -162,7 +162,8 @@ pub(crate) struct EditArgs {
 
 /// Make a new run that goes on from some place in the log of another; that one stays as it is.
 ///
-/// Whoever serves the workflow takes the new run up. Gates are asked again.
+/// Whoever serves the workflow takes the new run up. Gates are asked again. Where nodes that change the world (`Write`, `External`) ran
+/// behind the place, they are listed, and forking takes a yes: the fork may run them again.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata fork 019a6f2e --list\n  ferrata fork 019a6f2e review@1 --set model='\"big\"' --id second-try"
@@ -189,4 +190,7 @@ pub(crate) struct ForkArgs {
     /// What changes.
     #[command(flatten)]
     pub(crate) changes: Changes,
+    /// Do not ask, also where nodes that change the world ran behind the place and may run again.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }

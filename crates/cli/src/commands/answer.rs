@@ -63,7 +63,8 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         None => request.await,
     };
     answered.map_err(|error| Failure::from(error).or_type(format!("ferrata questions {name}")))?;
-    context.print_done(&[Done::new(run, "answered")])?;
+    context.print_done(&[Done::new(run.clone(), "answered")])?;
+    context.tell_idle(&**runtime.store(), [&run]).await?;
     Ok(Exit::Done)
 }
 

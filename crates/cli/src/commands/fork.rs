@@ -1,5 +1,8 @@
 //! `fork`: a new run from a place in the log of another, and the places there are.
 
+use std::collections::BTreeMap;
+
+use ferrata::graph::Effect;
 use ferrata::runtime::{Change, Checkpoint, Diff};
 use ferrata::store::RunHead;
 use ferrata::{Position, Runtime};
@@ -8,9 +11,11 @@ use serde_json::Value;
 
 use crate::args::ForkArgs;
 use crate::context::Context;
+use crate::driven::PIPELINE;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
+use crate::output::quoted;
 use crate::say::Done;
 use crate::table::Table;
 
@@ -26,6 +31,20 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     let name = shown(&head.run);
     if args.list {
         return list(context, &runtime, &head).await;
+    }
+    let again = again(&runtime, &head, args).await?;
+    if !again.is_empty() && !args.yes {
+        let begin =
+            format!("after {}, {name} did what the fork may do again, under new idempotency keys:", args.at);
+        let lines = || again.iter().map(|(node, (effect, times))| format!("{node}  {effect}, {times}×"));
+        if context.is_attended() {
+            context.out.note(&std::iter::once(begin.clone()).chain(lines()).collect::<Vec<_>>().join("\n  "));
+        }
+        let confirmed = context.confirm(false, &format!("fork {name} at {}", args.at), &retyped(&name, args));
+        confirmed.map_err(|failure| match context.is_attended() {
+            true => failure,
+            false => failure.with_details(std::iter::once(begin).chain(lines())),
+        })?;
     }
     let mut request = runtime.fork(&head.run, args.at.clone());
     if !args.changes.is_empty() {
@@ -50,14 +69,59 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
         there.import(&text, None).await?;
     }
     // A run of a pipeline is driven by this command; others by whoever serves their workflow.
-    if head.facts.labels.get(super::show::PIPELINE).is_some() {
+    let pipeline = head.facts.labels.get(PIPELINE).is_some();
+    if pipeline {
         context.next(&format!("ferrata resume {}", shown(&forked)));
     } else {
         context.out.note(&format!("whoever serves `{}` takes it up", head.facts.workflow));
         context.next(&format!("ferrata wait {}", shown(&forked)));
     }
-    context.print_done(&[Done::new(forked, "forked")])?;
+    context.print_done(&[Done::new(forked.clone(), "forked")])?;
+    if !pipeline {
+        context.tell_idle(&**runtime.store(), [&forked]).await?;
+    }
     Ok(Exit::Done)
+}
+
+/// Finds the nodes that change the world, and that ran after the place of the fork or that the fork begins with: each with its effect,
+/// and how often it ran there.
+async fn again(
+    runtime: &Runtime,
+    head: &RunHead,
+    args: &ForkArgs,
+) -> Result<BTreeMap<String, (Effect, usize)>, Failure> {
+    let mut again = BTreeMap::new();
+    if args.at == Position::Latest && args.start_at.is_empty() {
+        return Ok(again);
+    }
+    let unfit = |error| Failure::from(error).or_type(format!("ferrata fork {} --list", shown(&head.run)));
+    let there = runtime.checkpoint(&head.run, args.at.clone()).await.map_err(unfit)?.index;
+    let now = runtime.checkpoint(&head.run, Position::Latest).await?;
+    let ran = now.history.iter().filter_map(|past| Some((past, past.effect?, past.index?)));
+    for (past, effect, index) in
+        ran.filter(|(_, effect, _)| [Effect::Write, Effect::External].contains(effect))
+    {
+        if index > there || args.start_at.iter().any(|node| node == past.node.as_str()) {
+            again.entry(past.node.to_string()).or_insert((effect, 0)).1 += 1;
+        }
+    }
+    Ok(again)
+}
+
+/// Writes the same command with a yes.
+fn retyped(name: &str, args: &ForkArgs) -> String {
+    let mut line = format!("ferrata fork {} {}", quoted(name), args.at);
+    let mut add = |option: &str, value: &str| {
+        line.push_str(&format!(" {option} {}", quoted(value)));
+    };
+    args.id.iter().for_each(|id| add("--id", id));
+    args.start_at.iter().for_each(|node| add("--start-at", node));
+    args.label.iter().for_each(|(key, value)| add("--label", &format!("{key}={value}")));
+    args.changes.set.iter().for_each(|(place, value)| add("--set", &format!("{place}={value}")));
+    args.changes.remove.iter().for_each(|channel| add("--remove", channel));
+    args.changes.patch.iter().for_each(|file| add("--patch", file));
+    line.push_str(if args.changes.force { " --force --yes" } else { " --yes" });
+    line
 }
 
 /// A place to fork from.

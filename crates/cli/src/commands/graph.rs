@@ -57,7 +57,7 @@ fn kept(context: &Context, run: &Checkpoint) -> Option<Pipeline> {
     let store = store::folder(&context.global.store);
     let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);
     let directories = [beside, Some(place::usual(&run.run))].into_iter().flatten();
-    let started = run.labels.get(super::show::PIPELINE).map(PathBuf::from);
+    let started = run.labels.get(crate::driven::PIPELINE).map(PathBuf::from);
     let files = directories.map(RunDirectory::source_path).chain(started);
     let read = |path: PathBuf| Pipeline::parse(&crate::input::bytes(path.to_str()?).ok()?).ok();
     // Another pipeline may have taken the place of the one that was run.

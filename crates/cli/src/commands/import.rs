@@ -11,7 +11,7 @@ use crate::input;
 use crate::say::Done;
 
 pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
-    let runtime = context.runtime()?;
+    let runtime = ferrata::Runtime::builder_with(context.new_store()?).operator();
     let text = input::text(&args.file)?;
     let run = match &args.id {
         Some(id) => {

@@ -7,6 +7,7 @@ use ferrata::store::RunHead;
 use ferrata::{Clock, Runtime, Seq, Timestamp};
 use serde_json::json;
 
+use super::show::named;
 use crate::args::LogsArgs;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -20,6 +21,9 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) async fn run(context: &Context, args: &LogsArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
     let head = context.find(&**runtime.store(), &args.run).await?;
+    if let Some(node) = &args.node {
+        named(&runtime, &head.run, node).await?;
+    }
     let mut lines = read(context, &runtime, &head, args, head.first).await?;
     if let Some(limit) = args.limit {
         lines.drain(..lines.len().saturating_sub(limit));

@@ -5,6 +5,7 @@ use ferrata::{CheckpointStore, Timestamp};
 
 use crate::args::LsArgs;
 use crate::context::Context;
+use crate::driven::is_idle;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::family;
@@ -84,7 +85,7 @@ fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Table {
         let labels: Vec<String> =
             head.facts.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let mut details = labels.join(" ");
-        if head.status == ferrata::RunStatus::InProgress && !head.owner_alive && head.wake_at.is_none() {
+        if is_idle(head) {
             details = format!("no process drives it {details}");
         }
         if let Some(wake) = head.wake_at.filter(|_| !head.status.is_finished()) {

@@ -19,6 +19,7 @@ pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Fail
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,
     }
-    context.print_done(&[Done::new(run, "sent")])?;
+    context.print_done(&[Done::new(run.clone(), "sent")])?;
+    context.tell_idle(&**runtime.store(), [&run]).await?;
     Ok(Exit::Done)
 }

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anstyle::{AnsiColor, Style};
-use ferrata::RunStatus;
 use ferrata::ask::{Question, QuestionKind};
 use ferrata::runtime::{Ancestor, Checkpoint};
 use ferrata::store::RunHead;
+use ferrata::{RunKey, RunStatus, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::ShowArgs;
 use crate::context::Context;
 use crate::doubt;
+use crate::driven::PIPELINE;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::family::{self, Origin};
@@ -45,7 +46,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Fail
     }
     let checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
     if let Some(node) = &args.node {
-        return one_node(context, &checkpoint, node);
+        return one_node(context, &runtime, &checkpoint, node).await;
     }
     let line = runtime.lineage(&head.run).await?;
     let lineage = line.iter().map(ancestor).collect();
@@ -255,9 +256,6 @@ pub(crate) fn asked(question: &Question) -> String {
     }
 }
 
-/// The label under which a pipeline keeps where its file is: such a run is resumed by this command.
-pub(super) const PIPELINE: &str = "ferrata.file";
-
 /// Says what an operator would do about the run now.
 fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
     let name = shown(&head.run);
@@ -281,12 +279,25 @@ fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
     }
 }
 
+/// Checks that a run has the node that is meant by `node` or `node@visit`.
+pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), Failure> {
+    let name = wanted.rsplit_once('@').map_or(wanted, |(name, _)| name);
+    let unknown = |error| Failure::from(error).or_type(format!("ferrata show {}", shown(run)));
+    runtime.find_node(run, name).await.map(|_| ()).map_err(unknown)
+}
+
 /// Prints everything that a checkpoint says of one node, or of one visit of it.
-fn one_node(context: &Context, now: &Checkpoint, wanted: &str) -> Result<Exit, Failure> {
+async fn one_node(
+    context: &Context,
+    runtime: &Runtime,
+    now: &Checkpoint,
+    wanted: &str,
+) -> Result<Exit, Failure> {
     let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
     let visits: Vec<_> = now.history.iter().filter(|past| is(past.node.as_str(), past.visit)).collect();
     let going: Vec<_> = now.next.iter().filter(|one| is(one.node.as_str(), one.visit)).collect();
     if visits.is_empty() && going.is_empty() {
+        named(runtime, &now.run, wanted).await?;
         let message = format!("node `{}` has not begun by record {}", wanted.escape_debug(), now.index);
         let next = format!("ferrata show {}", shown(&now.run));
         return Err(Failure::new(Exit::NotFound, message, next));

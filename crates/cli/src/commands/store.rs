@@ -66,7 +66,7 @@ pub(super) async fn run(context: &Context, args: &StoreArgs) -> Result<Exit, Fai
     if args.print_migrations {
         return print_migrations(context);
     }
-    let opened = context.store()?;
+    let opened = context.new_store()?;
     let promises = opened.capabilities();
     if args.setup {
         opened.setup().await?;

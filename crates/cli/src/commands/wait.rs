@@ -7,6 +7,7 @@ use ferrata::{CheckpointStore, Clock};
 
 use crate::args::WaitArgs;
 use crate::context::Context;
+use crate::driven::{TAKE_UP, is_idle, why_idle};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
@@ -25,9 +26,13 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Exit, Fail
         }
     };
     let head = tokio::select! {
-        head = rest(context, &*store, head, args.to_end) => head?,
+        head = rest(context, &*store, head.clone(), args.to_end) => head?,
         () = over => {
-            let message = format!("run {name} still goes on");
+            let now = store.head(&head.run).await?.filter(is_idle);
+            let message = match now {
+                Some(head) => format!("the time is over, and {}", why_idle(&*store, &head).await?),
+                None => format!("run {name} still goes on"),
+            };
             return Err(Failure::new(Exit::TimedOut, message, format!("ferrata show {name}")));
         }
         result = tokio::signal::ctrl_c() => {
@@ -47,10 +52,16 @@ async fn rest(
     mut head: RunHead,
     to_end: bool,
 ) -> Result<RunHead, Failure> {
+    let told_at = context.clock.monotonic().saturating_add(TAKE_UP);
+    let mut told = context.global.quiet;
     loop {
         let rests = Exit::of_status(head.status).is_some();
         if rests && (!to_end || head.status.is_finished()) {
             return Ok(head);
+        }
+        if !told && is_idle(&head) && context.clock.monotonic() >= told_at {
+            context.out.note(&why_idle(store, &head).await?);
+            told = true;
         }
         context.clock.sleep(LOOK).await;
         let gone = || {

@@ -39,7 +39,12 @@ impl Place {
     /// Finds the place that the options name. Nothing is written.
     pub(super) fn of(context: &Context, run_dir: Option<&Path>) -> Result<Self, Failure> {
         let Some(directory) = run_dir else {
-            return Ok(Self { store: context.store()?, given: None, inside: None, of: None });
+            return Ok(Self {
+                store: store::open(&context.global.store)?,
+                given: None,
+                inside: None,
+                of: None,
+            });
         };
         let given = Some(directory.to_owned());
         // A manifest that is damaged names no run; whoever goes on without one is asked which run is meant if there may be others.
@@ -47,7 +52,7 @@ impl Place {
             RunDirectory::manifest(directory).ok().flatten().map(|manifest| key(&manifest)).transpose()?;
         let implied = std::env::var("FERRATA_STORE").unwrap_or_else(|_| store::DEFAULT.to_owned());
         if context.global.store != implied {
-            return Ok(Self { store: context.store()?, given, inside: None, of });
+            return Ok(Self { store: store::open(&context.global.store)?, given, inside: None, of });
         }
         let url = store::of_folder(&RunDirectory::store_directory(directory));
         Ok(Self { store: store::open(&url)?, given, inside: Some(url), of })

@@ -29,7 +29,7 @@ async fn reads_steers_and_moves(kind: impl Into<StoreKind>) {
         place.ok(&["edit", "pay-3", "--set", "broken=false"]);
         place.ok(&["retry", "pay-3"]);
         service.until(&key("pay-3"), RunStatus::Completed).await;
-        place.ok(&["fork", "pay-3", "begin@1", "--id", "forked"]);
+        place.ok(&["fork", "pay-3", "begin@1", "--id", "forked", "--yes"]);
         service.until(&key("forked"), RunStatus::Interrupted).await;
         place.ok(&["cancel", "forked", "--yes"]);
         service.until(&key("forked"), RunStatus::Cancelled).await;
@@ -93,7 +93,7 @@ async fn reads_before_a_damage(kind: StoreKind) {
         assert!(read(&["logs", "pay-2"]).out.contains("`begin@1`"));
         read(&["export", "pay-2", "--to", "before.jsonl"]);
         place.ok(&["import", "before.jsonl", "--id", "copy"]);
-        read(&["fork", "pay-2", "begin@1", "--id", "mended"]);
+        read(&["fork", "pay-2", "begin@1", "--id", "mended", "--yes"]);
         assert_eq!(place.json(&["state", "mended"])["amount"], 120);
         place.ok(&["verify", "mended"]);
         // The run itself stays as it is.

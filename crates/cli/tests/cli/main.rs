@@ -4,8 +4,10 @@
 mod every_store;
 mod failures;
 mod families;
+mod first_hour;
 mod help;
 mod looks;
+mod nobody;
 mod pipelines;
 mod service;
 mod steering;

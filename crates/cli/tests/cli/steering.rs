@@ -114,7 +114,18 @@ async fn a_fork_is_taken_up_by_the_service() {
     let place = Place::new();
     let service = some_runs(&place).await;
     let before = place.ok(&["export", "pay-2"]);
-    place.ok(&["fork", "pay-2", "approve@1", "--id", "again", "--set", "amount=7", "--label", "try=2"]);
+    place.ok(&[
+        "fork",
+        "pay-2",
+        "approve@1",
+        "--id",
+        "again",
+        "--set",
+        "amount=7",
+        "--label",
+        "try=2",
+        "--yes",
+    ]);
     service.until(&key("again"), RunStatus::Completed).await;
     assert_eq!(place.json(&["state", "again", "/amount"]), 7);
     assert_eq!(place.json(&["ls", "--label", "try=2", "--parent", "pay-2"])[0]["run"]["run"], "again");

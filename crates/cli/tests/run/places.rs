@@ -167,7 +167,7 @@ fn what_stands_before_the_damage_can_be_read_and_forked() {
         assert!(place.call(&["logs", "t"]).ends(0).out.contains("`start@1`"));
         assert!(place.call(&["export", "t"]).ends(0).out.contains("\"seq\":1"));
         let id = format!("mended-{end}");
-        place.call(&["fork", "t", last, "--id", &id]).ends(0);
+        place.call(&["fork", "t", last, "--id", &id, "--yes"]).ends(0);
         assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing is mended in place");
         place.call(&["resume", "t", "--id", &id, "--backend", "echo answer"]).ends(0);
         place.call(&["verify", "t"]).ends(70);

@@ -134,6 +134,21 @@ fn a_run_ends_with_a_few_lines_on_a_terminal() {
     assert!(!terminal.shows("tool.output") && !terminal.shows("\"status\""), "{:?}", terminal.shown);
 }
 
+#[test]
+fn a_fork_that_may_do_work_again_lists_it_and_asks() {
+    let place = Place::new();
+    place.pipeline("F", r#"a [tool_command=true] b [tool_command="echo b >> log"] start -> a -> b -> exit"#);
+    place.call(&["run", "F.dot", "--run-dir", "d", "--id", "done"]).ends(0);
+    for (typed, code) in [("\n", 2), ("y\n", 0)] {
+        let terminal = Terminal::new();
+        let run = terminal.run(&place, &["fork", "d", "a@1", "--id", "again"]);
+        terminal.wait("b  write, 1×");
+        terminal.wait("fork done at a@1? [y/N]");
+        type_in(&terminal.keys, typed);
+        run.end().ends(code);
+    }
+}
+
 /// `run` began anew without a word where a run of the pipeline had been left; now a terminal is asked.
 #[test]
 fn an_unfinished_run_is_gone_on_with_unless_the_answer_is_no() {

@@ -115,7 +115,7 @@ fn hints_work_as_they_are_printed() {
     let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
     assert!(line.contains("--backend"), "{line}");
     assert_eq!(place.shell(&line).ends(0).json()["context"]["response.t"], "it is done\n");
-    let said = place.call(&["fork", "d", "a@1", "--id", "again"]).ends(0);
+    let said = place.call(&["fork", "d", "a@1", "--id", "again", "--yes"]).ends(0);
     let line = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
     assert!(line.starts_with("ferrata resume again"), "{line}");
     assert_eq!(place.shell(&format!("{line} --backend 'echo again'")).ends(0).json()["run"], "again");

@@ -22,7 +22,7 @@ mod retry;
 mod route;
 mod shape;
 mod subgraph;
-mod suggest;
+pub(crate) mod suggest;
 pub(crate) mod topology;
 mod typed;
 mod weak_order;

@@ -20,6 +20,12 @@ pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str
     best.map(|(_, name)| name)
 }
 
+/// Says that a graph has no such node, and which one was meant if one is close.
+pub(crate) fn no_node<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let near = closest(unknown, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    format!("the graph has no node `{}`{near}", unknown.escape_debug())
+}
+
 /// Counts the letters to insert, remove, replace or swap with their neighbour to make one text of the other.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before = vec![0; b.len() + 1];

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::walk;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::suggest::no_node;
 use crate::id::{NodeName, RecordId, RunKey, Seq, Visit};
 use crate::record::RecordKind;
 use crate::store::{At, CheckpointStore, HeaderRange};
@@ -44,7 +45,7 @@ impl Position {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the activation has not ended in any record that is kept.
+    /// [`ErrorKind::NotFound`] if the activation has not ended in any record that is kept, or if the graph has no such node.
     pub(crate) async fn find(&self, store: &dyn CheckpointStore, run: &RunKey) -> Result<At> {
         let (node, visit) = match self {
             Self::Latest => return Ok(At::Latest),
@@ -73,6 +74,7 @@ impl Position {
         if let Some(seq) = last {
             return Ok(At::Seq(seq));
         }
+        find_node(store, run, node.as_str()).await?;
         let message = format!("no record that is kept says that {self} ended; list them with `history`");
         Err(Error::new(ErrorKind::NotFound, message).with_run(run))
     }
@@ -102,6 +104,20 @@ impl Position {
         }
         Ok((None, signalled))
     }
+}
+
+/// Finds a node of the graph with which a run was driven last.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`]: there is no such run, or the graph has no such node; then the message has the closest name.
+pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
+    let machine = walk::folded_at(store, run, At::Latest, None).await?.machine;
+    let found = machine.names().find(|known| known.as_str() == name);
+    found.cloned().ok_or_else(|| {
+        let message = no_node(name, machine.names().map(NodeName::as_str));
+        Error::new(ErrorKind::NotFound, message).with_run(run)
+    })
 }
 
 impl From<At> for Position {

@@ -8,7 +8,7 @@ use super::runtime::Runtime;
 use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
-use crate::id::{RunKey, Seq};
+use crate::id::{NodeName, RunKey, Seq};
 use crate::past::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
 use crate::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Position, TimelineEntry, Verified};
 use crate::record::RecordHeader;
@@ -107,6 +107,22 @@ impl Runtime {
     pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
         let at = at.into().find(&**self.store(), run).await?;
         past::checkpoint(&**self.store(), run, at).await
+    }
+
+    /// Finds a node of the graph with which a run was driven last, as the run's log tells: no graph is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`]: there is no such run, or the graph has no such node, and the message has the closest name.
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: past::a_place_whose_node_the_graph_lacks_is_told_with_the_closest -->
+    pub async fn find_node(&self, run: &RunKey, name: &str) -> Result<NodeName> {
+        past::find_node(&**self.store(), run, name).await
     }
 
     /// Returns what turns the state at one place into the state at another.

@@ -9,7 +9,7 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::{Clock, ErrorKind};
+use ferrata_core::{Clock, ErrorKind, Seq};
 
 use super::world::{Gate, Heart, World, key};
 
@@ -102,6 +102,11 @@ async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
     assert_eq!((head.owner, head.epoch.get()), (Some(server.executor()), 2));
     gate.word.notify_one();
     world.pass(run.completed()).await.unwrap();
+    // The log said `FENCED`, and whoever read it looked for another process that had taken the run.
+    let told = server.timeline(&key("r"), Seq::new(0)).await.unwrap();
+    let told: Vec<&str> = told.iter().map(|line| &*line.text).collect();
+    assert!(told.contains(&"let go: its heartbeat was lost"), "{told:?}");
+    assert!(!told.iter().any(|text| text.contains("FENCED")), "{told:?}");
 }
 
 /// A process is stopped for a minute between the record of its intent and the act, as by `SIGSTOP`. Whoever takes the run

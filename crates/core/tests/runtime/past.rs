@@ -86,6 +86,26 @@ async fn a_state_of_the_past_is_found_by_number_id_and_visit() {
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
+/// A slip of the pen was told as if the log had lost the record.
+#[tokio::test]
+async fn a_place_whose_node_the_graph_lacks_is_told_with_the_closest() {
+    let store = MemoryStore::new();
+    let runtime = done(&store).await;
+    let run = key("r");
+    let unknown = "run default/r: the graph has no node `duoble`; did you mean `double`?";
+    let place = runtime.checkpoint(&run, "duoble@1".parse::<Position>().unwrap()).await.unwrap_err();
+    let node = runtime.find_node(&run, "duoble").await.unwrap_err();
+    for error in [place, node] {
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::NotFound, unknown));
+    }
+    assert_eq!(runtime.find_node(&run, "double").await.unwrap().as_str(), "double");
+    // Nor is it made up what was meant.
+    let far = runtime.find_node(&run, "publish").await.unwrap_err();
+    assert_eq!(far.to_string(), "run default/r: the graph has no node `publish`");
+    let forked = runtime.fork(&run, Position::Latest).start_at(["tripple"]).await.unwrap_err();
+    assert!(forked.to_string().contains("no node `tripple`; did you mean `triple`?"), "{forked}");
+}
+
 #[tokio::test]
 async fn a_checkpoint_tells_everything_and_keeps_what_newer_versions_say() {
     let store = MemoryStore::new();

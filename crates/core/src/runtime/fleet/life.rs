@@ -176,7 +176,11 @@ fn resolve_doubt(shared: &Arc<Shared>, append: RunAppend, tenure: Tenure, why: &
 /// take it up.
 pub(crate) fn let_go(shared: &Weak<Shared>, run: &RunKey, tenure: Tenure, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
-    let reason = format!("its driver stopped: {}", why.kind());
+    // To whoever reads the log, being fenced is that another process took the run: this one still has it.
+    let reason = match why.kind() {
+        ErrorKind::Fenced => "its heartbeat was lost".to_owned(),
+        kind => format!("its driver stopped: {kind}"),
+    };
     spawn(async move {
         let mut pause = FIRST_PAUSE;
         loop {

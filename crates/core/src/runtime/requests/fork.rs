@@ -13,8 +13,9 @@ use crate::engine::fold::Folded;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
+use crate::graph::suggest::no_node;
 use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
-use crate::id::{Fingerprint, HeadRef, RunId, RunKey, Seq, WorkflowName};
+use crate::id::{Fingerprint, HeadRef, NodeName, RunId, RunKey, Seq, WorkflowName};
 use crate::past::{Position, folded_at};
 use crate::record::body::Event;
 use crate::record::parent_link::{RESERVED, refuse_reserved};
@@ -156,7 +157,12 @@ impl ForkRequest {
                 None => machine.find(name).is_some(),
             };
             if let Some(stranger) = self.nodes.iter().find(|name| !knows(name)) {
-                return refuse(ErrorKind::NotFound, format!("there is no node `{stranger}` to start at"));
+                let names: Vec<&NodeName> = match plan {
+                    Some(plan) => plan.nodes.iter().map(|node| &node.name).collect(),
+                    None => machine.names().collect(),
+                };
+                let message = no_node(stranger, names.into_iter().map(NodeName::as_str));
+                return refuse(ErrorKind::NotFound, format!("{message}; it cannot start there"));
             }
             let names: BTreeSet<&str> = self.nodes.iter().map(String::as_str).collect();
             machine.begin_at(names);

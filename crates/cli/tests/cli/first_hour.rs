@@ -1,0 +1,146 @@
+//! What a newcomer types first, and what a server that is away or refuses says: the command says what is wrong and what to do.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use ferrata::{Clock, SystemClock};
+
+use crate::service::some_runs;
+use crate::support::{Place, Said};
+
+/// Tables and JSON print `in_progress`, and `--status` took `in-progress` alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_is_taken_as_it_is_printed() {
+    let place = Place::new();
+    drop(some_runs(&place).await);
+    for status in ferrata::RunStatus::ALL {
+        for word in [status.to_string(), status.to_string().replace('_', "-")] {
+            place.ok(&["ls", "--status", &word]);
+            place.ok(&["sweep", "--keep-last", "1", "--only", &word]);
+        }
+    }
+    assert_eq!(place.ok(&["ls", "--status", "awaiting_input", "-o", "ids"]), "chat-1\n");
+}
+
+/// `ls` said "no such runs" and ended well, and whoever had forgotten `FERRATA_STORE` went to look for the runs.
+#[test]
+fn where_there_is_no_store_the_command_says_so() {
+    let place = Place::new();
+    let unset = |line: &[&str]| place.call_with(line, "", &[]);
+    for line in [
+        &["ls"][..],
+        &["show", "a"],
+        &["wait", "a"],
+        &["questions"],
+        &["answer", "a", "yes"],
+        &["sweep", "--purge", "failed=0s"],
+    ] {
+        let said = unset(line);
+        assert_eq!((said.code, said.out.as_str()), (4, ""), "{line:?}: {said:?}");
+        let told = "error: there is no store at file:.ferrata/store; set FERRATA_STORE or --store\n";
+        assert!(said.err.starts_with(told), "{line:?}: {said:?}");
+        assert!(said.err.ends_with("next: ferrata ls --store URL\n"), "{line:?}: {said:?}");
+    }
+    let absent = format!("sqlite:{}", place.folder.path().join("none.db").display());
+    let said = place.call(&["ls", "--store", &absent]);
+    assert!(said.code == 4 && said.err.contains("there is no store at sqlite:"), "{said:?}");
+    assert!(std::fs::read_dir(place.folder.path()).unwrap().next().is_none(), "looking made something");
+    place.ok(&["store", "check", "--setup"]);
+    assert!(place.call(&["ls"]).err.contains("no such runs"));
+}
+
+/// Runs a line against a store that cannot be reached, and returns what was said within two seconds of patience, and the time that a
+/// busy machine takes to start a program.
+fn told_soon(url: &str) -> Said {
+    let (place, clock) = (Place::new(), SystemClock::new());
+    let said = place.call(&["ls", "--store", url]);
+    let took = clock.monotonic();
+    assert!(took < Duration::from_secs(6), "{url} took {took:?}: {said:?}");
+    said
+}
+
+/// A dead Postgres took ten seconds, and then the driver's "connection refused" was lost.
+#[test]
+fn a_dead_server_is_told_soon_and_with_its_cause() {
+    for url in ["postgres://me@127.0.0.1:1/app", "redis://127.0.0.1:1"] {
+        let said = told_soon(url);
+        assert_eq!(said.code, 70, "{said:?}");
+        assert!(said.err.to_lowercase().contains("connection refused"), "{said:?}");
+    }
+}
+
+/// A server that takes connections and says nothing is as good as dead.
+#[test]
+fn a_silent_server_is_told_soon() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = told_soon(&format!("postgres://me@{}/app", silent.local_addr().unwrap()));
+    assert_eq!(said.code, 70, "{said:?}");
+    assert!(said.err.contains("did not answer"), "{said:?}");
+}
+
+/// Speaks as much of Postgres as it takes to refuse whoever connects.
+fn refusing(code: &'static str, message: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut packet = [0; 4096];
+            let Ok(read) = stream.read(&mut packet) else { continue };
+            // A request for TLS is eight bytes.
+            if read == 8 && (stream.write_all(b"N").is_err() || stream.read(&mut packet).is_err()) {
+                continue;
+            }
+            let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
+            let mut refusal = vec![b'E'];
+            refusal.extend(u32::try_from(fields.len() + 4).unwrap().to_be_bytes());
+            refusal.extend(fields.as_bytes());
+            let _ = stream.write_all(&refusal);
+        }
+    });
+    format!("postgres://app:s3cret@{address}/app")
+}
+
+/// They ended as a wrong command line does, and what was to be typed next was neither right nor to be pasted.
+#[test]
+fn a_wrong_password_and_a_wrong_database_are_the_stores_and_its_url_is_what_to_correct() {
+    for (code, message, told) in [
+        ("28P01", "password authentication failed for user \"app\"", "the server refused the password"),
+        ("28000", "no pg_hba.conf entry", "does not let this user in"),
+        ("3D000", "database \"app\" does not exist", "there is no such database"),
+    ] {
+        let said = told_soon(&refusing(code, message));
+        assert_eq!(said.code, 70, "{said:?}");
+        assert!(said.err.contains(told) && said.err.contains(message), "{said:?}");
+        assert!(said.err.ends_with("next: ferrata store check --store URL\n"), "{said:?}");
+        assert!(!said.err.contains("s3cret") && !said.err.contains("***"), "{said:?}");
+    }
+}
+
+/// A slip of the pen in a place or a node was told as if the log had lost it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_not_there_is_told_with_the_one_that_was_meant() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(Duration::ZERO).await.unwrap();
+    for line in [
+        &["diff", "pay-2", "begin@1", "aprove@1"][..],
+        &["state", "pay-2", "--at", "aprove@1"],
+        &["show", "pay-2", "--at", "aprove@1"],
+        &["show", "pay-2", "--node", "aprove"],
+        &["show", "pay-2", "--node", "aprove@1"],
+        &["logs", "pay-2", "--node", "aprove"],
+        &["fork", "pay-2", "aprove@1"],
+        &["fork", "pay-2", "--start-at", "aprove"],
+    ] {
+        let said = place.call(line);
+        assert_eq!(said.code, 4, "{line:?}: {said:?}");
+        assert!(said.err.contains("no node `aprove`"), "{line:?}: {said:?}");
+        assert!(said.err.contains("did you mean `approve`?"), "{line:?}: {said:?}");
+    }
+    // One that is there, and that the run has not come to.
+    assert!(place.call(&["show", "pay-1", "--node", "send"]).err.contains("has not begun"));
+    assert!(place.call(&["state", "pay-2", "--at", "send@9"]).err.contains("no record that is kept"));
+}

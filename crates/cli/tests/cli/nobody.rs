@@ -1,0 +1,88 @@
+//! What is recorded for a run that no process serves, and what a fork may do a second time: said before somebody waits for it.
+
+use std::time::Duration;
+
+use ferrata::record::RunStatus;
+use ferrata::{Context, RunKey};
+
+use crate::service::{Service, charge, some_runs};
+use crate::support::Place;
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+/// Each of them ended well, and whoever then waited saw that the run "still goes on".
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_it() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    service.runtime.shutdown(Duration::ZERO).await.unwrap();
+    let lines: [&[&str]; 4] = [
+        &["answer", "pay-1", "yes"],
+        &["send", "chat-1", "hello"],
+        &["retry", "pay-3"],
+        &["fork", "pay-2", "approve@1", "--id", "again", "--yes"],
+    ];
+    let told = |run: &str, workflow: &str| {
+        format!(
+            "no process drives {run}, and none that is alive drives any run of `{workflow}`; start one that serves it\n"
+        )
+    };
+    // They wait at the same time whether somebody does.
+    let said = std::thread::scope(|scope| {
+        let calls = lines.map(|line| scope.spawn(|| place.call(line)));
+        calls.map(|call| call.join().unwrap())
+    });
+    for (said, (run, workflow)) in
+        said.iter().zip([("pay-1", "pay"), ("chat-1", "chat"), ("pay-3", "pay"), ("again", "pay")])
+    {
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(said.err.ends_with(&told(run, workflow)), "{said:?}");
+    }
+    let waited = place.call(&["wait", "pay-1", "--timeout", "50ms"]);
+    assert_eq!(waited.code, 7, "{waited:?}");
+    assert!(waited.err.contains(&format!("the time is over, and {}", told("pay-1", "pay"))), "{waited:?}");
+
+    // Whoever wants quiet is not kept waiting either.
+    let quiet = place.call(&["send", "chat-1", "more", "--quiet"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (0, ""));
+    // And one that is taken up is not told of.
+    let service = Service::start(&place).await;
+    service.until(&key("again"), RunStatus::Completed).await;
+    service.until(&key("chat-1"), RunStatus::AwaitingInput).await;
+    let said = place.call(&["send", "chat-1", "bye"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+}
+
+/// A fork from the shell made payments behind the place again, with new keys, and did not say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_may_do_again_what_was_done_takes_a_yes() {
+    let place = Place::new();
+    let service = some_runs(&place).await;
+    let charged = service.run(&charge(), "charge-1", Context::new()).await;
+    service.until(&charged, RunStatus::Interrupted).await;
+    place.ok(&["answer", "charge-1", "card", "--resolve", "retry"]);
+    service.until(&charged, RunStatus::Completed).await;
+    for (line, lists) in [
+        (
+            &["fork", "pay-2", "begin@1", "--id", "again", "--set", "amount=7 EUR"][..],
+            "\n  send  write, 1×\nnext:",
+        ),
+        (&["fork", "pay-2", "--start-at", "send", "--id", "again"], "\n  send  write, 1×\nnext:"),
+        (&["fork", "charge-1", "0", "--id", "again"], "\n  card  external, 1×\nnext:"),
+    ] {
+        let said = place.call(line);
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{line:?}: {said:?}");
+        assert!(said.err.contains(lists), "{line:?}: {said:?}");
+        assert_eq!(place.call(&["show", "again"]).code, 4, "{line:?} forked all the same");
+        let next = said.err.lines().find_map(|line| line.strip_prefix("next: ")).unwrap().to_owned();
+        assert!(next.ends_with("--yes"), "{next}");
+        if line.contains(&"0") {
+            let typed = place.shell(&next);
+            assert_eq!((typed.code, typed.out.contains("again")), (0, true), "{typed:?}");
+        }
+    }
+    // Behind the last record nothing was done.
+    place.ok(&["fork", "pay-1", "--id", "latest"]);
+}
