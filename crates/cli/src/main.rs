@@ -13,6 +13,7 @@ mod failure;
 mod family;
 mod find;
 mod input;
+mod nodes;
 mod output;
 mod pipeline;
 mod probe;

@@ -50,6 +50,13 @@ impl Color {
     }
 }
 
+/// Returns how many columns a line has on stdout: as many as `COLUMNS` says, or those of the terminal.
+fn room() -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let seen = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    said.or_else(seen).filter(|&columns| columns > 0)
+}
+
 /// Where data and notes go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -59,6 +66,8 @@ pub(crate) struct Output {
     pub(crate) time: TimeFormat,
     /// Whether data is coloured.
     pub(crate) color: bool,
+    /// How many columns a line of data has; none where it goes to no terminal.
+    pub(crate) room: Option<usize>,
     /// Whether notes are coloured.
     pub(crate) color_notes: bool,
     quiet: bool,
@@ -71,6 +80,7 @@ impl Output {
             format: global.output,
             time: global.time,
             color: global.color.on(io::stdout().is_terminal()),
+            room: room(),
             color_notes: global.color.on(io::stderr().is_terminal()),
             quiet: global.quiet,
         }
@@ -124,7 +134,7 @@ impl Output {
             Format::Jsonl => values.iter().try_for_each(|value| self.json_line(value)),
             Format::Ids => values.iter().try_for_each(|value| self.line(&id(value))),
             Format::Table if values.is_empty() => Ok(()),
-            Format::Table => self.text(&table(values).render(self.color)),
+            Format::Table => self.text(&table(values).render(self.color, self.room)),
         }
     }
 

@@ -1,8 +1,17 @@
-//! Tables for people: columns as wide as what stands in them.
+//! Tables for people: columns as wide as what stands in them, and none wider than the terminal.
 
 use anstyle::{AnsiColor, Style};
 use ferrata::RunStatus;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// What stands between two columns.
+const GAP: usize = 2;
+
+/// How much of the last column, which has what was said, is kept before a column that may go is left out.
+const LAST: usize = 16;
+
+/// How narrow a column gets where nothing else can go: a name is told from others by less than this.
+const LEAST: usize = 8;
 
 /// A cell: its text, and how it looks.
 #[derive(Clone, Debug)]
@@ -28,13 +37,21 @@ impl<T: Into<String>> From<T> for Cell {
 #[derive(Debug)]
 pub(crate) struct Table {
     names: Vec<&'static str>,
+    /// The columns to leave out where there is no room, the first of them first.
+    spare: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
     /// Makes a table with these columns.
     pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { names: names.into_iter().collect(), rows: Vec::new() }
+        Self { names: names.into_iter().collect(), spare: Vec::new(), rows: Vec::new() }
+    }
+
+    /// Says which columns to leave out where there is no room, the first of them first.
+    pub(crate) fn sparing(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+        self.spare = names.into_iter().collect();
+        self
     }
 
     /// Adds a row of as many cells as there are columns.
@@ -42,15 +59,9 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Writes the table; columns in which nothing stands are left out.
-    pub(crate) fn render(&self, color: bool) -> String {
-        let widths: Vec<Option<usize>> = (0..self.names.len())
-            .map(|at| {
-                let cells = self.rows.iter().filter_map(|row| row.get(at));
-                let widest = cells.map(|cell| clean(&cell.text).width()).max().filter(|&width| width > 0)?;
-                Some(widest.max(self.names[at].width()))
-            })
-            .collect();
+    /// Writes the table in lines of at most `room` columns, if that is given. Columns in which nothing stands are left out.
+    pub(crate) fn render(&self, color: bool, room: Option<usize>) -> String {
+        let widths = self.widths(room);
         let mut text = String::new();
         let bold = Style::new().bold();
         let names: Vec<Cell> = self.names.iter().map(|&name| Cell::styled(name, bold)).collect();
@@ -58,8 +69,8 @@ impl Table {
             let shown: Vec<(&Cell, usize)> =
                 row.iter().zip(&widths).filter_map(|(cell, width)| Some((cell, (*width)?))).collect();
             for (at, (cell, width)) in shown.iter().enumerate() {
-                let content = clean(&cell.text);
-                let pad = if at + 1 == shown.len() { 0 } else { width + 2 - content.width() };
+                let content = cut(&clean(&cell.text), *width);
+                let pad = if at + 1 == shown.len() { 0 } else { width + GAP - content.width() };
                 text.push_str(&paint(&content, cell.style, color));
                 text.extend(std::iter::repeat_n(' ', pad));
             }
@@ -68,6 +79,58 @@ impl Table {
         }
         text
     }
+
+    /// Returns how wide each column is; none for those that are left out.
+    fn widths(&self, room: Option<usize>) -> Vec<Option<usize>> {
+        let mut widths: Vec<Option<usize>> = (0..self.names.len())
+            .map(|at| {
+                let cells = self.rows.iter().filter_map(|row| row.get(at));
+                let widest = cells.map(|cell| clean(&cell.text).width()).max().filter(|&width| width > 0)?;
+                Some(widest.max(self.names[at].width()))
+            })
+            .collect();
+        let Some(room) = room else { return widths };
+        let all = |widths: &[Option<usize>]| {
+            widths.iter().flatten().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
+        };
+        for name in &self.spare {
+            let last = widths.iter().rev().find_map(|width| *width).unwrap_or_default();
+            if all(&widths).saturating_sub(last.saturating_sub(LAST)) <= room {
+                break;
+            }
+            if let Some(at) = self.names.iter().position(|known| known == name) {
+                widths[at] = None;
+            }
+        }
+        // What was said is cut first, then whatever is widest.
+        let mut over = all(&widths).saturating_sub(room);
+        if let Some(last) = widths.iter_mut().rev().find_map(Option::as_mut) {
+            let less = over.min(last.saturating_sub(LAST));
+            *last -= less;
+            over -= less;
+        }
+        while over > 0 {
+            let Some(widest) = widths.iter_mut().flatten().max().filter(|width| **width > LEAST) else {
+                break;
+            };
+            *widest -= 1;
+            over -= 1;
+        }
+        widths
+    }
+}
+
+/// Returns as much of a text as has room, with a mark where the rest was cut off.
+fn cut(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let mut taken = 0;
+    let fits = |c: &char| {
+        taken += c.width().unwrap_or_default();
+        taken < room
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 /// Writes a text in a style, if there is to be colour.
@@ -133,8 +196,33 @@ mod tests {
         let mut table = Table::new(["RUN", "EMPTY", "WHAT"]);
         table.row(["日本".into(), "".into(), "a".into()]);
         table.row(["long-id".into(), "".into(), "b\u{1b}[31m\nc".into()]);
-        assert_eq!(table.render(false), "RUN      WHAT\n日本     a\nlong-id  b [31m c\n");
-        assert!(table.render(true).contains("\u{1b}[1mRUN"));
+        assert_eq!(table.render(false, None), "RUN      WHAT\n日本     a\nlong-id  b [31m c\n");
+        assert!(table.render(true, None).contains("\u{1b}[1mRUN"));
+    }
+
+    #[test]
+    fn a_table_fits_its_room() {
+        let mut table = Table::new(["NODE", "TOOK", "AT", "DETAILS"]).sparing(["AT", "TOOK"]);
+        table.row([
+            "send@1".into(),
+            "12ms".into(),
+            "3m00s ago".into(),
+            "the bank is closed until monday".into(),
+        ]);
+        table.row(["日本日本@1".into(), "1.2s".into(), "2m59s ago".into(), "→ send".into()]);
+        let whole = table.render(false, None);
+        assert_eq!(table.render(false, Some(80)), whole, "nothing is lost where there is room");
+        for room in 4..80 {
+            let shown = table.render(room % 2 == 0, Some(room));
+            let plain = |line: &str| line.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "").width();
+            let widest = shown.lines().map(plain).max().unwrap_or_default();
+            assert!(widest <= room.max(LEAST * 2 + GAP), "{room}: {shown}");
+        }
+        let narrow =
+            "NODE        TOOK  DETAILS\nsend@1      12ms  the bank is close…\n日本日本@1  1.2s  → send\n";
+        assert_eq!(table.render(false, Some(36)), narrow);
+        let narrower = "NODE        DETAILS\nsend@1      the bank is close…\n日本日本@1  → send\n";
+        assert_eq!(table.render(false, Some(30)), narrower);
     }
 
     #[test]

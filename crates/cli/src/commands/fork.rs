@@ -162,7 +162,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
         &places,
         |place| place.place.clone(),
         |places| {
-            let mut table = Table::new(["SEQ", "NODE@VISIT", "OUTCOME", "AT", "CHANGED"]);
+            let mut table = Table::new(["SEQ", "NODE@VISIT", "OUTCOME", "AT", "CHANGED"]).sparing(["AT"]);
             for place in places {
                 let mut changed: Vec<&str> = place.changed.iter().map(String::as_str).take(NAMED).collect();
                 if place.changed.len() > NAMED {

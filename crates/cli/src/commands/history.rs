@@ -43,7 +43,8 @@ pub(super) async fn run(context: &Context, args: &HistoryArgs) -> Result<Exit, F
 }
 
 fn table(headers: &[RecordHeader], at: impl Fn(ferrata::Timestamp) -> String) -> Table {
-    let mut table = Table::new(["SEQ", "KIND", "NODE", "STATUS AFTER", "AT", "BYTES", "BASE", "CLAIM"]);
+    let mut table = Table::new(["SEQ", "KIND", "NODE", "STATUS AFTER", "AT", "BYTES", "BASE", "CLAIM"])
+        .sparing(["CLAIM", "BASE", "BYTES", "AT", "STATUS AFTER"]);
     for header in headers {
         let node = match (&header.node, header.visit) {
             (Some(node), Some(visit)) => format!("{node}@{visit}"),

@@ -7,7 +7,7 @@ use ferrata::store::RunHead;
 use ferrata::{Clock, Runtime, Seq, Timestamp};
 use serde_json::json;
 
-use super::show::named;
+use super::node::named;
 use crate::args::LogsArgs;
 use crate::context::Context;
 use crate::exit::Exit;

@@ -80,7 +80,8 @@ async fn query(context: &Context, store: &dyn CheckpointStore, args: LsArgs) -> 
 }
 
 fn table(heads: &[RunHead], at: impl Fn(Timestamp) -> String) -> Table {
-    let mut table = Table::new(["RUN", "STATUS", "WORKFLOW", "RECORDS", "STARTED", "UPDATED", "DETAILS"]);
+    let mut table = Table::new(["RUN", "STATUS", "WORKFLOW", "RECORDS", "STARTED", "UPDATED", "DETAILS"])
+        .sparing(["STARTED", "RECORDS", "UPDATED"]);
     for head in heads {
         let labels: Vec<String> =
             head.facts.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();

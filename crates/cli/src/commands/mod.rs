@@ -13,6 +13,7 @@ mod import;
 mod lint;
 mod logs;
 mod ls;
+mod node;
 mod pause;
 mod prune;
 mod purge;

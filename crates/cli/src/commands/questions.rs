@@ -35,7 +35,8 @@ pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit,
         &open,
         |one| format!("{} {}", shown(&one.run), one.question.id),
         |open| {
-            let mut table = Table::new(["RUN", "QUESTION", "ASKED", "TAKES", "UNTIL", "DEFAULT"]);
+            let mut table = Table::new(["RUN", "QUESTION", "ASKED", "TAKES", "UNTIL", "DEFAULT"])
+                .sparing(["DEFAULT", "UNTIL", "TAKES"]);
             for Open { run, question } in open {
                 table.row([
                     shown(run).into(),

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use anstyle::{AnsiColor, Style};
 use ferrata::ask::{Question, QuestionKind};
 use ferrata::runtime::{Ancestor, Checkpoint};
 use ferrata::store::RunHead;
-use ferrata::{RunKey, RunStatus, Runtime};
+use ferrata::{RunKey, RunStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::node;
 use crate::args::ShowArgs;
 use crate::context::Context;
 use crate::doubt;
@@ -19,9 +19,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::family::{self, Origin};
 use crate::find::shown;
+use crate::nodes;
 use crate::output::{completed, quoted};
-use crate::table::{Cell, Table, clean, clean_lines, of_status, paint, word};
-use crate::verdict::{self, Came};
+use crate::table::{clean, clean_lines, of_status, paint, word};
 
 /// What `show` prints as JSON.
 #[derive(Serialize)]
@@ -45,8 +45,8 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Fail
         return Ok(Exit::Done);
     }
     let checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
-    if let Some(node) = &args.node {
-        return one_node(context, &runtime, &checkpoint, node).await;
+    if let Some(wanted) = &args.node {
+        return node::print(context, &runtime, checkpoint, wanted).await;
     }
     let line = runtime.lineage(&head.run).await?;
     let lineage = line.iter().map(ancestor).collect();
@@ -108,27 +108,29 @@ fn people(context: &Context, all: &Shown) -> String {
     line("paused", now.paused.as_deref().map(clean).unwrap_or_default());
     line("cancelled", now.cancelled.as_deref().map(clean).unwrap_or_default());
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
-    let nodes = nodes(now, at);
-    if !nodes.is_empty() {
-        text.push('\n');
-        text.push_str(&table(&nodes).render(out.color));
+    if let Some(table) = nodes::table(now, at) {
+        let _ = write!(text, "\n{}", table.render(out.color, out.room));
     }
-    for question in &now.questions {
-        let asked = clean(&asked(question));
-        let _ = writeln!(text, "\n? {}  {asked}", question.id);
-        if let Some(expects) = &question.expects {
-            let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
-        }
-        if question.kind == QuestionKind::Doubt {
-            let name = quoted(&shown(&head.run));
-            let command = |more: &str| completed(&format!("ferrata answer {name} {more}"), &context.global);
-            for line in doubt::lines(&question.id, command) {
-                let _ = writeln!(text, "  {line}");
-            }
-        }
-    }
+    now.questions.iter().for_each(|question| text.push_str(&ask(context, &head.run, question)));
     if let Some(next) = next(head, now) {
         let _ = writeln!(text, "\nnext: {}", completed(&next, &context.global));
+    }
+    text
+}
+
+/// Writes a question, what it takes, and the commands that settle work in doubt.
+pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> String {
+    let mut text = format!("\n? {}  {}\n", question.id, clean(&asked(question)));
+    // Writing to a string never fails.
+    if let Some(expects) = &question.expects {
+        let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
+    }
+    if question.kind == QuestionKind::Doubt {
+        let name = quoted(&shown(run));
+        let command = |more: &str| completed(&format!("ferrata answer {name} {more}"), &context.global);
+        for line in doubt::lines(&question.id, command) {
+            let _ = writeln!(text, "  {line}");
+        }
     }
     text
 }
@@ -156,91 +158,6 @@ fn owner(head: &RunHead, now: &Checkpoint) -> String {
         }
         _ => String::new(),
     }
-}
-
-struct Line {
-    node: String,
-    outcome: String,
-    style: Option<AnsiColor>,
-    attempts: String,
-    took: String,
-    at: String,
-    details: String,
-}
-
-fn nodes(now: &Checkpoint, at: impl Fn(ferrata::Timestamp) -> String) -> Vec<Line> {
-    let ended = now.history.iter().map(|past| {
-        let led: Vec<String> = past.led_to.iter().map(ToString::to_string).collect();
-        let led = if led.is_empty() { String::new() } else { format!("→ {}", led.join(", ")) };
-        let came = Came::of(past);
-        let shown = match (came, verdict::word(past)) {
-            (Came::Done, "success") => "done",
-            // What failed for good is told from what the run went on after.
-            (Came::Failed, _) if !past.ok => "failed",
-            (_, word) => word,
-        };
-        let details = match (verdict::reason(past), came) {
-            ("", _) => led,
-            (why, Came::Done) => clean(why),
-            (why, _) => format!("{} {led}", clean(why)).trim_end().to_owned(),
-        };
-        Line {
-            node: format!("{}@{}", past.node, past.visit),
-            outcome: format!("{} {}", came.sign(), clean(shown)),
-            style: Some(came.color()),
-            attempts: past.attempts.filter(|&n| n > 1).map(|n| n.to_string()).unwrap_or_default(),
-            took: past
-                .took_ms
-                .map(|ms| crate::time::short(std::time::Duration::from_millis(ms)))
-                .unwrap_or_default(),
-            at: past.at.map(&at).unwrap_or_default(),
-            details,
-        }
-    });
-    let asks = |node: &str, visit| now.questions.iter().any(|q| q.node.as_str() == node && q.visit == visit);
-    let going = now.next.iter().map(|pending| {
-        let (outcome, style) = match pending {
-            one if one.stopped => ("✗ stopped", AnsiColor::Red),
-            one if asks(one.node.as_str(), one.visit) => ("? asks", AnsiColor::Yellow),
-            _ if now.status == RunStatus::InProgress => ("… begun", AnsiColor::Cyan),
-            _ => ("… waits", AnsiColor::Yellow),
-        };
-        Line {
-            node: format!("{}@{}", pending.node, pending.visit),
-            outcome: outcome.to_owned(),
-            style: Some(style),
-            attempts: if pending.failed > 0 { format!("{} failed", pending.failed) } else { String::new() },
-            took: String::new(),
-            at: pending.retry_at.map(&at).unwrap_or_default(),
-            details: String::new(),
-        }
-    });
-    let skipped = now.skipped.iter().map(|node| Line {
-        node: node.to_string(),
-        outcome: "- skipped".to_owned(),
-        style: Some(AnsiColor::BrightBlack),
-        attempts: String::new(),
-        took: String::new(),
-        at: String::new(),
-        details: String::new(),
-    });
-    ended.chain(going).chain(skipped).collect()
-}
-
-fn table(lines: &[Line]) -> Table {
-    let mut table = Table::new(["NODE", "OUTCOME", "ATTEMPTS", "TOOK", "AT", "DETAILS"]);
-    for line in lines {
-        let style = Style::new().fg_color(line.style.map(Into::into));
-        table.row([
-            line.node.clone().into(),
-            Cell::styled(line.outcome.clone(), style),
-            line.attempts.clone().into(),
-            line.took.clone().into(),
-            line.at.clone().into(),
-            line.details.clone().into(),
-        ]);
-    }
-    table
 }
 
 /// Returns what is asked, as people read it: the text itself, where what is asked is or has one.
@@ -277,40 +194,4 @@ fn next(head: &RunHead, now: &Checkpoint) -> Option<String> {
         RunStatus::InProgress => Some(format!("ferrata logs {name} -f")),
         _ => None,
     }
-}
-
-/// Checks that a run has the node that is meant by `node` or `node@visit`.
-pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), Failure> {
-    let name = wanted.rsplit_once('@').map_or(wanted, |(name, _)| name);
-    let unknown = |error| Failure::from(error).or_type(format!("ferrata show {}", shown(run)));
-    runtime.find_node(run, name).await.map(|_| ()).map_err(unknown)
-}
-
-/// Prints everything that a checkpoint says of one node, or of one visit of it.
-async fn one_node(
-    context: &Context,
-    runtime: &Runtime,
-    now: &Checkpoint,
-    wanted: &str,
-) -> Result<Exit, Failure> {
-    let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
-    let visits: Vec<_> = now.history.iter().filter(|past| is(past.node.as_str(), past.visit)).collect();
-    let going: Vec<_> = now.next.iter().filter(|one| is(one.node.as_str(), one.visit)).collect();
-    if visits.is_empty() && going.is_empty() {
-        named(runtime, &now.run, wanted).await?;
-        let message = format!("node `{}` has not begun by record {}", wanted.escape_debug(), now.index);
-        let next = format!("ferrata show {}", shown(&now.run));
-        return Err(Failure::new(Exit::NotFound, message, next));
-    }
-    let name = wanted.split('@').next().unwrap_or(wanted);
-    let value = json!({
-        "node": name,
-        "ended": visits,
-        "next": going,
-        "result": now.results.iter().find(|(node, _)| node.as_str() == name).map(|(_, value)| value),
-        "questions": now.questions.iter().filter(|q| is(q.node.as_str(), q.visit)).collect::<Vec<_>>(),
-        "failures": now.diagnostics.iter().filter(|d| is(d.node.as_str(), d.visit)).collect::<Vec<_>>(),
-    });
-    context.out.one(&value, |_| name.to_owned(), |value| format!("{value:#}\n"))?;
-    Ok(Exit::Done)
 }

@@ -13,3 +13,4 @@ mod service;
 mod steering;
 mod stores;
 mod support;
+mod wide;

@@ -1,0 +1,94 @@
+//! `show --node`: everything that the log says of one node, or of one visit of it.
+
+use std::fmt::Write;
+
+use ferrata::runtime::Checkpoint;
+use ferrata::{RunKey, Runtime};
+use serde_json::{Value, json};
+
+use super::show::ask;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::find::shown;
+use crate::nodes;
+use crate::table::{clean, clean_json};
+
+/// Checks that a run has the node that is meant by `node` or `node@visit`.
+pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), Failure> {
+    let unknown = |error| Failure::from(error).or_type(format!("ferrata show {}", shown(run)));
+    runtime.find_node(run, name(wanted)).await.map(|_| ()).map_err(unknown)
+}
+
+fn name(wanted: &str) -> &str {
+    wanted.rsplit_once('@').map_or(wanted, |(name, _)| name)
+}
+
+/// Prints what a checkpoint says of a node.
+pub(super) async fn print(
+    context: &Context,
+    runtime: &Runtime,
+    mut now: Checkpoint,
+    wanted: &str,
+) -> Result<Exit, Failure> {
+    let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
+    now.history.retain(|past| is(past.node.as_str(), past.visit));
+    now.next.retain(|one| is(one.node.as_str(), one.visit));
+    if now.history.is_empty() && now.next.is_empty() {
+        named(runtime, &now.run, wanted).await?;
+        let message = format!("node `{}` has not begun by record {}", wanted.escape_debug(), now.index);
+        let next = format!("ferrata show {}", shown(&now.run));
+        return Err(Failure::new(Exit::NotFound, message, next));
+    }
+    now.questions.retain(|question| is(question.node.as_str(), question.visit));
+    now.diagnostics.retain(|failed| is(failed.node.as_str(), failed.visit));
+    now.skipped.clear();
+    let name = name(wanted);
+    let result = now.results.iter().find(|(node, _)| node.as_str() == name).map(|(_, value)| value);
+    let value = json!({
+        "node": name,
+        "ended": now.history,
+        "next": now.next,
+        "result": result,
+        "questions": now.questions,
+        "failures": now.diagnostics,
+    });
+    context.out.one(&value, |_| name.to_owned(), |_| people(context, &now, name, result))?;
+    Ok(Exit::Done)
+}
+
+fn people(context: &Context, now: &Checkpoint, name: &str, result: Option<&Value>) -> String {
+    let (out, time) = (&context.out, context.now());
+    let at = |when| out.time.write(when, time);
+    let mut text = format!("{:<10}{name}\n{:<10}{}\n", "node", "run", shown(&now.run));
+    // Writing to a string never fails.
+    if let Some(result) = result {
+        let _ = writeln!(text, "{:<10}{}", "result", clean_json(&result.to_string()));
+    }
+    if let Some(table) = nodes::table(now, at) {
+        let _ = write!(text, "\n{}", table.render(out.color, out.room));
+    }
+    for one in &now.next {
+        if let Some(item) = &one.item {
+            let _ = writeln!(text, "\n{}@{} is for {}", one.node, one.visit, clean_json(&item.to_string()));
+        }
+        if !one.steps.is_empty() {
+            let steps = clean(&one.steps.join(", "));
+            let _ = writeln!(text, "\n{}@{} has done the steps {steps}", one.node, one.visit);
+        }
+    }
+    if !now.diagnostics.is_empty() {
+        text.push_str("\nfailures\n");
+        for failed in &now.diagnostics {
+            let again =
+                failed.retry_at.map(|when| format!(", to be tried again {}", at(when))).unwrap_or_default();
+            let why = clean(&failed.failure.message);
+            let (visit, attempt) = (failed.visit, failed.attempt);
+            let _ = writeln!(text, "  @{visit}, attempt {attempt}, {}{again}: {why}", at(failed.at));
+        }
+    }
+    for question in &now.questions {
+        text.push_str(&ask(context, &now.run, question));
+    }
+    text
+}

@@ -1,0 +1,205 @@
+//! The activations of a run as lines for people: each one, or where there are many, those that are alike as one.
+
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use ferrata::runtime::{Checkpoint, Past, Pending};
+use ferrata::{RunStatus, Timestamp};
+
+use crate::table::{Cell, Table, clean};
+use crate::time::short;
+use crate::verdict::{self, Came};
+
+/// From how many lines on those that are alike become one: more than a screen.
+const FOLDED: usize = 30;
+
+/// One activation, or several that came to the same.
+#[derive(Debug)]
+struct Line {
+    node: String,
+    /// Which visit; none where it stands for several, or for a node without any.
+    visit: Option<u32>,
+    times: usize,
+    rank: Rank,
+    outcome: String,
+    color: AnsiColor,
+    attempts: String,
+    /// The shortest and the longest time that it took.
+    took: Option<(Duration, Duration)>,
+    at: Option<Timestamp>,
+    details: String,
+}
+
+/// What is looked at first where there are many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Failed,
+    Open,
+    Done,
+    Skipped,
+}
+
+/// Makes a table of the activations of a run: in the order in which they ended, or, where there are many, what failed and what is open
+/// first, and those that came to the same as one line.
+pub(crate) fn table(now: &Checkpoint, at: impl Fn(Timestamp) -> String) -> Option<Table> {
+    let mut lines = lines(now);
+    if lines.is_empty() {
+        return None;
+    }
+    if lines.len() > FOLDED {
+        lines = folded(lines);
+    }
+    let mut table = Table::new(["NODE", "OUTCOME", "ATTEMPTS", "TOOK", "AT", "DETAILS"])
+        .sparing(["AT", "TOOK", "ATTEMPTS"]);
+    for line in lines {
+        let node = match (line.visit, line.times) {
+            (Some(visit), _) => format!("{}@{visit}", line.node),
+            (None, 0 | 1) => line.node,
+            (None, times) => format!("{} ×{times}", line.node),
+        };
+        table.row([
+            node.into(),
+            Cell::styled(line.outcome, Style::new().fg_color(Some(line.color.into()))),
+            line.attempts.into(),
+            line.took.map(range).unwrap_or_default().into(),
+            line.at.map(&at).unwrap_or_default().into(),
+            line.details.into(),
+        ]);
+    }
+    Some(table)
+}
+
+fn lines(now: &Checkpoint) -> Vec<Line> {
+    let ended = now.history.iter().map(ended);
+    let going = now.next.iter().map(|one| going(now, one));
+    let skipped = now.skipped.iter().map(|node| Line {
+        node: node.to_string(),
+        visit: None,
+        times: 1,
+        rank: Rank::Skipped,
+        outcome: "- skipped".to_owned(),
+        color: AnsiColor::BrightBlack,
+        attempts: String::new(),
+        took: None,
+        at: None,
+        details: String::new(),
+    });
+    ended.chain(going).chain(skipped).collect()
+}
+
+fn ended(past: &Past) -> Line {
+    let led: Vec<String> = past.led_to.iter().map(ToString::to_string).collect();
+    let led = if led.is_empty() { String::new() } else { format!("→ {}", led.join(", ")) };
+    let came = Came::of(past);
+    let shown = match (came, verdict::word(past)) {
+        (Came::Done, "success") => "done",
+        // What failed for good is told from what the run went on after.
+        (Came::Failed, _) if !past.ok => "failed",
+        (_, word) => word,
+    };
+    let details = match (verdict::reason(past), came) {
+        ("", _) => led,
+        (why, Came::Done) => clean(why),
+        (why, _) => format!("{} {led}", clean(why)).trim_end().to_owned(),
+    };
+    let took = past.took_ms.map(Duration::from_millis);
+    Line {
+        node: past.node.to_string(),
+        visit: Some(past.visit.get()),
+        times: 1,
+        rank: match came {
+            Came::Failed | Came::Partial => Rank::Failed,
+            Came::Done => Rank::Done,
+            Came::Skipped => Rank::Skipped,
+        },
+        outcome: format!("{} {}", came.sign(), clean(shown)),
+        color: came.color(),
+        attempts: past.attempts.filter(|&n| n > 1).map(|n| n.to_string()).unwrap_or_default(),
+        took: took.map(|took| (took, took)),
+        at: past.at,
+        details,
+    }
+}
+
+fn going(now: &Checkpoint, pending: &Pending) -> Line {
+    let asks = now.questions.iter().any(|q| q.node == pending.node && q.visit == pending.visit);
+    let (rank, outcome, color) = match pending {
+        one if one.stopped => (Rank::Failed, "✗ stopped", AnsiColor::Red),
+        _ if asks => (Rank::Open, "? asks", AnsiColor::Yellow),
+        _ if now.status == RunStatus::InProgress => (Rank::Open, "… begun", AnsiColor::Cyan),
+        _ => (Rank::Open, "… waits", AnsiColor::Yellow),
+    };
+    Line {
+        node: pending.node.to_string(),
+        visit: Some(pending.visit.get()),
+        times: 1,
+        rank,
+        outcome: outcome.to_owned(),
+        color,
+        attempts: if pending.failed > 0 { format!("{} failed", pending.failed) } else { String::new() },
+        took: None,
+        at: pending.retry_at,
+        details: String::new(),
+    }
+}
+
+/// Makes one line of those of a node that came to the same, for the same reason where they failed.
+fn folded(lines: Vec<Line>) -> Vec<Line> {
+    let mut folded: Vec<Line> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for line in lines {
+        let why = if line.rank == Rank::Failed { line.details.clone() } else { String::new() };
+        let at = *known.entry((line.node.clone(), line.outcome.clone(), why)).or_insert(folded.len());
+        match folded.get_mut(at) {
+            None => folded.push(line),
+            Some(same) => same.add(&line),
+        }
+    }
+    // Of equals, the order in which they ended stays.
+    folded.sort_by_key(|line| line.rank);
+    folded
+}
+
+impl Line {
+    /// Takes in another one that came to the same.
+    fn add(&mut self, other: &Self) {
+        self.visit = None;
+        self.times += other.times;
+        if self.attempts != other.attempts {
+            self.attempts.clear();
+        }
+        self.took = match (self.took, other.took) {
+            (Some((least, most)), Some((less, more))) => Some((least.min(less), most.max(more))),
+            (one, other) => one.or(other),
+        };
+        self.at = self.at.max(other.at);
+        if self.details != other.details {
+            self.details.clear();
+        }
+    }
+}
+
+/// Writes the shortest and the longest of several times, with the unit once where it is the same.
+fn range((least, most): (Duration, Duration)) -> String {
+    let (least, most) = (short(least), short(most));
+    if least == most {
+        return most;
+    }
+    match (least.strip_suffix("ms"), most.strip_suffix("ms")) {
+        (Some(least), Some(_)) => format!("{least}–{most}"),
+        _ => format!("{least}–{most}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_its_unit_once() {
+        let range = |least, most| range((Duration::from_millis(least), Duration::from_millis(most)));
+        assert_eq!(range(20, 20), "20ms");
+        assert_eq!(range(20, 25), "20–25ms");
+        assert_eq!(range(20, 2_500), "20ms–2.5s");
+    }
+}
