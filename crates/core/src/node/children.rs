@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use serde_json::value::RawValue;
 
 use super::context::NodeContext;
+use super::end_waiters::EndWaiter;
 use super::wish::{Given, Wish};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -135,13 +136,18 @@ impl NodeContext {
         self.wish(child.began_name(), Wish::Mark).await.map(|_| ())
     }
 
-    /// Waits for what comes of a child, now or after a restart months later.
+    /// Waits for what comes of a child, now or after a restart months later; `since` is a wait that was begun before the child was started.
     ///
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn wait_for_child(&self, child: &Child) -> Result<Arc<RawValue>> {
-        match self.wish(child.told_name(), Wish::Child(self.child_ref(child), child.note.deadline)).await? {
+    pub(crate) async fn wait_for_child(
+        &self,
+        child: &Child,
+        since: Option<EndWaiter>,
+    ) -> Result<Arc<RawValue>> {
+        let wish = Wish::Child { child: self.child_ref(child), deadline: child.note.deadline, since };
+        match self.wish(child.told_name(), wish).await? {
             Given::Kept(end) => {
                 self.scope.started.told(&child.name, &end);
                 Ok(end)

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::context::{Command, NodeContext, NodeScope};
+use super::end_waiters::EndWaiter;
 use crate::ask::Request;
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -26,8 +27,8 @@ pub(crate) enum Wish {
     Record(Box<RawValue>),
     /// Note that something was done, in passing.
     Mark,
-    /// Wait for what comes of this child, which is cancelled at that time.
-    Child(ChildRef, Option<Timestamp>),
+    /// Wait for what comes of this child, which is cancelled at its deadline; `since` is a wait that was begun before it was started.
+    Child { child: ChildRef, deadline: Option<Timestamp>, since: Option<EndWaiter> },
     /// Find what a step came to, in its place among the waits that ended before.
     Recall,
     /// Wait until then.

@@ -28,7 +28,7 @@ pub(crate) struct ParentLink {
 }
 
 /// A child as its parent's log names it: the run, and the start that made it. Another run of that id is not the child.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChildRef {
     pub(crate) run: RunKey,
     pub(crate) parent: RunId,
@@ -36,6 +36,11 @@ pub(crate) struct ChildRef {
 }
 
 impl ChildRef {
+    /// Names a run that was started by this link.
+    pub(crate) fn of(run: &RunKey, link: &ParentLink) -> Self {
+        Self { run: run.clone(), parent: link.parent.run.clone(), start: link.start.clone() }
+    }
+
     /// Whether a run of the child's id, which has these facts, is the child.
     pub(crate) fn is(&self, facts: &RunFacts) -> bool {
         facts.labels.get(PARENT) == Some(self.parent.as_str())

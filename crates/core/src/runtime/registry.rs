@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::children::{EndWaiters, Starts};
+use super::children::Starts;
 use super::shared::{Control, Stop};
 use crate::compact::queue::{Receiver, Sender, queue};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
+use crate::node::EndWaiters;
 
 /// The drivers of this process, by their runs.
 pub(crate) struct Registry {

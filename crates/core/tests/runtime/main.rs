@@ -7,6 +7,7 @@ mod awake;
 mod cancelling;
 mod children;
 mod choices;
+mod cost;
 mod crowds;
 #[expect(
     dead_code,

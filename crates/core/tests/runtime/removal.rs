@@ -17,6 +17,7 @@ use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore};
 use ferrata_core::testing::ManualClock;
 use tokio::sync::Notify;
 
+use super::cost::Counting;
 use super::family::*;
 use super::world::World;
 
@@ -239,10 +240,21 @@ fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
 /// this time, and goes on. Then the first starts the child, which nobody waits for.
 #[tokio::test]
 async fn a_child_that_a_suspended_process_starts_too_late_is_cancelled() {
+    for hears in [true, false] {
+        starts_too_late(hears).await;
+    }
+}
+
+/// `hears`: whether the first process hears that the parent goes on elsewhere before the start is done, or finds that out by its next write.
+async fn starts_too_late(hears: bool) {
     let world = World::new();
     let child = gate();
     let graph = fickle(&child, 1);
-    let store = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
+    let inner: Arc<dyn CheckpointStore> = match hears {
+        true => Arc::new(world.store.clone()),
+        false => Arc::new(Counting::of(&world.store)),
+    };
+    let store = Arc::new(FaultStore::new(inner, FaultPlan::new()));
     let suspended = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::new(ManualClock::default()));
     let suspended = suspended.build().await.unwrap();
     let (reached, resumed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));

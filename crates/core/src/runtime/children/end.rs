@@ -10,6 +10,7 @@ use crate::engine::fold::{fold, missing};
 use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
+use crate::node::EndWaiter;
 use crate::node::NodeScope;
 use crate::record::RunStatus;
 use crate::record::body::SignalKind;
@@ -26,6 +27,30 @@ const RAREST: u32 = 8;
 /// Why a child is cancelled at its deadline.
 pub(super) const OVERDUE: &str = "its deadline is over";
 
+/// Returns what came of a run that has ended as a machine has it; `None` if it goes on. `state` is asked for a completed run: its state,
+/// and the version of that.
+///
+/// # Errors
+///
+/// Those of `state`.
+pub(crate) fn end_as(
+    machine: &Machine,
+    state: impl FnOnce() -> Result<(Box<RawValue>, u32)>,
+) -> Result<Option<ChildEnd>> {
+    Ok(match machine.status() {
+        RunStatus::Completed => {
+            let (state, version) = state()?;
+            Some(ChildEnd::Completed { state, version })
+        }
+        RunStatus::Failed => machine.failure().cloned().map(ChildEnd::Failed),
+        RunStatus::Cancelled => {
+            Some(ChildEnd::Cancelled { reason: machine.cancel().map(str::to_owned).unwrap_or_default() })
+        }
+        // It was retried since.
+        _ => None,
+    })
+}
+
 /// Returns what came of a child; `None` if it has not ended. Another run that bears its id by now is not the child.
 ///
 /// # Errors
@@ -41,34 +66,34 @@ pub(super) async fn end_of(shared: &Shared, child: &ChildRef) -> Result<Option<C
     }
     let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(Some(ChildEnd::Gone)) };
     let folded = fold(run, &records, None)?;
-    let machine = &folded.machine;
-    Ok(match machine.status() {
-        RunStatus::Completed => {
-            Some(ChildEnd::Completed { state: to_raw(&folded.channels)?, version: folded.version })
-        }
-        RunStatus::Failed => machine.failure().cloned().map(ChildEnd::Failed),
-        RunStatus::Cancelled => {
-            Some(ChildEnd::Cancelled { reason: machine.cancel().map(str::to_owned).unwrap_or_default() })
-        }
-        // It was retried since.
-        _ => None,
-    })
+    end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))
 }
 
-/// Waits for the end of a run, and returns what came of it. A store that fails is asked again, ever less often.
-pub(crate) async fn await_end(shared: &Arc<Shared>, child: &ChildRef) -> Arc<RawValue> {
+/// Waits for the end of a child, and returns what came of it. A store that fails is asked again, ever less often.
+///
+/// `since` is a wait that was begun before the child was started in this process: then the child is not looked at first.
+pub(crate) async fn await_end(
+    shared: &Arc<Shared>,
+    child: &ChildRef,
+    since: Option<EndWaiter>,
+) -> Arc<RawValue> {
     let run = &child.run;
     let mut pause = shared.limits.poll;
-    let waiter = shared.registry.end_waiters.wait_for(run);
+    let mut looks = since.is_none();
+    let waiter = since.unwrap_or_else(|| shared.registry.end_waiters.wait_for(child));
     loop {
-        match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
-            Ok(Some(end)) => return end,
-            Ok(None) => {}
-            Err(error) => tracing::debug!(%run, %error, "cannot look at a child; looking again"),
+        if std::mem::replace(&mut looks, true) {
+            match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
+                Ok(Some(end)) => return end,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%run, %error, "cannot look at a child; looking again"),
+            }
         }
         tokio::select! {
             biased;
-            () = waiter.notified() => {}
+            ended = waiter.ended() => if let Some(end) = ended {
+                return end;
+            },
             () = shared.clock.sleep(pause) => pause = next(pause, shared),
         }
     }
@@ -77,17 +102,19 @@ pub(crate) async fn await_end(shared: &Arc<Shared>, child: &ChildRef) -> Arc<Raw
 /// As [`await_end`], and cancels the child at its deadline.
 pub(crate) async fn await_in_time(
     shared: &Arc<Shared>,
-    (child, deadline): (ChildRef, Option<Timestamp>),
+    child: &ChildRef,
+    deadline: Option<Timestamp>,
+    since: Option<EndWaiter>,
 ) -> Arc<RawValue> {
     if let Some(deadline) = deadline {
         let left = deadline.since(shared.clock.now());
         tokio::select! {
             biased;
-            end = await_end(shared, &child) => return end,
-            () = shared.clock.sleep(left) => cancel(shared, &child, OVERDUE).await,
+            end = await_end(shared, child, since.clone()) => return end,
+            () = shared.clock.sleep(left) => cancel(shared, child, OVERDUE).await,
         }
     }
-    await_end(shared, &child).await
+    await_end(shared, child, since).await
 }
 
 /// Returns the next deadline of a child that a run waits for.
@@ -125,7 +152,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str)
         shared.clock.sleep(pause).await;
         pause = next(pause, shared);
     }
-    await_end(shared, child).await;
+    await_end(shared, child, None).await;
 }
 
 pub(super) async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: &str) -> Result<()> {

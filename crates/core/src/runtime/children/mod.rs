@@ -1,11 +1,10 @@
 //! Runs that nodes start: children, which their parents wait for, and runs that nobody waits for.
 //!
 //! The protocol is one sentence: the parent's log says first that a child is about to be started, and what came of it is noted there by
-//! whoever sees first that the child has ended. Everything else is about seeing it soon: `end_waiters` within a process, `notify` from the
+//! whoever sees first that the child has ended. Everything else is about seeing it soon: `EndWaiters` within a process, `notify` from the
 //! child's process to a parent at rest, and looks at the children of parents that rest for long.
 
 mod end;
-mod end_waiters;
 mod error;
 mod many;
 mod node;
@@ -16,12 +15,11 @@ mod starts;
 
 use std::time::Duration;
 
-pub(crate) use end::{await_in_time, cancel, closing, next_deadline};
-pub(crate) use end_waiters::EndWaiters;
+pub(crate) use end::{await_in_time, cancel, closing, end_as, next_deadline};
 pub use error::{ChildError, ChildFailure};
 pub use many::ChildrenRequest;
 pub(crate) use notify::{look, look_after_rest, notify_parent, notify_parent_after_signal, wake};
-pub(crate) use orphan::is_wanted;
+pub(crate) use orphan::{is_wanted, look_after_start};
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 pub(crate) use starts::Starts;
 

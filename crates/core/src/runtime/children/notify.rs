@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::end::{OVERDUE, cancel_once, end_of, next_deadline};
 use super::pause;
 use crate::clock::Timestamp;
@@ -19,20 +21,25 @@ use crate::runtime::requests::amend::{Tip, Writer, amend};
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::spawn;
 
-/// Says that a run has ended: to its parent in this process, or to the log of its parent if that rests.
+/// Says that a run has ended: to its parent in this process, with what came of it if that is known, or to the log of its parent if that
+/// rests.
 ///
 /// Nothing rests on this: what is not told is found when the children of the parent are looked at.
-pub(crate) fn notify_parent(shared: &Arc<Shared>, run: &RunKey, link: ParentLink) {
+pub(crate) fn notify_parent(
+    shared: &Arc<Shared>,
+    run: &RunKey,
+    link: ParentLink,
+    end: Option<Arc<RawValue>>,
+) {
     if link.bond == Bond::Detached {
         return;
     }
     // A parent that is on its way to rest looks once more when it is not driven here any more.
-    if shared.registry.end_waiters.notify(run) && shared.driver(&link.parent).is_some() {
+    let child = ChildRef::of(run, &link);
+    if shared.registry.end_waiters.notify(&child, end) && shared.driver(&link.parent).is_some() {
         return;
     }
-    let ParentLink { parent, start, .. } = link;
-    let child = ChildRef { run: run.clone(), parent: parent.run.clone(), start };
-    let shared = Arc::clone(shared);
+    let (shared, parent) = (Arc::clone(shared), link.parent);
     spawn(async move { notify_at_rest(&shared, &parent, &child).await });
 }
 
@@ -65,7 +72,7 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<Shared>, tip: &Tip) {
         if let Ok(Some(head)) = shared.store.head(&run).await
             && let Some(link) = parent_link(&run, &head.facts)
         {
-            notify_parent(&shared, &run, link);
+            notify_parent(&shared, &run, link, None);
         }
     });
 }

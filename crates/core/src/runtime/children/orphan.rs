@@ -27,16 +27,11 @@ pub(crate) async fn is_wanted(shared: &Arc<Shared>, run: &RunKey, facts: &RunFac
     }
 }
 
-/// Looks whether somebody wants a child that was started just now. Its parent may have ended, or gone on without it, if this process does
-/// not own the parent any more: then the child is looked after until the parent's log says that it is known there, or that it is not.
-pub(super) async fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentLink) {
+/// Looks after a child that was started here, and whose parent is not driven here, or not any more. The parent may have ended, or gone on
+/// without the child: so the child is looked after until the parent's log says that it is known there, or that it is not.
+pub(crate) fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentLink) {
     if link.bond != Bond::Cancel {
         return;
-    }
-    match shared.store.head(&link.parent).await {
-        // Whoever ends the activation here finds the child, or waits for its start.
-        Ok(Some(head)) if head.owner == Some(shared.executor) && !head.status.is_finished() => return,
-        _ => {}
     }
     let (shared, run) = (Arc::clone(shared), run.clone());
     spawn(async move {

@@ -14,9 +14,10 @@ use super::orphan::look_after_start;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunId, RunKey};
+use crate::node::EndWaiter;
 use crate::node::{Kept, NodeContext};
 use crate::record::child::{Bond, Child, ChildEnd, ChildNote};
-use crate::record::parent_link::{BOND, CHILD, DEPTH, PARENT, ParentLink, ROOT, child_id};
+use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
 use crate::runtime::requests::resume::{Terms, resume};
 use crate::runtime::requests::start::StartRequest;
 use crate::runtime::shared::Shared;
@@ -70,14 +71,14 @@ impl<S: State> Wanted<S> {
         if kept.child.told.is_none() {
             let (cx, graph, child) = (self.cx.clone(), self.graph.clone(), kept.child.clone());
             let working = cx.at_work();
-            self.begin(&shared, &kept, &run).await?;
+            let since = self.begin(&shared, &kept, &run).await?;
             drop(working);
             if !child.began {
                 cx.note_began(&child).await?;
             }
-            return Ok(ChildHandle { cx, graph, child, run });
+            return Ok(ChildHandle { cx, graph, child, run, since });
         }
-        Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, run })
+        Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, run, since: None })
     }
 
     fn shared(&self) -> Result<Arc<Shared>> {
@@ -166,17 +167,20 @@ impl<S: State> Wanted<S> {
         if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
     }
 
-    /// Starts the run, or sees to it that it goes on.
-    async fn begin(self, shared: &Arc<Shared>, kept: &Kept, run: &RunKey) -> Result<()> {
+    /// Starts the run, or sees to it that it goes on. Returns a wait for its end that was begun before, if it was started here.
+    async fn begin(self, shared: &Arc<Shared>, kept: &Kept, run: &RunKey) -> Result<Option<EndWaiter>> {
         let Kept { child, is_new } = kept;
         let start = self.cx.start_of(&child.name);
         if !is_new && let Some(head) = shared.store.head(run).await? {
             let is_ours = self.cx.child_ref(child).is(&head.facts);
-            return if is_ours { take_up(shared, &self.graph, head).await } else { Err(taken(run)) };
+            return match is_ours {
+                true => take_up(shared, &self.graph, head).await.map(|()| None),
+                false => Err(taken(run)),
+            };
         }
         if child.began {
             // It was there, and is not any more: who waits for it is told.
-            return Ok(());
+            return Ok(None);
         }
         let depth = self.depth();
         let (parent, host) = (self.cx.run().clone(), self.cx.host());
@@ -197,15 +201,21 @@ impl<S: State> Wanted<S> {
         }
         let (shared, run, bond) = (Arc::clone(shared), run.clone(), self.bond);
         let starting = shared.registry.starts.begin(&run);
+        let link = ParentLink { parent, start, bond };
+        let since = shared.registry.end_waiters.wait_for(&ChildRef::of(&run, &link));
         finish(async move {
             let _starting = starting;
-            match request.await {
-                Ok(_) => {}
+            let is_here = match request.await {
+                Ok(child) => child.is_driven_here(),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken(&run)),
                 Err(error) => return Err(error),
+            };
+            // Whoever ends the activation here finds the child, or waits for its start; and if this process turns out not to own the
+            // parent any more, its driver has the child looked after.
+            if shared.driver(&link.parent).is_none() {
+                look_after_start(&shared, &run, link);
             }
-            look_after_start(&shared, &run, ParentLink { parent, start, bond }).await;
-            Ok(())
+            Ok(is_here.then_some(since))
         })
         .await
     }
@@ -364,6 +374,8 @@ pub struct ChildHandle<S: State> {
     graph: Graph<S>,
     child: Child,
     run: RunKey,
+    /// A wait for its end that was begun before the child was started here.
+    since: Option<EndWaiter>,
 }
 
 impl<S: State> ChildHandle<S> {
@@ -385,7 +397,7 @@ impl<S: State> ChildHandle<S> {
     ///
     /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn result(&self) -> Result<S, ChildError> {
-        let end = self.cx.wait_for_child(&self.child).await?;
+        let end = self.cx.wait_for_child(&self.child, self.since.clone()).await?;
         let run = self.run.clone();
         match read(&end)? {
             ChildEnd::Completed { state, version } => {

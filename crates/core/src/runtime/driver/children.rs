@@ -11,9 +11,12 @@ use super::Driver;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
-use crate::record::parent_link::ChildRef;
+use crate::id::RunKey;
+use crate::node::EndWaiter;
+use crate::record::child::Child;
+use crate::record::parent_link::{ChildRef, ParentLink};
 use crate::record::pause::{Looks, Noted};
-use crate::runtime::children::{FIRST_LOOK, await_in_time, cancel, next_deadline};
+use crate::runtime::children::{FIRST_LOOK, await_in_time, cancel, end_as, next_deadline};
 use crate::runtime::shared::Shared;
 use crate::state::State;
 
@@ -44,11 +47,15 @@ impl ChildTasks {
         shared: &Arc<Shared>,
         key: ActivationKey,
         name: &str,
-        child: (ChildRef, Option<Timestamp>),
+        child: ChildRef,
+        deadline: Option<Timestamp>,
+        since: Option<EndWaiter>,
     ) {
         if self.watched.insert((key, name.to_owned())) {
             let (shared, name) = (Arc::clone(shared), name.to_owned());
-            self.tasks.spawn(async move { ChildEvent::End(key, name, await_in_time(&shared, child).await) });
+            self.tasks.spawn(async move {
+                ChildEvent::End(key, name, await_in_time(&shared, &child, deadline, since).await)
+            });
         }
     }
 
@@ -97,6 +104,32 @@ impl<S: State> Driver<S> {
                 Ok(())
             }
         }
+    }
+
+    /// Returns what came of the run, if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// That the state cannot be encoded.
+    pub(crate) fn end_for_parent(&self) -> Result<Option<Arc<RawValue>>> {
+        let state = || Ok((self.state.to_channels_json()?, self.graph.schema().version()));
+        end_as(&self.machine, state)?.map(|end| end.to_raw()).transpose()
+    }
+
+    /// Lists the children that end with the run and of which no durable record says that they were started, with what binds them: if the
+    /// run is another process's by now, nobody else may know them.
+    pub(crate) fn children_in_doubt(&self) -> Vec<(RunKey, ParentLink)> {
+        let parent = self.journal.run();
+        let is_doubted = |key: ActivationKey, child: &Child| {
+            child.ends_with_parent() && !(child.began && self.journal.is_noted(key, &child.began_name()))
+        };
+        let doubted = self.machine.all_children().filter(|(key, child)| is_doubted(*key, child));
+        doubted
+            .map(|(key, child)| {
+                let ChildRef { run, start, .. } = self.machine.child_ref(parent, key, &child);
+                (run, ParentLink { parent: parent.clone(), start, bond: child.note.bond })
+            })
+            .collect()
     }
 
     /// Tells the children of a run that is cancelled to stop. Returns whether some of those that must have not.

@@ -63,9 +63,9 @@ impl<S: State> Driver<S> {
                 reply.send(Ok(Given::Done));
                 Ok(())
             }
-            Wish::Child(child, deadline) => {
+            Wish::Child { child, deadline, since } => {
                 if memo.is_none() {
-                    self.waiters.children.watch(&self.shared, key, &name, (child, deadline));
+                    self.waiters.children.watch(&self.shared, key, &name, child, deadline, since);
                 }
                 self.waiters.add(key, name, WaitsFor::Child, None, reply);
                 Ok(())

@@ -7,9 +7,9 @@ use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::node::{Host, RunScope};
-use crate::record::parent_link::{parent_link, place};
+use crate::record::parent_link::{ChildRef, parent_link, place};
 use crate::record::{RunFacts, RunStatus};
-use crate::runtime::children::{look_after_rest, notify_parent};
+use crate::runtime::children::{look_after_rest, look_after_start, notify_parent};
 use crate::runtime::driver::{Driver, First, Outbox, Stopped};
 use crate::runtime::fleet::life;
 use crate::runtime::handle::{Link, RunHandle};
@@ -75,19 +75,26 @@ pub(crate) fn drive<S: State>(
             driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), *facts);
         }
         let has_ended = outcome.is_ok() && driver.machine().status().is_finished();
-        let told = parent_link
-            .filter(|_| begun && has_ended)
-            .map(|parent_link| (driver.shared_handle(), parent_link));
-        let awaited = if outcome.is_ok() { driver.awaited_at_rest() } else { Vec::new() };
-        let resting = (!awaited.is_empty()).then(|| driver.shared_handle());
-        // Who waits must be able to start or resume the run anew.
         let run = driver.run_key().clone();
+        let told = parent_link.filter(|_| begun && has_ended).map(|link| {
+            let is_awaited = driver.shared().registry.end_waiters.is_awaited(&ChildRef::of(&run, &link));
+            // What cannot be encoded is read from the log, as it is without a wait here.
+            let end = if is_awaited { driver.end_for_parent().ok().flatten() } else { None };
+            (driver.shared_handle(), link, end)
+        });
+        let (awaited, doubted) = match &outcome {
+            Ok(_) => (driver.awaited_at_rest(), Vec::new()),
+            Err(_) => (Vec::new(), driver.children_in_doubt()),
+        };
+        let family = (!(awaited.is_empty() && doubted.is_empty())).then(|| driver.shared_handle());
+        // Who waits must be able to start or resume the run anew.
         drop(driver);
-        if let Some(shared) = resting {
+        if let Some(shared) = family {
             look_after_rest(&shared, &run, awaited);
+            doubted.into_iter().for_each(|(child, link)| look_after_start(&shared, &child, link));
         }
-        if let Some((shared, parent_link)) = told {
-            notify_parent(&shared, &run, parent_link);
+        if let Some((shared, link, end)) = told {
+            notify_parent(&shared, &run, link, end);
         }
         (outcome, begun)
     });

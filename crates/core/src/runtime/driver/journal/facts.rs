@@ -28,6 +28,13 @@ pub(in crate::runtime::driver) enum What<S: State> {
     Asked { name: String, ask: Request },
 }
 
+impl<S: State> Fact<S> {
+    /// Whether it is what was noted under this name.
+    pub(in crate::runtime::driver) fn is_note(&self, noted: &str) -> bool {
+        matches!(&self.what, What::Noted { name, .. } if name == noted)
+    }
+}
+
 /// The facts that no acknowledged record holds, in order.
 pub(in crate::runtime::driver) struct Facts<S: State> {
     /// Each with the record that holds it; none yet if it is held back.
@@ -57,6 +64,11 @@ impl<S: State> Facts<S> {
         while self.queue.front().is_some_and(|(at, _)| at.is_some_and(|at| at <= seq)) {
             self.queue.pop_front();
         }
+    }
+
+    /// Lists all facts.
+    pub(in crate::runtime::driver) fn iter(&self) -> impl Iterator<Item = &Fact<S>> {
+        self.queue.iter().map(|(_, fact)| fact)
     }
 
     /// Takes all facts, to make their records anew.

@@ -313,6 +313,11 @@ impl<S: State> Journal<S> {
         self.outbox.is_durable(seq)
     }
 
+    /// Whether no record that is not acknowledged holds this note.
+    pub(super) fn is_noted(&self, key: ActivationKey, name: &str) -> bool {
+        !self.facts.iter().any(|fact| fact.key == key && fact.is_note(name))
+    }
+
     /// Returns the last acknowledged record.
     pub(super) fn durable(&self) -> Option<HeadRef> {
         self.outbox.durable()

@@ -1,0 +1,121 @@
+//! Hearing at once of the end of a child that goes on in the same process, and what came of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+
+use crate::record::parent_link::ChildRef;
+
+/// The children whose end their parents wait for in this process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndWaiters(Arc<Mutex<HashMap<ChildRef, Arc<Awaited>>>>);
+
+#[derive(Debug, Default)]
+struct Awaited {
+    ended: Notify,
+    /// What came of the child, if whoever drove it said so.
+    end: OnceLock<Arc<RawValue>>,
+}
+
+/// A wait for the end of a child. It hears of what happened since it was made.
+#[derive(Debug)]
+pub(crate) struct EndWaiter {
+    all: EndWaiters,
+    child: ChildRef,
+    awaited: Arc<Awaited>,
+}
+
+impl EndWaiters {
+    /// Begins to wait for the end of a child.
+    pub(crate) fn wait_for(&self, child: &ChildRef) -> EndWaiter {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let awaited = Arc::clone(all.entry(child.clone()).or_default());
+        EndWaiter { all: self.clone(), child: child.clone(), awaited }
+    }
+
+    /// Whether somebody waits for the end of a child.
+    pub(crate) fn is_awaited(&self, child: &ChildRef) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(child)
+    }
+
+    /// Says that a child has ended, and what came of it, if that is known. Returns whether somebody waits for that.
+    pub(crate) fn notify(&self, child: &ChildRef, end: Option<Arc<RawValue>>) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(awaited) = all.get(child) else { return false };
+        if let Some(end) = end {
+            // What was heard first stays, as in the log of the parent.
+            let _ = awaited.end.set(end);
+        }
+        awaited.ended.notify_one();
+        true
+    }
+}
+
+impl EndWaiter {
+    /// Waits until the child may have ended. Returns what came of it, if that is known.
+    ///
+    /// Cancel safe: what was not returned is returned by the next call.
+    pub(crate) async fn ended(&self) -> Option<Arc<RawValue>> {
+        if self.awaited.end.get().is_none() {
+            self.awaited.ended.notified().await;
+        }
+        self.awaited.end.get().cloned()
+    }
+}
+
+impl Clone for EndWaiter {
+    fn clone(&self) -> Self {
+        let Self { all, child, awaited } = self;
+        Self { all: all.clone(), child: child.clone(), awaited: Arc::clone(awaited) }
+    }
+}
+
+impl Drop for EndWaiter {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // This one's, and the list's own.
+        if all.get(&self.child).is_some_and(|awaited| Arc::strong_count(awaited) <= 2) {
+            all.remove(&self.child);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{RunId, RunKey};
+    use crate::record::codec::to_raw;
+
+    fn child() -> ChildRef {
+        let (run, parent) = (RunKey::try_from("c").unwrap(), RunId::new("p").unwrap());
+        ChildRef { run, parent, start: "1:n:1:c".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn an_end_between_two_looks_is_heard() {
+        let (waiters, child) = (EndWaiters::default(), child());
+        assert!(!waiters.notify(&child, None), "nobody waits");
+        let waiter = waiters.wait_for(&child);
+        assert!(waiters.notify(&child, None));
+        assert!(waiter.ended().await.is_none(), "it is to be looked at");
+        drop(waiter);
+        assert!(!waiters.notify(&child, None), "nobody waits any more");
+        assert!(waiters.0.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_came_of_a_child_is_heard_by_its_parent_alone() {
+        let (waiters, child) = (EndWaiters::default(), child());
+        let (first, second) = (waiters.wait_for(&child), waiters.wait_for(&child));
+        let other = ChildRef { parent: RunId::new("other").unwrap(), ..child.clone() };
+        let end: Arc<RawValue> = to_raw(&"good").unwrap().into();
+        assert!(!waiters.notify(&other, Some(Arc::clone(&end))));
+        assert!(waiters.is_awaited(&child) && waiters.notify(&child, Some(end)));
+        for waiter in [first.clone(), first, second] {
+            assert_eq!(waiter.ended().await.unwrap().get(), "\"good\"");
+        }
+        assert!(!waiters.is_awaited(&child));
+    }
+}

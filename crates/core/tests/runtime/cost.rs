@@ -1,0 +1,164 @@
+//! What a child costs the store: calls are counted, so that none comes in unseen.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ferrata_core::graph::{Graph, Route};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::Record;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Draft, Reducer};
+use ferrata_core::store::{
+    At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
+    Removed, RunAppend, RunHead, RunQuery,
+};
+use ferrata_core::{ExecutorId, HeadRef, Result, RunKey};
+
+use super::family::*;
+
+#[derive(Debug, Default)]
+struct Counts {
+    heads: AtomicUsize,
+    loads: AtomicUsize,
+    /// Appends to the parent, and to other runs.
+    to_parent: AtomicUsize,
+    to_others: AtomicUsize,
+    /// Records of the parent.
+    records: AtomicUsize,
+}
+
+/// A store that counts its calls, tells of no changes, and lets others go on before each append, as one over a network does.
+#[derive(Clone, Debug)]
+pub(crate) struct Counting {
+    inner: MemoryStore,
+    counts: Arc<Counts>,
+}
+
+impl Counting {
+    pub(crate) fn of(store: &MemoryStore) -> Self {
+        Self { inner: store.clone(), counts: Arc::default() }
+    }
+}
+
+#[async_trait]
+impl CheckpointStore for Counting {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    async fn setup(&self) -> Result<()> {
+        self.inner.setup().await
+    }
+    async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
+        for append in &batch {
+            let Counts { to_parent, to_others, records, .. } = &*self.counts;
+            if append.run == key("p") {
+                to_parent.fetch_add(1, Ordering::Relaxed);
+                records.fetch_add(append.records.len(), Ordering::Relaxed);
+            } else {
+                to_others.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        self.inner.append(batch).await
+    }
+    async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+        self.counts.loads.fetch_add(1, Ordering::Relaxed);
+        self.inner.load(run, at).await
+    }
+    async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.inner.headers(run, range).await
+    }
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.counts.heads.fetch_add(1, Ordering::Relaxed);
+        self.inner.head(run).await
+    }
+    async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.inner.runs(query, page).await
+    }
+    async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
+        self.inner.prune(run, cut).await
+    }
+    async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+        self.inner.purge(run, expected).await
+    }
+    async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+        self.inner.heartbeat(executor, ttl).await
+    }
+    fn part(&self, run: &RunKey) -> u64 {
+        self.inner.part(run)
+    }
+    /// Nothing tells of changes: looks for them would be counted, too.
+    fn subscribe(&self) -> Option<Notices> {
+        None
+    }
+}
+
+const CHILDREN: u32 = 200;
+
+/// One node with so many children.
+fn over() -> Graph<Context> {
+    let child = double();
+    Graph::<Context>::builder("over")
+        .node(
+            "map",
+            using!(child; cx, mut s => {
+                let ended = cx.children(&child, (0..CHILDREN).map(with)).await?;
+                s.set("ended", ended.len())?;
+                Ok(s)
+            }),
+        )
+        .entry("map")
+        .build()
+        .unwrap()
+}
+
+/// A node for each of so many children.
+fn mapped() -> Graph<Context> {
+    Graph::<Context>::builder("mapped")
+        .channel("ended", Reducer::Sum)
+        .node("split", async |_cx, s| Ok(s))
+        .child(
+            "each",
+            &double(),
+            |_s: &Context, cx| Ok(with(cx.item()?)),
+            |s: &mut Context, _child: Context| s.set("ended", 1),
+        )
+        .max_running(64)
+        .entry("split")
+        .route("split", ["each"], |_s, _cx| Route::each("each", 0..CHILDREN))
+        .build()
+        .unwrap()
+}
+
+async fn counted(graph: &Graph<Context>) -> Arc<Counts> {
+    let store = Counting::of(&MemoryStore::new());
+    let counts = Arc::clone(&store.counts);
+    let runtime = Runtime::builder(store).build().await.unwrap();
+    let run = runtime.start(graph, Context::new()).id("p").await.unwrap();
+    let state = run.completed().await.unwrap();
+    assert_eq!(state.get::<u32>("ended").unwrap(), Some(CHILDREN));
+    counts
+}
+
+fn all(counts: &Counts) -> [usize; 5] {
+    let Counts { heads, loads, to_parent, to_others, records } = counts;
+    [heads, loads, to_parent, to_others, records].map(|count| count.load(Ordering::Relaxed))
+}
+
+/// Each child was read three times and loaded once by its parent, in the same process.
+#[tokio::test]
+async fn a_child_of_the_same_process_is_not_read_from_the_store() {
+    for graph in [over(), mapped()] {
+        let counts = counted(&graph).await;
+        let [heads, loads, ..] = all(&counts);
+        println!("{counts:?}");
+        // A look at the parent itself, now and then.
+        assert!(heads + loads <= 10, "{}: {counts:?}", graph.name());
+    }
+}
