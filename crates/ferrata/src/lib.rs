@@ -69,10 +69,6 @@
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 //! | `sharded:///path`, `sharded:relative` | `ShardedStore`, the stores that this file names | `sharded`, on unless turned off |
-//!
-//! # Metrics
-//!
-//! With the feature `metrics`, a runtime counts what it does through the `metrics` facade; the module `metrics` lists what.
 
 mod connect;
 pub mod prelude;
@@ -82,8 +78,6 @@ pub use ferrata_core::ask::{self, Answer, AnswerShape, Ask, AskError};
 pub use ferrata_core::graph::{
     self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, Lens, RetryPolicy, Route,
 };
-#[cfg(feature = "metrics")]
-pub use ferrata_core::metrics;
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
 pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};
@@ -130,6 +124,9 @@ mod pages {
 
     #[doc = include_str!("../../../docs/timers.md")]
     struct Timers;
+
+    #[doc = include_str!("../../../docs/events.md")]
+    struct Events;
 
     #[doc = include_str!("../../../docs/control.md")]
     struct Control;

@@ -1,18 +1,22 @@
-//! The routes: placing, reading and approving orders, and whether the replica is well.
+//! The routes: placing, reading, watching and approving orders, and whether the replica is well.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Extension, Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use ferrata::ask::Question;
-use ferrata::runtime::Stalled;
+use ferrata::runtime::{SseFrames, Stalled, WatchCursor};
 use ferrata::{Answer, Error, ErrorKind, Graph, Position, RunId, RunKey, RunStatus, Runtime};
+use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::auth::{Caller, Keys, authenticate};
 use crate::orders::Order;
@@ -32,6 +36,8 @@ pub(crate) struct App {
     pub(crate) graph: Graph<Order>,
     /// The replica's name.
     pub(crate) name: String,
+    /// Whether the replica ends: a response that lasts as long as its order would hold it up.
+    pub(crate) ending: watch::Sender<bool>,
 }
 
 /// Makes the routes, all but `/health` behind the keys.
@@ -40,6 +46,7 @@ pub(crate) fn router(app: Arc<App>, keys: Arc<Keys>) -> Router {
         .route("/orders", post(place))
         .route("/orders/{id}", get(read))
         .route("/orders/{id}/approve", post(approve))
+        .route("/orders/{id}/events", get(events))
         .route("/stalled", get(stalled))
         .layer(DefaultBodyLimit::max(MOST))
         .layer(middleware::from_fn_with_state(keys, authenticate))
@@ -101,6 +108,35 @@ async fn approve(
     let run = key(&id)?;
     app.runtime.respond(&run, QUESTION, Answer::accept(approved)?).by(caller).await?;
     Ok((StatusCode::ACCEPTED, Json(view(&app, &run).await?)))
+}
+
+/// Tells what happens to the order, from its start or behind what the client saw last, whichever replica has it: an event stream, as the
+/// `EventSource` of a browser reads it.
+async fn events(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let seen = match headers.get("last-event-id").and_then(|id| id.to_str().ok()) {
+        Some(id) => id.parse()?,
+        None => WatchCursor::default(),
+    };
+    let frames = app.runtime.watch(&key(&id)?).after(seen).await?.sse();
+    // Ends with the replica, too: the client connects again, to another one.
+    let stream = stream::unfold((frames, app.ending.subscribe()), async |(mut frames, mut ending)| {
+        let frame = next_frame(&mut frames, &mut ending).await?;
+        Some((Ok::<_, Infallible>(frame), (frames, ending)))
+    });
+    let kind = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    Ok((kind, Body::from_stream(stream)).into_response())
+}
+
+async fn next_frame(frames: &mut SseFrames, ending: &mut watch::Receiver<bool>) -> Option<String> {
+    tokio::select! {
+        // What went wrong is told to who connects again.
+        frame = frames.next() => frame.ok().flatten(),
+        _ = ending.wait_for(|ending| *ending) => None,
+    }
 }
 
 /// Tells whether the store answers; a load balancer takes the replica out if not. It has no key, so it learns nothing else.

@@ -21,6 +21,7 @@ use ferrata::prelude::*;
 use ferrata::{CheckpointStore, ErrorKind};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 use crate::auth::Keys;
 use crate::http::App;
@@ -120,8 +121,12 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         .await?;
     // From here on this replica also goes on with orders of replicas that died, and with those that were approved.
     runtime.serve(&graph)?;
-    let app = Arc::new(App { runtime, graph, name });
-    let told_to_end = told_to_end()?;
+    let app = Arc::new(App { runtime, graph, name, ending: watch::Sender::new(false) });
+    let (told_to_end, ending) = (told_to_end()?, app.ending.clone());
+    let told_to_end = async move {
+        told_to_end.await;
+        ending.send_replace(true);
+    };
     println!("{} listens on http://{address}", app.name);
     // No new connection is taken then, and the requests under way are answered.
     axum::serve(listener, http::router(Arc::clone(&app), keys)).with_graceful_shutdown(told_to_end).await?;

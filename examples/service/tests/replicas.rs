@@ -73,6 +73,18 @@ impl Replica {
         (status, serde_json::from_str(body).unwrap())
     }
 
+    /// Connects to the events of an order, as a browser does that has seen some.
+    fn events(&self, id: &str, seen: Option<&str>) -> Frames {
+        let seen = seen.map(|seen| format!("last-event-id: {seen}\r\n")).unwrap_or_default();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        // Of this version a response is not cut into chunks.
+        write!(stream, "GET /orders/{id}/events HTTP/1.0\r\nhost: {}\r\n{seen}\r\n", self.address).unwrap();
+        let mut frames = Frames(BufReader::new(stream));
+        let head = frames.paragraph();
+        assert!(head.contains("200 OK") && head.contains("text/event-stream"), "{head}");
+        frames
+    }
+
     fn place(&self, id: &str, eur: u32) -> (u16, Value) {
         self.call("POST", "/orders", &json!({ "id": id, "item": "rope", "eur": eur }))
     }
@@ -90,6 +102,32 @@ impl Replica {
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+}
+
+/// An event stream.
+struct Frames(BufReader<TcpStream>);
+
+impl Frames {
+    /// Reads up to an empty line.
+    fn paragraph(&mut self) -> String {
+        let mut text = String::new();
+        while self.0.read_line(&mut text).unwrap() > 2 && !text.ends_with("\n\n") {}
+        text
+    }
+
+    /// Reads the next frame that is recorded, as its id and all of it; `None` if the order has ended.
+    fn next(&mut self) -> Option<(String, String)> {
+        loop {
+            let frame = self.paragraph();
+            if frame.starts_with("event: end\n") {
+                return None;
+            }
+            assert!(frame.ends_with("\n\n"), "the connection was closed: {frame:?}");
+            if let Some(rest) = frame.strip_prefix("id: ") {
+                return Some((rest.lines().next().unwrap().to_owned(), frame));
+            }
+        }
     }
 }
 
@@ -201,7 +239,11 @@ async fn one_is_told_to_end(service: Option<Service>) {
         for id in &orders {
             assert_eq!(ann.place(id, 20).0, 202);
         }
+        // Watched to the end of the replica: it asks, so it does not end by itself.
+        assert_eq!(ann.place("dear", 500).0, 202);
         is_paying(space, &bob, &orders).await;
+        let mut watched = ann.events("dear", None);
+        watched.next().unwrap();
         let told = Command::new("kill").args(["-TERM", &ann.child.id().to_string()]).status().unwrap();
         assert!(told.success());
         let mut ended = None;
@@ -214,6 +256,9 @@ async fn one_is_told_to_end(service: Option<Service>) {
         let mut said = String::new();
         ann.said.read_to_string(&mut said).unwrap();
         assert_eq!(said, "ann has let go of its orders\n");
+        let mut rest = String::new();
+        watched.0.read_to_string(&mut rest).unwrap();
+        assert!(!rest.contains("event: end"), "its client connects again: {rest}");
         all_are(&bob, &orders, "completed").await;
         let done: Vec<String> = orders.iter().map(|id| bob.read(id)["order"]["done"].to_string()).collect();
         assert!(
@@ -224,6 +269,51 @@ async fn one_is_told_to_end(service: Option<Service>) {
         assert!(paid.len() == 4 && paid.values().all(|paid| paid.len() == 1), "{paid:?}");
     })
     .await;
+}
+
+/// Watches an order that one replica has from both, and drops out after each event.
+async fn one_is_watched(service: Option<Service>) {
+    Space::within(service, async |space| {
+        let (ann, bob) = (Replica::start(space, "ann", LONG), Replica::start(space, "bob", LONG));
+        assert_eq!(ann.place("o", 20).0, 202);
+        let (mut told, mut replicas) = (Vec::<(String, String)>::new(), [&ann, &bob].into_iter().cycle());
+        while let Some(frame) =
+            replicas.next().unwrap().events("o", told.last().map(|(id, _)| id.as_str())).next()
+        {
+            told.push(frame);
+        }
+        let mut whole = Vec::new();
+        let mut frames = bob.events("o", None);
+        while let Some(frame) = frames.next() {
+            whole.push(frame);
+        }
+        assert_eq!(told, whole, "no gap and no double");
+        let nodes: Vec<_> =
+            whole.iter().filter(|(_, frame)| frame.contains("event: node_completed")).collect();
+        assert_eq!(nodes.len(), 3, "{whole:?}");
+        for (at, (id, _)) in whole.iter().enumerate() {
+            let next = ann.events("o", Some(id)).next();
+            assert_eq!(next.as_ref(), whole.get(at + 1), "behind {id}");
+        }
+        assert_eq!(ann.call("GET", "/orders/none/events", &Value::Null).0, 404);
+        // What is no cursor is refused.
+        let mut stream = TcpStream::connect(&ann.address).unwrap();
+        write!(stream, "GET /orders/o/events HTTP/1.0\r\nlast-event-id: x\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.contains("400 Bad Request"), "{reply}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_order_is_watched_from_any_replica_wherever_the_client_drops_out_on_files() {
+    one_is_watched(None).await;
+}
+
+#[tokio::test]
+async fn an_order_is_watched_from_any_replica_wherever_the_client_drops_out_on_postgres() {
+    one_is_watched(Some(Service::Postgres)).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
 use super::layout::{HEIGHT, LOOP, Layout, Place, Point, layout};
-use super::text::entity;
 use super::turn::Turn;
 use super::{Box, Line, Look, Sketch};
 
@@ -245,7 +244,7 @@ pub(super) fn cut(text: &str) -> String {
 
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-    text.chars().filter(|c| !c.is_control()).map(|c| entity(c, "&#")).collect()
+    text.chars().filter(|c| !c.is_control()).collect()
 }
 
 #[cfg(test)]

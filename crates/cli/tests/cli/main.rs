@@ -6,7 +6,6 @@ mod failures;
 mod families;
 mod first_hour;
 mod help;
-mod hostile;
 mod looks;
 mod nobody;
 mod pipelines;

@@ -21,7 +21,6 @@ use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
 use crate::record::memo::Memos;
-use crate::state::strict;
 
 /// What all activations of a run share.
 #[derive(Clone)]
@@ -38,11 +37,13 @@ pub(crate) struct RunScope {
 }
 
 /// What a node asks of the driver of its run.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all of what is sent are wishes, and a box for each would be made for nothing"
+)]
 pub(crate) enum Command {
     /// Write and make durable whatever has been absorbed.
     Checkpoint(oneshot::Sender<Result<()>>),
-    /// Tell subscribers.
-    Emit { node: NodeName, visit: Visit, name: String, payload: Box<RawValue> },
     /// Note something under a name of the activation, or wait for it.
     Wish { activation: (u32, Visit), name: String, wish: Wish, reply: Replier },
     /// An activation was polled and waits, or has read what it waited for.
@@ -264,21 +265,6 @@ impl NodeContext {
 
     pub(super) fn gone(&self) -> Error {
         Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.run())
-    }
-
-    /// Sends an event of the node's own to the subscribers of the run; nothing is stored.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] if the payload cannot be expressed in JSON.
-    ///
-    /// <!-- held by: retries::a_failure_and_the_success_after_the_retry_are_both_told -->
-    pub fn emit(&self, name: impl Into<String>, payload: impl serde::Serialize) -> Result<()> {
-        let payload = strict::to_raw_value(&payload)?;
-        let (node, visit) = (self.node().clone(), self.visit());
-        // A driver that is gone has no subscribers.
-        let _ = self.scope.run.commands.send(Command::Emit { node, visit, name: name.into(), payload });
-        Ok(())
     }
 }
 

@@ -152,6 +152,21 @@ pub(crate) fn told(round: u32, name: &str) -> String {
     format!("{TOLD}{round}.{name}")
 }
 
+/// Which of the notes of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    Child,
+    Began,
+    Told,
+    Again,
+}
+
+/// Reads the name of a note: which it is, of which start, and the child's name; `None` for any other name.
+pub(crate) fn note_of(text: &str) -> Option<(Note, u32, &str)> {
+    let all = [(Note::Child, CHILD), (Note::Began, BEGAN), (Note::Told, TOLD), (Note::Again, AGAIN)];
+    all.into_iter().find_map(|(note, prefix)| split(text, prefix).map(|(round, name)| (note, round, name)))
+}
+
 /// Splits the name of a note into its round and the child's name.
 fn split<'a>(text: &'a str, prefix: &str) -> Option<(u32, &'a str)> {
     let (round, name) = text.strip_prefix(prefix)?.split_once('.')?;

@@ -27,6 +27,17 @@ pub(crate) struct ParentLink {
     pub(crate) bond: Bond,
 }
 
+impl ParentLink {
+    /// Returns the activation that started the run and what it calls the run, as `node@visit:name`.
+    pub(crate) fn way(&self) -> Option<String> {
+        let (rest, name) = self.start.rsplit_once(':')?;
+        let (rest, visit) = rest.rsplit_once(':')?;
+        // Names of nodes may hold colons, the life of a run does not.
+        let (_, node) = rest.split_once(':')?;
+        Some(format!("{node}@{visit}:{name}"))
+    }
+}
+
 /// A child as its parent's log names it: the run, and the start that made it. Another run of that id is not the child.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChildRef {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use super::watch::Feeds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
 use crate::past::Verdict;
@@ -25,7 +26,8 @@ pub struct RunEvent {
 /// What happened.
 ///
 /// Events tell what this process saw, as it saw it; they are not stored, and a slow subscriber misses some. What is certain
-/// stands in the log: an event other than [`Event::Durable`] may be of work that a crash undoes.
+/// stands in the log, and [`Runtime::watch`](super::Runtime::watch) tells it: an event other than [`Event::Durable`] may be of work that a
+/// crash undoes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -135,20 +137,29 @@ pub enum Event {
 /// The subscribers of a runtime's events.
 pub(crate) struct Subscribers {
     sender: broadcast::Sender<RunEvent>,
+    /// How many subscribe, and how many runs are watched.
     count: Arc<AtomicUsize>,
+    /// Those who watch a run.
+    pub(crate) feeds: Arc<Feeds>,
 }
 
 impl Subscribers {
     /// Each may lag behind by so many events.
     pub(crate) fn new(lag: usize) -> Self {
-        Self { sender: broadcast::channel(lag).0, count: Arc::default() }
+        let count = Arc::default();
+        Self { sender: broadcast::channel(lag).0, feeds: Arc::new(Feeds::new(Arc::clone(&count))), count }
     }
 
     /// Tells every subscriber; `event` is made only if there is one.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
-        if !self.is_empty() {
+        if self.is_empty() {
+            return;
+        }
+        let event = event();
+        self.feeds.hear(run, &event);
+        if self.sender.receiver_count() > 0 {
             // The last subscriber may have gone by now.
-            let _ = self.sender.send(RunEvent { run: run.clone(), event: event() });
+            let _ = self.sender.send(RunEvent { run: run.clone(), event });
         }
     }
 
@@ -157,18 +168,17 @@ impl Subscribers {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Subscribes to events, of one run or of all.
-    pub(crate) fn subscribe(&self, run: Option<RunKey>) -> Events {
+    /// Subscribes to the events of all runs.
+    pub(crate) fn subscribe(&self) -> Events {
         self.count.fetch_add(1, Ordering::Release);
-        Events { receiver: self.sender.subscribe(), run, subscribers: Arc::clone(&self.count) }
+        Events { receiver: self.sender.subscribe(), subscribers: Arc::clone(&self.count) }
     }
 }
 
-/// A stream of events.
+/// What happens in this process, in whichever run; [`Runtime::watch`](super::Runtime::watch) tells what happens to one run, wherever that is.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<RunEvent>,
-    run: Option<RunKey>,
     /// How many subscribers there are, this one included.
     subscribers: Arc<AtomicUsize>,
 }
@@ -186,17 +196,12 @@ impl Events {
     ///
     /// <!-- held by: retries::a_failure_and_the_success_after_the_retry_are_both_told -->
     pub async fn next(&mut self) -> Result<Option<RunEvent>> {
-        loop {
-            match self.receiver.recv().await {
-                Ok(event) if self.run.as_ref().is_none_or(|run| *run == event.run) => return Ok(Some(event)),
-                Ok(_) => {}
-                Err(broadcast::error::RecvError::Lagged(_)) => return Ok(None),
-                Err(broadcast::error::RecvError::Closed) => {
-                    return Err(Error::new(
-                        ErrorKind::Closed,
-                        "the runtime is gone; there will be no more events",
-                    ));
-                }
+        match self.receiver.recv().await {
+            Ok(event) => Ok(Some(event)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(None),
+            Err(broadcast::error::RecvError::Closed) => {
+                let message = "the runtime is gone; there will be no more events";
+                Err(Error::new(ErrorKind::Closed, message))
             }
         }
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use super::event::Events;
 use super::load;
 use super::outcome::Outcome;
 use super::requests::signal::SignalRequest;
 use super::shared::Shared;
+use super::watch::WatchRequest;
 use crate::compact::once::OnceReceiver;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
@@ -258,9 +258,9 @@ impl<S: State> RunHandle<S> {
         SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
 
-    /// Returns the events of this run from now on.
-    pub fn events(&self) -> Events {
-        self.shared.subscribe(Some(self.run.clone()))
+    /// Watches the run: see [`Runtime::watch`](super::Runtime::watch).
+    pub fn events(&self) -> WatchRequest {
+        WatchRequest::new(&self.shared, &self.run)
     }
 }
 

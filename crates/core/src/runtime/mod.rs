@@ -20,6 +20,7 @@ mod requests;
 mod runtime;
 mod shared;
 mod tasks;
+mod watch;
 
 pub use self::builder::RuntimeBuilder;
 pub use self::children::{
@@ -34,6 +35,9 @@ pub use self::requests::{
     DriveRequest, EditRequest, ForkRequest, ResumeRequest, SignalRequest, StartRequest,
 };
 pub use self::runtime::Runtime;
+pub use self::watch::{
+    Live, Recorded, SseFrames, Watch, WatchCursor, WatchEvent, WatchKind, WatchRequest, What,
+};
 pub use crate::past::{
     Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position,
     Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified, WaitingToken,

@@ -14,6 +14,7 @@ use super::requests::resume::ResumeRequest;
 use super::requests::signal::SignalRequest;
 use super::requests::start::StartRequest;
 use super::shared::{Phase, Shared};
+use super::watch::WatchRequest;
 use crate::ask::{Answer, Question};
 use crate::engine::fold::fold;
 use crate::engine::fold::missing;
@@ -416,9 +417,23 @@ impl Runtime {
         self.shared.store.head(run).await
     }
 
-    /// Returns the events of all runs of this process from now on.
+    /// Watches a run, wherever it goes on: what is recorded of it, each record once and in order, and what is heard of it here.
+    ///
+    /// Where the store sends no [notices](crate::store::Capabilities::notices), a run that goes on elsewhere is looked at five times a second.
+    ///
+    /// # Errors
+    ///
+    /// See [`WatchRequest`].
+    ///
+    /// <!-- held by: watching::a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice -->
+    pub fn watch(&self, run: &RunKey) -> WatchRequest {
+        WatchRequest::new(&self.shared, run)
+    }
+
+    /// Returns what happens in this process from now on, in all its runs. Nothing of it is certain, and a slow subscriber misses some:
+    /// [`watch`](Self::watch) a run for what happened to it.
     pub fn events(&self) -> Events {
-        self.shared.subscribe(None)
+        self.shared.subscribe()
     }
 
     /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own

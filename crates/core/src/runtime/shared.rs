@@ -15,6 +15,8 @@ use super::fleet::recovery::Recovery;
 use super::fleet::resting::Resting;
 use super::log::LogWriter;
 use super::registry::Registry;
+use super::tasks::spawn;
+use super::watch::Feeds;
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::compact::queue::{Receiver, Sender};
@@ -25,11 +27,13 @@ use crate::past::retention::RetentionPolicy;
 use crate::record::body::Signal;
 use crate::state::Patch;
 use crate::store::{CheckpointStore, RunAppend};
-use crate::telemetry::{RunMeter, Telemetry};
 
 /// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
 /// of what a store is asked, and heartbeats would wait behind them.
 const HEARING: u32 = 10;
+
+/// How often the log of a watched run is looked at where the store tells of no changes.
+const WATCH: Duration = Duration::from_millis(200);
 
 /// Limits and times of a runtime.
 #[derive(Clone, Copy, Debug)]
@@ -108,7 +112,6 @@ pub(crate) struct Services {
     pub(crate) resources: Arc<Resources>,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
-    pub(crate) telemetry: Telemetry,
 }
 
 pub(crate) struct Shared {
@@ -170,11 +173,6 @@ impl Shared {
         LogWriter::new(run.clone(), self.executor, self.limits.max_body, clock, ids)
     }
 
-    /// What is measured here.
-    pub(crate) fn telemetry(&self) -> &Telemetry {
-        &self.services.telemetry
-    }
-
     /// Tells subscribers, if there are any; `event` is made only then.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
         self.subscribers.emit(run, event);
@@ -185,9 +183,21 @@ impl Shared {
         !self.subscribers.is_empty()
     }
 
-    /// Subscribes to events, of one run or of all.
-    pub(crate) fn subscribe(&self, run: Option<RunKey>) -> Events {
-        self.subscribers.subscribe(run)
+    /// Subscribes to the events of all runs.
+    pub(crate) fn subscribe(&self) -> Events {
+        self.subscribers.subscribe()
+    }
+
+    /// Returns those who watch a run.
+    pub(crate) fn feeds(&self) -> &Arc<Feeds> {
+        &self.subscribers.feeds
+    }
+
+    /// Hears the store's notices, if nothing of this runtime does yet: one that drives no runs needs them only to watch some.
+    pub(crate) fn listen(self: &Arc<Self>) {
+        if self.role == Role::Operates && self.feeds().begins_to_listen() {
+            spawn(life::pass_notices(Arc::downgrade(self)));
+        }
     }
 
     /// Registers a run as driven here, so that no second driver of this process takes it.
@@ -200,8 +210,7 @@ impl Shared {
         let (term, gaps) = self.takes(run)?;
         let control = self.registry.enter(run)?;
         let (shared, run) = (Arc::clone(self), run.clone());
-        let meter = RunMeter::silent();
-        Ok(Registration { shared, run, term, gaps, owed: None, control, meter, _permit: permit })
+        Ok(Registration { shared, run, term, gaps, owed: None, control, _permit: permit })
     }
 
     /// Returns how often heartbeats were lost and came late, if runs are taken now.
@@ -253,6 +262,14 @@ impl Shared {
         }
     }
 
+    /// Returns how often the log of a watched run is looked at, beside what is told of it.
+    pub(crate) fn watch_pause(&self) -> Duration {
+        match self.hears.load(Ordering::Relaxed) {
+            true => self.poll(),
+            false => WATCH,
+        }
+    }
+
     /// Returns how many runs are driven here.
     pub(crate) fn driven(&self) -> usize {
         *self.registry.count().borrow()
@@ -282,8 +299,6 @@ pub(crate) struct Registration {
     /// Given back when the run is no longer registered.
     _permit: Permit,
     pub(crate) control: Receiver<Control>,
-    /// Counts what the driver does.
-    pub(crate) meter: RunMeter,
 }
 
 impl Registration {

@@ -164,7 +164,7 @@ async fn what_had_begun_in_records_that_the_store_lost_is_asked_about() {
         let runtime = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&world.clock) as _);
         let runtime = runtime.build().await.unwrap();
         let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
-        let mut events = run.events();
+        let mut events = runtime.events();
         payments.until([1, 0, 0]).await;
         store.cut();
         payments.may_end[0].notify_one();

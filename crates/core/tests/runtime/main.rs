@@ -47,4 +47,7 @@ mod subgraphs_flat;
 
 mod unfinished;
 mod values;
+mod watching;
+mod watching_families;
+mod watching_live;
 mod world;

@@ -118,7 +118,7 @@ async fn a_changed_graph_is_refused_only_where_the_run_is() {
     let store = MemoryStore::new();
     let first = Runtime::builder(store.clone()).build().await.unwrap();
     let run = first.start(&two("second", "1", false), Context::new()).id("r").await.unwrap();
-    let mut events = run.events();
+    let mut events = first.events();
     while first.head(run.run()).await.unwrap().unwrap().seq.get() < 1 {
         let _ = events.next().await.unwrap();
     }

@@ -108,8 +108,7 @@ impl<S: State> Driver<S> {
         }
         // How long it took is told in the record and to subscribers.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
-        let meter = self.registration.meter.attempt(&scope.node);
-        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed, meter);
+        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed);
         if self.line.is_idle() {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;

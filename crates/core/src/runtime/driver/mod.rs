@@ -275,10 +275,6 @@ impl<S: State> Driver<S> {
                     None => drop(reply.send(Ok(()))),
                 }
             }
-            Command::Emit { node, visit, name, payload } => {
-                let payload = Arc::from(payload);
-                self.emit(|| RunEventKind::Custom { node, visit, name, payload });
-            }
             Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
             // The next turn looks at it.
             Command::Parked(key) => self.waiters.stir(key),

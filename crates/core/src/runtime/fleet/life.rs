@@ -46,7 +46,6 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         }
         let before = last;
         last = shared.heartbeat.try_once(&*shared.store, &shared.executor).await;
-        shared.telemetry().beat(last, || shared.clock.now());
         match (before, last) {
             (_, Tried::Lost) => shared.change_stop(|stop| stop.term += 1),
             (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),
@@ -66,6 +65,7 @@ pub(crate) async fn pass_notices(shared: Weak<Shared>) {
     hear(true);
     while let Ok(run) = notices.next().await {
         let Some(shared) = shared.upgrade() else { return };
+        shared.feeds().wake(run.as_ref());
         let Some(run) = run else { continue };
         if let Some(driver) = shared.driver(&run) {
             // A driver that has ended needs no notice.

@@ -1,0 +1,184 @@
+//! Where a watcher goes on: the last record that it has seen of each run that it follows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, ErrorKind};
+use crate::id::{HeadRef, RecordId, RunId, Seq};
+use crate::record::RecordHeader;
+
+/// Up to where a log was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The last record of which everything was told; `None` before the first.
+    pub(super) last: Option<Seq>,
+    /// Its id, if that is known: what tells this life of the run from another.
+    pub(super) id: Option<RecordId>,
+    /// How many events of the record after it were told, or passed over.
+    pub(super) part: u32,
+}
+
+impl Place {
+    /// The number of the record that comes next.
+    pub(super) fn next(&self) -> Seq {
+        self.last.map_or(Seq::new(0), Seq::next)
+    }
+
+    /// The place behind a record.
+    pub(super) fn behind(header: &RecordHeader) -> Self {
+        Self { last: Some(header.seq), id: Some(header.id), part: 0 }
+    }
+
+    /// Whether everything of the record was told, and nothing of the next.
+    pub(super) fn is_at(&self, head: HeadRef) -> bool {
+        self.last == Some(head.seq) && self.id.is_none_or(|id| id == head.id)
+    }
+}
+
+impl From<HeadRef> for Place {
+    fn from(head: HeadRef) -> Self {
+        Self { last: Some(head.seq), id: Some(head.id), part: 0 }
+    }
+}
+
+/// Where a watcher goes on: behind what it was told.
+///
+/// It is the number of the last record seen, with its id, so that another run of the same name is not taken for this one. Where children
+/// are watched, it also says how far each child that goes on was told. As text, it is what the `id` of a server-sent event holds, and what
+/// a browser sends back as `Last-Event-ID`.
+///
+/// ```
+/// use ferrata_core::Seq;
+/// use ferrata_core::runtime::WatchCursor;
+///
+/// let cursor: WatchCursor = "17".parse()?;
+/// assert_eq!(cursor.seq(), Some(Seq::new(17)));
+/// assert_eq!(cursor, WatchCursor::from(Seq::new(17)));
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchCursor {
+    pub(super) root: Place,
+    /// The children that go on.
+    pub(super) children: BTreeMap<RunId, Place>,
+}
+
+impl WatchCursor {
+    /// Returns the last record of the watched run of which everything was told; `None` before the first.
+    pub fn seq(&self) -> Option<Seq> {
+        self.root.last
+    }
+}
+
+impl From<Seq> for WatchCursor {
+    /// Behind this record, whatever its id is.
+    fn from(seq: Seq) -> Self {
+        Self { root: Place { last: Some(seq), id: None, part: 0 }, children: BTreeMap::new() }
+    }
+}
+
+/// What stands for the place before the first record.
+const NONE: &str = "-";
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last {
+            Some(seq) => write!(f, "{seq}")?,
+            None => f.write_str(NONE)?,
+        }
+        match (self.id, self.part) {
+            (None, 0) => Ok(()),
+            (Some(id), 0) => write!(f, "/{}", id.as_uuid().simple()),
+            (None, part) => write!(f, "//{part}"),
+            (Some(id), part) => write!(f, "/{}/{part}", id.as_uuid().simple()),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad =
+            || Error::new(ErrorKind::Invalid, "not a cursor of a watcher; take one that a watcher gave");
+        let mut parts = text.split('/');
+        let last = match parts.next() {
+            Some(NONE) => None,
+            Some(seq) if seq.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Some(Seq::new(seq.parse().map_err(|_| bad())?))
+            }
+            _ => return Err(bad()),
+        };
+        let id = match parts.next() {
+            None | Some("") => None,
+            Some(id) => Some(id.parse().map_err(|_| bad())?),
+        };
+        let part = parts.next().map_or(Ok(0), |part| part.parse().map_err(|_| bad()))?;
+        match parts.next() {
+            None => Ok(Self { last, id, part }),
+            Some(_) => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for WatchCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.root)?;
+        self.children.iter().try_for_each(|(run, place)| write!(f, ",{run}={place}"))
+    }
+}
+
+impl FromStr for WatchCursor {
+    type Err = Error;
+
+    /// Reads the text of a cursor, or the number of a record.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is neither.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut parts = text.split(',');
+        let root = parts.next().unwrap_or_default().parse()?;
+        let child = |part: &str| {
+            let (run, place) = part.split_once('=').ok_or_else(|| {
+                Error::new(ErrorKind::Invalid, "not a cursor of a watcher: a child has no place")
+            })?;
+            Ok((RunId::new(run)?, place.parse()?))
+        };
+        Ok(Self { root, children: parts.map(child).collect::<Result<_, Error>>()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_was_written() {
+        let id = RecordId::from_uuid(uuid::Uuid::from_u128(7));
+        let places = [
+            Place::default(),
+            Place { part: 2, ..Place::default() },
+            Place { last: Some(Seq::new(u64::MAX)), id: None, part: 0 },
+            Place { last: Some(Seq::new(0)), id: Some(id), part: 0 },
+            Place { last: Some(Seq::new(12)), id: Some(id), part: 9 },
+        ];
+        for root in places {
+            for child in places {
+                let children = [(RunId::new("a:b-1.x_y").unwrap(), child), (RunId::new("c").unwrap(), root)];
+                for children in [BTreeMap::new(), children.into_iter().collect()] {
+                    let cursor = WatchCursor { root, children };
+                    let text = cursor.to_string();
+                    assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "fit for a header: {text}");
+                    assert_eq!(text.parse::<WatchCursor>().unwrap(), cursor, "{text}");
+                }
+            }
+        }
+        let wrong = ["", "x", "-1", "1/", "1/x", "1//x", "1///", "1,", "1,a", "1,=2", "1,a=", "1 ", "+1"];
+        for text in wrong.into_iter().filter(|text| *text != "1/") {
+            let error = text.parse::<WatchCursor>().expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+        }
+    }
+}

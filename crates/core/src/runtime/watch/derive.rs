@@ -1,0 +1,192 @@
+//! What a record says happened: the one place where a log becomes events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::what::Recorded;
+use crate::error::Result;
+use crate::id::{NodeName, RunId, RunKey, Visit};
+use crate::past::Verdict;
+use crate::record::body::{Event, NodeDone, Signal, SignalKind, StatusChange};
+use crate::record::child::{Bond, ChildEnd, ChildNote, Note, note_of};
+use crate::record::pause::{Noted, Stepped};
+use crate::record::{Record, RecordHeader, RunStatus, codec};
+use crate::state::Patch;
+
+/// A record as watchers see it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) header: RecordHeader,
+    /// What it says happened, in order.
+    pub(super) told: Vec<Recorded>,
+    /// What it changes of the state.
+    pub(super) patch: Option<Patch>,
+    /// The state and its version, if the record is a base.
+    pub(super) base: Option<(u32, Arc<RawValue>)>,
+    /// Whether the state is what the base says, whatever led to it.
+    pub(super) begins: bool,
+    /// What it says of a child.
+    pub(super) kin: Option<Kin>,
+    /// The status, if it is not that of the record before.
+    pub(super) status: Option<RunStatus>,
+}
+
+/// What a record says of a child: under which way from the run it is known.
+#[derive(Debug)]
+pub(super) enum Kin {
+    Begins { way: String, run: RunId },
+    Told { way: String },
+}
+
+/// One step of the way down to a child.
+pub(super) fn way(node: &NodeName, visit: Visit, name: &str) -> String {
+    format!("{node}@{visit}:{name}")
+}
+
+impl Entry {
+    /// Reads a record; `before` is the status after the one before it, if that is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`codec::decode`].
+    pub(super) fn of(run: &RunKey, record: Record, before: Option<RunStatus>) -> Result<Self> {
+        record.verify(run)?;
+        let body = codec::decode(run, &record)?;
+        let header = record.header;
+        let kin = match &body.event {
+            Event::Step(step) => kin(step),
+            _ => None,
+        };
+        Ok(Self {
+            told: told(&header, &body.event),
+            patch: body.event.patch().filter(|patch| !patch.is_empty()).cloned(),
+            base: body.base.map(|base| (base.version, base.state.into())),
+            begins: matches!(body.event, Event::Start(_) | Event::Base),
+            kin,
+            status: (before != Some(header.status)).then_some(header.status),
+            header,
+        })
+    }
+
+    /// How many events it may be told as: what happened, the update, the value and the status, each in its place whatever a watcher
+    /// wants of them.
+    pub(super) fn parts(&self) -> usize {
+        self.told.len() + 3
+    }
+}
+
+fn kin(step: &Stepped) -> Option<Kin> {
+    let (note, _, name) = note_of(&step.name)?;
+    let way = way(&step.node, step.visit, name);
+    match (note, &step.what) {
+        (Note::Child, Noted::Result(text)) => {
+            let note: ChildNote = serde_json::from_str(text.get()).ok()?;
+            (note.bond != Bond::Detached).then_some(Kin::Begins { way, run: note.run })
+        }
+        (Note::Told, _) => Some(Kin::Told { way }),
+        _ => None,
+    }
+}
+
+/// Says what happened by a record.
+fn told(header: &RecordHeader, event: &Event) -> Vec<Recorded> {
+    let one = |event: Recorded| vec![event];
+    let id = |node: &NodeName, visit: Visit, name: &str| format!("{node}@{visit}:{name}");
+    match event {
+        Event::Start(started) => one(Recorded::Started { entry: started.entry.clone() }),
+        Event::Node(nodes) => nodes.done.iter().map(ended).collect(),
+        Event::Attempt(attempt) => {
+            let (node, visit, failure) = (attempt.node.clone(), attempt.visit, attempt.failure.clone());
+            one(match attempt.retry_at {
+                Some(retry_at) => {
+                    Recorded::AttemptFailed { node, visit, failed: attempt.failed, failure, retry_at }
+                }
+                None => Recorded::InDoubt { node, visit, failure },
+            })
+        }
+        Event::Intent(intent) => one(Recorded::Intent { node: intent.node.clone(), visit: intent.visit }),
+        Event::Step(step) => noted(step).into_iter().collect(),
+        Event::Status(change) => match change {
+            StatusChange::Asked(asking) => one(Recorded::Asked {
+                node: asking.node.clone(),
+                visit: asking.visit,
+                question: id(&asking.node, asking.visit, &asking.name),
+            }),
+            StatusChange::Expired(expired) => {
+                one(Recorded::Expired { question: id(&expired.node, expired.visit, &expired.name) })
+            }
+            // The status itself says so.
+            StatusChange::Interrupted
+            | StatusChange::Failed(_)
+            | StatusChange::Cancelled
+            | StatusChange::Rested(_) => Vec::new(),
+        },
+        Event::Signal(signal) => said(signal).into_iter().collect(),
+        Event::Claim(claimed) => one(Recorded::Claimed { executor: claimed.executor, epoch: header.epoch }),
+        Event::Release(released) => one(Recorded::Released { reason: released.reason.clone() }),
+        Event::Edit(edited) => one(Recorded::Edited { by: edited.by.clone() }),
+        Event::Base => Vec::new(),
+    }
+}
+
+fn ended(done: &NodeDone) -> Recorded {
+    let (node, visit, attempts) = (done.node.clone(), done.visit, done.attempts);
+    let next = done.fired.iter().map(|fired| fired.to.clone()).collect();
+    match &done.failure {
+        Some(failure) => Recorded::NodeFailed { node, visit, attempts, failure: failure.clone(), next },
+        None => {
+            let verdict = done.output.as_deref().and_then(Verdict::of);
+            let took = Duration::from_millis(done.took_ms);
+            Recorded::NodeCompleted { node, visit, attempts, took, verdict, next }
+        }
+    }
+}
+
+fn noted(step: &Stepped) -> Option<Recorded> {
+    let (node, visit) = (step.node.clone(), step.visit);
+    Some(match &step.what {
+        Noted::Result(text) => match note_of(&step.name) {
+            Some((Note::Child, _, name)) => {
+                let ChildNote { run: child, workflow, bond, .. } = serde_json::from_str(text.get()).ok()?;
+                let detached = bond == Bond::Detached;
+                Recorded::ChildStarted { node, visit, name: name.to_owned(), child, workflow, detached }
+            }
+            Some((Note::Told, _, name)) => {
+                let status = match serde_json::from_str(text.get()).ok()? {
+                    ChildEnd::Completed { .. } => Some(RunStatus::Completed),
+                    ChildEnd::Failed(_) => Some(RunStatus::Failed),
+                    ChildEnd::Cancelled { .. } => Some(RunStatus::Cancelled),
+                    ChildEnd::Gone => None,
+                };
+                Recorded::ChildEnded { node, visit, name: name.to_owned(), status }
+            }
+            // Nothing that the node did, but what the library notes for itself.
+            Some(_) => return None,
+            None if step.name.starts_with('#') => return None,
+            None => Recorded::StepDone { node, visit, name: step.name.clone() },
+        },
+        Noted::Until(until) => Recorded::Waiting { node, visit, until: *until },
+        Noted::Took(message) => Recorded::MessageTaken { node, visit, message: *message },
+        Noted::Refused { message, why } => {
+            Recorded::MessageRefused { node, visit, message: *message, why: why.clone() }
+        }
+        Noted::Idle => return None,
+    })
+}
+
+fn said(signal: &Signal) -> Option<Recorded> {
+    let by = signal.by.clone();
+    Some(match &signal.what {
+        SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. } => {
+            Recorded::Answered { question: question.clone(), by }
+        }
+        SignalKind::Message { .. } => Recorded::MessageSent { by },
+        SignalKind::Pause { reason } => Recorded::Paused { reason: reason.clone(), by },
+        SignalKind::Unpause => Recorded::Unpaused { by },
+        SignalKind::Cancel { reason } => Recorded::CancelRequested { reason: reason.clone(), by },
+        SignalKind::Retry { .. } => Recorded::RetryRequested { by },
+        SignalKind::Pin { .. } | SignalKind::Unpin { .. } => return None,
+    })
+}

@@ -1,0 +1,326 @@
+//! The log of one run, read once for all who watch it here, and who wakes them.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, watch};
+
+use super::cursor::Place;
+use super::derive::Entry;
+use super::what::Live;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{HeadRef, RunKey, Seq};
+use crate::record::RunStatus;
+use crate::runtime::event::Event;
+use crate::runtime::shared::Shared;
+use crate::store::{At, HeaderRange};
+
+/// How many records are read at once: what a watcher holds of a log that it catches up with.
+const BATCH: u32 = 64;
+
+/// How many bytes of bodies are read at once, but one record at least.
+const BATCH_BYTES: u64 = 1024 * 1024;
+
+/// How many of the last records are kept for further watchers, and how many bytes of them.
+const KEPT: usize = 256;
+const KEPT_BYTES: u64 = 4 * 1024 * 1024;
+
+/// How many live events a watcher may lag behind.
+const LAG: usize = 1_024;
+
+/// How often a read is begun anew because the log was pruned meanwhile.
+const TRIES: u32 = 8;
+
+/// What a log says behind some place.
+pub(super) enum Read {
+    /// The records that follow, one at least.
+    Records(Vec<Arc<Entry>>),
+    /// Nothing yet; the run stands so.
+    Head(RunStatus),
+    /// The records that follow were pruned, up to this one.
+    Pruned(Seq),
+    /// There is no such run.
+    Missing,
+}
+
+/// The feeds of a runtime, by run; each lives as long as a run is watched.
+pub(crate) struct Feeds {
+    by_run: Mutex<HashMap<RunKey, Weak<Feed>>>,
+    /// Counts the feeds, so that an event of which nobody hears takes no lock.
+    count: Arc<AtomicUsize>,
+    /// Whether a runtime that drives no runs hears the store's notices.
+    listens: AtomicBool,
+}
+
+impl Feeds {
+    pub(crate) fn new(count: Arc<AtomicUsize>) -> Self {
+        Self { by_run: Mutex::default(), count, listens: AtomicBool::new(false) }
+    }
+
+    /// Whether nobody was asked before to hear the store's notices.
+    pub(crate) fn begins_to_listen(&self) -> bool {
+        !self.listens.swap(true, Ordering::Relaxed)
+    }
+
+    /// Returns the feed of a run.
+    pub(super) fn feed(self: &Arc<Self>, run: &RunKey) -> Arc<Feed> {
+        let mut feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(feed) = feeds.get(run).and_then(Weak::upgrade) {
+            return feed;
+        }
+        self.count.fetch_add(1, Ordering::Release);
+        let feed = Arc::new(Feed::new(run.clone(), Arc::clone(self)));
+        feeds.insert(run.clone(), Arc::downgrade(&feed));
+        feed
+    }
+
+    /// Tells the watchers of a run what happens in this process.
+    pub(crate) fn hear(&self, run: &RunKey, event: &Event) {
+        if let Some(feed) = self.find(run) {
+            feed.hear(event);
+        }
+    }
+
+    /// Has the watchers of a run look at its log; without a run, all watchers.
+    pub(crate) fn wake(&self, run: Option<&RunKey>) {
+        match run {
+            Some(run) => {
+                if let Some(feed) = self.find(run) {
+                    feed.wake();
+                }
+            }
+            None => {
+                let feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
+                let all: Vec<_> = feeds.values().filter_map(Weak::upgrade).collect();
+                drop(feeds);
+                all.iter().for_each(|feed| feed.wake());
+            }
+        }
+    }
+
+    fn find(&self, run: &RunKey) -> Option<Arc<Feed>> {
+        self.by_run.lock().unwrap_or_else(PoisonError::into_inner).get(run).and_then(Weak::upgrade)
+    }
+}
+
+/// What is read and heard of one run.
+pub(super) struct Feed {
+    pub(super) run: RunKey,
+    feeds: Arc<Feeds>,
+    /// Counts the hints that the log may have grown.
+    woken: watch::Sender<u64>,
+    live: broadcast::Sender<Live>,
+    tail: tokio::sync::Mutex<Tail>,
+}
+
+/// The end of a log, as far as it was read.
+#[derive(Default)]
+struct Tail {
+    entries: VecDeque<Arc<Entry>>,
+    bytes: u64,
+    /// The head when it was looked at last, after how many hints and when.
+    head: Option<(HeadRef, RunStatus, u64, Duration)>,
+}
+
+impl Feed {
+    fn new(run: RunKey, feeds: Arc<Feeds>) -> Self {
+        Self {
+            run,
+            feeds,
+            woken: watch::Sender::new(0),
+            live: broadcast::channel(LAG).0,
+            tail: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn woken(&self) -> watch::Receiver<u64> {
+        self.woken.subscribe()
+    }
+
+    pub(super) fn live(&self) -> broadcast::Receiver<Live> {
+        self.live.subscribe()
+    }
+
+    fn wake(&self) {
+        self.woken.send_modify(|count| *count += 1);
+    }
+
+    fn hear(&self, event: &Event) {
+        let live = match event {
+            Event::NodeStarted { node, visit, attempt } => {
+                Live::AttemptStarted { node: node.clone(), visit: *visit, attempt: *attempt }
+            }
+            Event::Custom { node, visit, name, payload } => {
+                let (node, name, payload) = (node.clone(), name.clone(), Arc::clone(payload));
+                Live::Custom { node, visit: *visit, name, payload }
+            }
+            Event::RecordsLost { acknowledged, found } => {
+                Live::RecordsLost { acknowledged: *acknowledged, found: *found }
+            }
+            Event::Durable { .. } => return self.wake(),
+            // The record says so.
+            _ => return,
+        };
+        // Fails when the last watcher has just gone.
+        let _ = self.live.send(live);
+    }
+
+    /// Reads what follows a place. What another watcher has read is not read again, and neither is a head that was looked at after the
+    /// last hint and less than `fresh` ago.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if the place is of another life of the run; what the store says, and as [`Entry::of`].
+    pub(super) async fn read(&self, shared: &Shared, place: &Place, fresh: Duration) -> Result<Read> {
+        let mut tail = self.tail.lock().await;
+        if let Some(read) = tail.behind(&self.run, place)? {
+            return Ok(read);
+        }
+        let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
+        if let Some((head, status, after, at)) = tail.head
+            && (after == hints && place.is_at(head) && now.saturating_sub(at) < fresh)
+        {
+            return Ok(Read::Head(status));
+        }
+        if tail.entries.front().is_some_and(|first| place.next() < first.header.seq) {
+            // It catches up by itself, while the others go on.
+            drop(tail);
+            return Ok(fetch(shared, &self.run, place).await?.0);
+        }
+        let (read, head) = fetch(shared, &self.run, place).await?;
+        match &read {
+            Read::Records(entries) => tail.extend(place, entries),
+            Read::Head(_) => {}
+            Read::Pruned(_) | Read::Missing => *tail = Tail::default(),
+        }
+        tail.head = head.map(|(head, status)| (head, status, hints, now));
+        Ok(read)
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.feeds.count.fetch_sub(1, Ordering::Release);
+        let mut feeds = self.feeds.by_run.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another may have been made meanwhile.
+        if feeds.get(&self.run).is_some_and(|feed| feed.strong_count() == 0) {
+            feeds.remove(&self.run);
+        }
+    }
+}
+
+impl Tail {
+    /// Returns what was read behind a place, if anything was.
+    fn behind(&self, run: &RunKey, place: &Place) -> Result<Option<Read>> {
+        let Some(first) = self.entries.front() else { return Ok(None) };
+        let Some(from) = place.next().get().checked_sub(first.header.seq.get()) else { return Ok(None) };
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let Some(next) = self.entries.get(from) else { return Ok(None) };
+        check_follows(run, place, next)?;
+        let entries = self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect();
+        Ok(Some(Read::Records(entries)))
+    }
+
+    /// Keeps what was read behind a place for further watchers.
+    fn extend(&mut self, place: &Place, entries: &[Arc<Entry>]) {
+        if !self.entries.back().is_some_and(|last| place.is_at(last.header.head())) {
+            self.entries.clear();
+            self.bytes = 0;
+        }
+        for entry in entries {
+            self.bytes += u64::from(entry.header.body_len);
+            self.entries.push_back(Arc::clone(entry));
+        }
+        while self.entries.len() > KEPT || self.bytes > KEPT_BYTES && self.entries.len() > 1 {
+            if let Some(gone) = self.entries.pop_front() {
+                self.bytes -= u64::from(gone.header.body_len);
+            }
+        }
+    }
+}
+
+fn another_life(run: &RunKey, seq: Seq) -> Error {
+    let message = "the run has no such record as the cursor names: it was purged and another was started under its name, or its store \
+                   lost records; watch it from its start";
+    Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
+}
+
+/// Checks that an entry is the one that follows a place in its log.
+fn check_follows(run: &RunKey, place: &Place, next: &Entry) -> Result<()> {
+    match (place.last, place.id) {
+        (Some(last), Some(id)) if next.header.prev != Some(id) => Err(another_life(run, last)),
+        _ => Ok(()),
+    }
+}
+
+/// What the store says behind a place, and the head if everything up to it was read.
+type Fetched = (Read, Option<(HeadRef, RunStatus)>);
+
+/// Reads what follows a place from the store, up to the next base.
+async fn fetch(shared: &Shared, run: &RunKey, place: &Place) -> Result<Fetched> {
+    let (store, next) = (&*shared.store, place.next());
+    let mut range = place.last.map_or(HeaderRange::oldest(BATCH), |last| HeaderRange::from(last, BATCH + 1));
+    let mut before = None;
+    for _ in 0..TRIES {
+        let found = match shared.committer.read(|| store.headers(run, range)).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Read::Missing, None)),
+            found => found?,
+        };
+        if let Some(last) = place.last.filter(|last| *last > found.last) {
+            return Err(another_life(run, last));
+        }
+        if next < found.first {
+            return Ok((Read::Pruned(found.first), None));
+        }
+        if let Some(known) = found.items.iter().find(|header| Some(header.seq) == place.last) {
+            if place.id.is_some_and(|id| id != known.id) {
+                return Err(another_life(run, known.seq));
+            }
+            before = Some(known.status);
+            if found.last == known.seq {
+                return Ok((Read::Head(known.status), Some((known.head(), known.status))));
+            }
+        }
+        let mut bytes = 0;
+        let behind = found.items.iter().filter(|header| header.seq >= next);
+        let stretch: Vec<_> = behind
+            .take_while(|header| {
+                bytes += u64::from(header.body_len);
+                header.seq == next || !header.base && bytes <= BATCH_BYTES
+            })
+            .collect();
+        let Some(end) = stretch.last().map(|header| header.head()) else {
+            // The store returned fewer than it was asked for.
+            range = HeaderRange::from(next, BATCH);
+            continue;
+        };
+        let records = match shared.committer.read(|| store.load(run, At::Seq(end.seq))).await {
+            // It was pruned since.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Ok(None) => return Ok((Read::Missing, None)),
+            records => records?.unwrap_or_default(),
+        };
+        let mut entries: Vec<Arc<Entry>> = Vec::with_capacity(stretch.len());
+        for record in records.into_iter().filter(|record| record.header.seq >= next) {
+            let after = Place {
+                id: entries.last().map_or(place.id, |last| Some(last.header.id)),
+                last: entries.last().map_or(place.last, |last| Some(last.header.seq)),
+                part: 0,
+            };
+            let entry =
+                Entry::of(run, record, entries.last().map_or(before, |last| Some(last.header.status)))?;
+            check_follows(run, &after, &entry)?;
+            entries.push(Arc::new(entry));
+        }
+        if entries.first().is_none_or(|first| first.header.seq != next) {
+            continue;
+        }
+        let head = entries.last().filter(|last| last.header.seq >= found.last);
+        let head = head.map(|last| (last.header.head(), last.header.status));
+        return Ok((Read::Records(entries), head));
+    }
+    let message = "the log was pruned faster than it could be read; watch it again";
+    Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
+}

@@ -1,0 +1,209 @@
+//! One run of a watched family: up to where it was told, what was read of it and not told yet, and its state where that is asked for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::{broadcast, watch};
+
+use super::cursor::Place;
+use super::derive::{Entry, Kin};
+use super::feed::{Feed, Read};
+use super::what::{Live, Recorded, WatchEvent, What};
+use crate::error::Result;
+use crate::id::{RunId, RunKey};
+use crate::past::folded_at;
+use crate::runtime::shared::Shared;
+use crate::state::{Channels, strict};
+use crate::store::At;
+
+/// A run that is watched.
+pub(super) struct Member {
+    pub(super) run: RunKey,
+    /// The way down to it.
+    pub(super) path: Arc<str>,
+    pub(super) place: Place,
+    feed: Arc<Feed>,
+    pub(super) woken: watch::Receiver<u64>,
+    pub(super) live: broadcast::Receiver<Live>,
+    /// What was read and not told yet.
+    batch: VecDeque<Kept>,
+    /// How many live events were heard before that was read: they are told before it.
+    live_first: usize,
+    /// Whether there may be more in the log than was read.
+    pub(super) is_due: bool,
+    /// Whether the run exists in the store, and is the one that is meant.
+    pub(super) is_known: bool,
+    /// Whether its events are wanted, as far as its labels say.
+    pub(super) is_wanted: bool,
+    /// Whether the run has ended as of the last look.
+    pub(super) has_ended: bool,
+    /// Whether its parent's log says that it has ended, so that it is looked at once more.
+    pub(super) is_ending: bool,
+    /// The run that started it; absent for the watched run itself.
+    pub(super) parent: Option<RunId>,
+    /// The state, and its version, at the last record that was read.
+    state: Option<(Channels, u32)>,
+}
+
+/// A record, and the state after it where that is asked for.
+type Kept = (Arc<Entry>, Option<Arc<RawValue>>);
+
+/// What a member does next.
+#[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
+pub(super) enum Step {
+    /// It tells something, or goes on behind a record; a child may begin with that.
+    Tells { event: Option<WatchEvent>, child: Option<(String, RunId)> },
+    /// It tells how this child ended, once everything of the child is told.
+    WaitsFor(String),
+    /// Everything that was read is told.
+    Nothing,
+}
+
+impl Member {
+    pub(super) fn new(shared: &Shared, run: RunKey, path: Arc<str>, place: Place) -> Self {
+        let feed = shared.feeds().feed(&run);
+        let (woken, live) = (feed.woken(), feed.live());
+        Self {
+            run,
+            path,
+            place,
+            feed,
+            woken,
+            live,
+            batch: VecDeque::new(),
+            live_first: 0,
+            is_due: true,
+            is_known: false,
+            is_wanted: true,
+            has_ended: false,
+            is_ending: false,
+            parent: None,
+            state: None,
+        }
+    }
+
+    /// Makes an event of this run.
+    pub(super) fn event(&self, entry: Option<&Entry>, what: What) -> WatchEvent {
+        let (seq, at) = (entry.map(|entry| entry.header.seq), entry.map(|entry| entry.header.at));
+        WatchEvent { run: self.run.clone(), path: Arc::clone(&self.path), seq, at, what }
+    }
+
+    /// Whether everything that was read is told.
+    pub(super) fn is_told(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Takes a live event that is to be told now.
+    pub(super) fn hear(&mut self) -> Option<What> {
+        if !self.batch.is_empty() && self.live_first == 0 {
+            return None;
+        }
+        let (what, heard) = match self.live.try_recv() {
+            Ok(live) => (What::Live(live), 1),
+            Err(broadcast::error::TryRecvError::Lagged(missed)) => {
+                (What::Lagged { missed }, usize::try_from(missed).unwrap_or(usize::MAX))
+            }
+            Err(_) => {
+                self.live_first = 0;
+                return None;
+            }
+        };
+        self.live_first = self.live_first.saturating_sub(heard);
+        Some(what)
+    }
+
+    /// Reads what follows what is told. Dropped, what was read is read again.
+    pub(super) async fn read(&mut self, shared: &Shared, values: bool) -> Result<Read> {
+        self.woken.mark_unchanged();
+        let read = self.feed.read(shared, &self.place, shared.watch_pause() / 2).await?;
+        if let Read::Records(entries) = &read {
+            let heard = self.live.len();
+            let mut batch = Vec::with_capacity(entries.len());
+            let mut state = self.state.take();
+            for entry in entries {
+                let value = match values {
+                    true => fold_in(shared, &self.run, &mut state, entry).await?,
+                    false => None,
+                };
+                batch.push((Arc::clone(entry), value));
+            }
+            self.state = state;
+            self.live_first = heard;
+            self.batch.extend(batch);
+        }
+        Ok(read)
+    }
+
+    /// Takes what comes next of what was read, as far as it is wanted; `is_told` says which child has nothing to tell any more.
+    pub(super) fn next(&mut self, is_told: impl Fn(&str) -> bool, wants: impl Fn(&What) -> bool) -> Step {
+        let Some((entry, value)) = self.batch.front() else { return Step::Nothing };
+        if let Some(Kin::Told { way }) = &entry.kin
+            && self.place.part == 0
+            && !is_told(way)
+        {
+            return Step::WaitsFor(way.clone());
+        }
+        let mut wanted = (self.place.part as usize..entry.parts()).filter_map(|part| {
+            let what = What::Recorded(part_of(entry, part, value.as_ref())?);
+            wants(&what).then_some((part, what))
+        });
+        let event = wanted.next().map(|(_, what)| self.event(Some(entry), what));
+        if let Some((part, _)) = wanted.next() {
+            self.place.part = u32::try_from(part).unwrap_or(u32::MAX);
+            return Step::Tells { event, child: None };
+        }
+        drop(wanted);
+        let child = match &entry.kin {
+            Some(Kin::Begins { way, run }) => Some((way.clone(), run.clone())),
+            _ => None,
+        };
+        self.place = Place::behind(&entry.header);
+        self.batch.pop_front();
+        Step::Tells { event, child }
+    }
+}
+
+/// Returns one of the events that a record may be told as, if it is one of them.
+fn part_of(entry: &Entry, part: usize, value: Option<&Arc<RawValue>>) -> Option<Recorded> {
+    match part.checked_sub(entry.told.len()) {
+        None => entry.told.get(part).cloned(),
+        Some(0) => entry.patch.clone().map(|patch| Recorded::Update { patch }),
+        Some(1) => value.map(|state| Recorded::Value { state: Arc::clone(state) }),
+        Some(_) => entry.status.map(|status| Recorded::Status { status }),
+    }
+}
+
+/// Folds a record into the state; returns the state if the record says what it is, or changes it.
+async fn fold_in(
+    shared: &Shared,
+    run: &RunKey,
+    state: &mut Option<(Channels, u32)>,
+    entry: &Entry,
+) -> Result<Option<Arc<RawValue>>> {
+    match (&mut *state, &entry.base) {
+        (Some((channels, version)), base) => match base {
+            // Of a newer type, which turned the channels into its own form, or nothing but the full state.
+            Some((of, text)) if entry.begins || of != version => {
+                (*channels, *version) = (Channels::from_json(text.get())?, *of);
+            }
+            _ => {
+                if let Some(patch) = &entry.patch {
+                    channels.apply(patch)?;
+                }
+            }
+        },
+        (None, Some((version, text))) => *state = Some((Channels::from_json(text.get())?, *version)),
+        (None, None) => {
+            let read = || folded_at(&*shared.store, run, At::Seq(entry.header.seq), None);
+            let folded = shared.committer.read(read).await?;
+            *state = Some((folded.channels, folded.version));
+        }
+    }
+    match state {
+        Some((channels, _)) if entry.patch.is_some() || entry.begins => {
+            Ok(Some(strict::state_to_raw_value(channels)?.into()))
+        }
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,22 @@
+//! Watching a run from anywhere: what is recorded of it, read from its log, and what is only heard while it happens.
+//!
+//! `derive.rs` is the one place where a record becomes events, so a run that this process drives is told as one that another does. A
+//! [`Feed`](feed::Feed) reads the log once for all watchers of a run; `member.rs` is one run of a watched family, `stream.rs` what a caller
+//! polls, `cursor.rs` where it goes on, and `sse.rs` the same as text for a browser.
+
+mod cursor;
+mod derive;
+mod feed;
+mod member;
+mod request;
+mod say;
+mod sse;
+mod stream;
+mod what;
+
+pub use cursor::WatchCursor;
+pub(crate) use feed::Feeds;
+pub use request::WatchRequest;
+pub use sse::SseFrames;
+pub use stream::Watch;
+pub use what::{Live, Recorded, WatchEvent, WatchKind, What};

@@ -1,0 +1,28 @@
+//! What a node says itself to who watches its run.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::node::NodeContext;
+use crate::runtime::event::Event;
+use crate::runtime::shared::Shared;
+use crate::state::strict;
+
+impl NodeContext {
+    /// Tells who watches the run in this process something of the node's own; nothing is stored, and the node never waits for a watcher.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the payload cannot be expressed in JSON.
+    ///
+    /// <!-- held by: watching_live::what_a_node_says_is_told_before_its_end_and_a_watcher_that_comes_late_hears_none_of_it -->
+    pub fn emit(&self, name: impl Into<String>, payload: impl serde::Serialize) -> Result<()> {
+        let payload = Arc::from(strict::to_raw_value(&payload)?);
+        let (node, visit, name) = (self.node().clone(), self.visit(), name.into());
+        // A runtime that is gone has no subscribers.
+        if let Some(shared) = self.host().runtime.upgrade().and_then(|host| host.downcast::<Shared>().ok()) {
+            shared.emit(self.run(), || Event::Custom { node, visit, name, payload });
+        }
+        Ok(())
+    }
+}

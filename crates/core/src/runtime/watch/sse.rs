@@ -1,0 +1,113 @@
+//! Events as server-sent events: the text of a response that a browser's `EventSource` reads.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::stream::Watch;
+use crate::clock::within;
+use crate::error::Result;
+
+/// How long nothing may be sent: proxies cut connections off that are silent for a minute, or for half of one.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// What is sent last: an `EventSource` connects again for ever unless it is told to stop.
+const END: &str = "event: end\ndata: {}\n\n";
+
+/// The events of a [`Watch`] as the frames of a `text/event-stream`.
+///
+/// Each frame has the event's [kind](super::WatchKind) as `event` and its [JSON](super::WatchEvent::to_json) as `data`; one that is recorded has
+/// the watch's cursor as `id`. A browser that connects again sends the last of them as `Last-Event-ID`: read it as a
+/// [`WatchCursor`](super::WatchCursor), and watch [behind](super::WatchRequest::after) it. When the run has ended, a frame `event: end` tells
+/// the page to close its `EventSource`, which would otherwise connect again.
+///
+/// ```
+/// # use ferrata_core::graph::Graph;
+/// # use ferrata_core::runtime::{Runtime, WatchKind};
+/// # use ferrata_core::state::Context;
+/// # use ferrata_core::store::MemoryStore;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let graph = Graph::<Context>::builder("greet").node("hello", async |_cx, s| Ok(s)).entry("hello").build()?;
+/// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+/// # let run = runtime.start(&graph, Context::new()).await?;
+/// # let last_event_id: Option<&str> = None;
+/// let mut request = runtime.watch(run.run()).kinds([WatchKind::NodeCompleted]);
+/// if let Some(id) = last_event_id {
+///     request = request.after(id.parse::<ferrata_core::runtime::WatchCursor>()?);
+/// }
+/// let mut frames = request.await?.sse();
+/// let first = frames.next().await?.expect("a node completes");
+/// assert!(first.starts_with("id: 1/") && first.contains("\nevent: node_completed\ndata: {"), "{first}");
+/// assert_eq!(frames.next().await?.as_deref(), Some("event: end\ndata: {}\n\n"));
+/// assert_eq!(frames.next().await?, None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SseFrames {
+    watch: Watch,
+    /// Whether the last frame was sent.
+    ended: bool,
+}
+
+impl SseFrames {
+    pub(super) fn new(watch: Watch) -> Self {
+        Self { watch, ended: false }
+    }
+
+    /// Waits for the next frame, whole and with the empty line behind it; `None` after the last. After 15 seconds without an event it is a
+    /// comment, which keeps the connection open.
+    ///
+    /// # Errors
+    ///
+    /// As [`Watch::next`]. End the response then: the browser connects again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no event is lost by dropping the future.
+    ///
+    /// <!-- held by: watching::a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice -->
+    pub async fn next(&mut self) -> Result<Option<String>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let clock = std::sync::Arc::clone(&self.watch.shared().clock);
+        let Some(event) = within(&*clock, SILENCE, self.watch.next()).await else {
+            // Also what was passed over need not be read again.
+            return Ok(Some(format!(": alive\nid: {}\n\n", self.watch.cursor())));
+        };
+        let Some(event) = event? else {
+            self.ended = true;
+            return Ok(Some(END.to_owned()));
+        };
+        let id = event.seq.map(|_| self.watch.cursor().to_string());
+        Ok(Some(frame(id.as_deref(), event.kind().as_str(), &event.to_json()?)))
+    }
+}
+
+/// Writes a frame. Each line of the data is a field of its own: a line break within a field would end it.
+fn frame(id: Option<&str>, event: &str, data: &str) -> String {
+    let mut text = String::with_capacity(data.len() + 64);
+    // Writing to a string never fails.
+    if let Some(id) = id {
+        let _ = writeln!(text, "id: {id}");
+    }
+    let _ = writeln!(text, "event: {event}");
+    for line in data.replace("\r\n", "\n").split(['\n', '\r']) {
+        let _ = writeln!(text, "data: {line}");
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_break_ends_a_frame() {
+        let text = frame(Some("7"), "custom", "a\nb\r\nc\rd\n");
+        assert_eq!(text, "id: 7\nevent: custom\ndata: a\ndata: b\ndata: c\ndata: d\ndata: \n\n");
+        assert_eq!(frame(None, "end", ""), "event: end\ndata: \n\n");
+    }
+}

@@ -1,0 +1,440 @@
+//! What a caller polls: the events of a run, or of a family of runs, one after the other.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future as _, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::sync::broadcast::error::RecvError;
+
+use super::cursor::{Place, WatchCursor};
+use super::derive::way;
+use super::feed::Read;
+use super::member::{Member, Step};
+use super::request::{From, Want};
+use super::sse::SseFrames;
+use super::what::{Live, WatchEvent, What};
+use crate::engine::fold::missing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{RunId, RunKey, Seq};
+use crate::past::folded_at;
+use crate::record::child::Child;
+use crate::record::parent_link::{PARENT, parent_link};
+use crate::runtime::shared::Shared;
+use crate::store::{At, RunHead};
+
+/// How many live events are told in a row before the logs are looked at again.
+const STREAK: u32 = 64;
+
+/// The events of a run, or of a family of runs: see [`WatchRequest`](super::WatchRequest).
+///
+/// Whoever drives the run, the records of its log are told in their order, each once; [`cursor`](Self::cursor) says how far that got, and
+/// a later watch goes on there. Memory is bounded however slow the caller is: of the log, so much is read ahead as one read brings, and of
+/// what is only heard, 1,024 events wait at the most.
+pub struct Watch {
+    shared: Arc<Shared>,
+    want: Want,
+    /// The watched run, and then the children that go on.
+    members: Vec<Member>,
+    ready: VecDeque<WatchEvent>,
+    /// How many live events were told in a row.
+    streak: u32,
+    /// Whether the run was driven here when the store did not have it.
+    was_here: bool,
+    over: bool,
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(super) async fn begin(shared: Arc<Shared>, run: RunKey, from: From, want: Want) -> Result<Self> {
+        shared.listen();
+        // Before the run is looked at, so that nothing is missed that is heard meanwhile.
+        let root = Member::new(&shared, run.clone(), Arc::from(""), Place::default());
+        let mut watch = Self {
+            shared,
+            want,
+            members: vec![root],
+            ready: VecDeque::new(),
+            streak: 0,
+            was_here: false,
+            over: false,
+        };
+        let head = watch.head(&run).await?;
+        if head.is_none() && !watch.want.before_start && watch.shared.driver(&run).is_none() {
+            return Err(missing(&run));
+        }
+        let head = head.map(|head| head.head());
+        match (from, head) {
+            (From::Start, _) | (From::Now, None) => {}
+            (From::Now, Some(head)) => {
+                watch.members[0].place = Place::from(head);
+                watch.adopt_all(At::Seq(head.seq)).await?;
+            }
+            (From::After(cursor), _) => {
+                watch.members[0].place = cursor.root;
+                if let (Some(seq), None, true) =
+                    (cursor.root.last, cursor.root.id, cursor.children.is_empty())
+                {
+                    watch.adopt(0, At::Seq(seq)).await?;
+                }
+                for (child, place) in cursor.children {
+                    watch.find_again(&run, child, place).await?;
+                }
+            }
+        }
+        Ok(watch)
+    }
+
+    /// Waits for the next event; `None` once the run has ended and everything is told.
+    ///
+    /// A run that failed has ended. One that is tried again afterwards can be watched again, [behind](super::WatchRequest::after) the
+    /// [cursor](Self::cursor). A run that rests has not ended.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::NotFound`]: the run was purged, also if another was started under its name since.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read. The cursor stands before it.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be read. Call it again: nothing is missed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no event is lost by dropping the future.
+    ///
+    /// <!-- held by: watching::a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice, watching::another_life_of_a_run_is_not_taken_for_the_watched_one -->
+    pub async fn next(&mut self) -> Result<Option<WatchEvent>> {
+        loop {
+            if let Some(event) = self.take() {
+                return Ok(Some(event));
+            }
+            if self.over {
+                return Ok(None);
+            }
+            self.streak = 0;
+            if !self.fill().await? && self.members.iter().all(Member::is_told) {
+                self.over |= self.has_ended();
+                if !self.over && self.ready.is_empty() {
+                    self.wait().await;
+                }
+            }
+        }
+    }
+
+    /// Returns where the watch stands: behind everything that [`next`](Self::next) has returned.
+    pub fn cursor(&self) -> WatchCursor {
+        let root = self.members[0].place;
+        let children = self.members[1..].iter().map(|child| (child.run.run.clone(), child.place));
+        WatchCursor { root, children: children.collect() }
+    }
+
+    /// Returns the events as [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html).
+    pub fn sse(self) -> SseFrames {
+        SseFrames::new(self)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Takes what is to be told next of what was read and heard.
+    fn take(&mut self) -> Option<WatchEvent> {
+        if let Some(event) = self.ready.pop_front() {
+            return Some(event);
+        }
+        let mut index = 0;
+        while index < self.members.len() {
+            // What was heard before a record was read is told before it, however much that is.
+            while (self.streak < STREAK || !self.members[index].is_told())
+                && let Some(what) = self.members[index].hear()
+            {
+                let member = &self.members[index];
+                if member.is_wanted && self.want.wants(&member.path, &what) {
+                    self.streak += 1;
+                    return Some(member.event(None, what));
+                }
+            }
+            let prefix = self.members[index].path.to_string();
+            let open: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.path)).collect();
+            let (want, member) = (&self.want, &mut self.members[index]);
+            let is_told = |way: &str| !open.iter().any(|path| **path == *below(&prefix, way));
+            let is_wanted = member.is_wanted;
+            match member.next(is_told, |what| is_wanted && want.wants(&prefix, what)) {
+                Step::Tells { event, child } => {
+                    if let Some((way, run)) = child.filter(|_| self.want.children) {
+                        let parent = &self.members[index].run;
+                        let (run, parent) = (RunKey::new(parent.tenant.clone(), run), parent.run.clone());
+                        self.open(Kid { run, parent, path: below(&prefix, &way) }, Place::default());
+                    }
+                    if event.is_some() {
+                        self.streak = 0;
+                        return event;
+                    }
+                }
+                Step::WaitsFor(way) => {
+                    self.see_off(&below(&prefix, &way));
+                    index += 1;
+                }
+                Step::Nothing => index += 1,
+            }
+        }
+        None
+    }
+
+    /// Has a child told to its end, as its parent's log says that it has ended.
+    fn see_off(&mut self, path: &str) {
+        if let Some(child) = self.members.iter_mut().find(|member| *member.path == *path) {
+            // The end was durable before the parent's record, so one more look finds it.
+            match child.is_ending {
+                false => (child.is_ending, child.is_due) = (true, true),
+                true if !child.is_due && child.is_told() => self.close(path),
+                true => {}
+            }
+        }
+    }
+
+    fn close(&mut self, path: &str) {
+        self.members.retain(|member| *member.path != *path);
+    }
+
+    /// Follows a child from some place on.
+    fn open(&mut self, Kid { run, parent, path }: Kid, place: Place) {
+        if self.members.iter().any(|member| member.run == run) {
+            return;
+        }
+        // An earlier child of that name has ended.
+        self.close(&path);
+        let mut member = Member::new(&self.shared, run, Arc::from(path), place);
+        member.parent = Some(parent);
+        self.members.push(member);
+    }
+
+    /// Reads what may have come since. Returns whether there is something to tell, or may be.
+    async fn fill(&mut self) -> Result<bool> {
+        let mut has_more = false;
+        let mut index = 0;
+        while index < self.members.len() {
+            let is_root = index == 0;
+            let member = &mut self.members[index];
+            if !member.is_due || !member.is_told() {
+                has_more |= !member.is_told();
+                index += 1;
+                continue;
+            }
+            if !member.is_known && !self.introduce(index).await? {
+                index += 1;
+                continue;
+            }
+            let member = &mut self.members[index];
+            match member.read(&self.shared, self.want.values).await? {
+                Read::Records(_) => has_more = true,
+                Read::Head(status) => {
+                    member.is_due = false;
+                    if status.is_finished() != member.has_ended {
+                        member.has_ended = !member.has_ended;
+                        // What its children say is told before the watch ends.
+                        self.members.iter_mut().for_each(|member| member.is_due = true);
+                        has_more = true;
+                        self.members[index].is_due = false;
+                    }
+                }
+                Read::Pruned(first) => {
+                    if self.want.children {
+                        self.adopt(index, At::Seq(first)).await?;
+                    }
+                    let member = &mut self.members[index];
+                    let before = first.get().checked_sub(1).map(Seq::new);
+                    member.place = Place { last: before, id: None, part: 0 };
+                    let event = member.event(None, What::Pruned { first });
+                    self.ready.push_back(event);
+                    has_more = true;
+                }
+                Read::Missing if is_root => {
+                    let message = "the run was purged while it was watched";
+                    return Err(Error::new(ErrorKind::NotFound, message).with_run(&member.run));
+                }
+                Read::Missing => {
+                    self.members.remove(index);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        // Children that have ended have nothing more to tell.
+        let is_over = |member: &Member| member.has_ended && !member.is_due && member.is_told();
+        self.members.retain(|member| member.parent.is_none() || !is_over(member));
+        Ok(has_more)
+    }
+
+    /// Finds out whether a run exists and is the one that is meant, and whether its labels are wanted. Returns false if there is nothing to
+    /// read yet.
+    async fn introduce(&mut self, index: usize) -> Result<bool> {
+        let run = self.members[index].run.clone();
+        let head = self.head(&run).await?;
+        let member = &mut self.members[index];
+        let Some(head) = head else {
+            if index == 0 {
+                // It writes nothing, or nothing yet.
+                let is_here = self.shared.driver(&run).is_some();
+                self.over = self.was_here && !is_here;
+                self.was_here |= is_here;
+            }
+            self.members[index].is_due = false;
+            return Ok(false);
+        };
+        let labels = &head.facts.labels;
+        if member.parent.as_ref().is_some_and(|parent| labels.get(PARENT) != Some(parent.as_str())) {
+            // Another run bears its name.
+            member.is_due = false;
+            member.has_ended = true;
+            return Ok(false);
+        }
+        member.is_wanted = self.want.labels.iter().all(|(key, value)| labels.get(key) == Some(value));
+        member.is_known = true;
+        Ok(true)
+    }
+
+    async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
+        self.shared.committer.read(|| self.shared.store.head(run)).await
+    }
+
+    /// Follows the children that a run had at some place, each from its start.
+    async fn adopt(&mut self, index: usize, at: At) -> Result<()> {
+        if !self.want.children {
+            return Ok(());
+        }
+        for kid in self.children_of(index, at).await? {
+            self.open(kid, Place::default());
+        }
+        Ok(())
+    }
+
+    /// Follows all descendants that go on, each from now on.
+    async fn adopt_all(&mut self, at: At) -> Result<()> {
+        let mut index = 0;
+        let mut at = at;
+        while self.want.children && index < self.members.len() {
+            for kid in self.children_of(index, at).await? {
+                if let Some(head) = self.head(&kid.run).await? {
+                    self.open(kid, Place::from(head.head()));
+                }
+            }
+            index += 1;
+            at = self.members.get(index).and_then(|member| member.place.last).map_or(At::Latest, At::Seq);
+        }
+        Ok(())
+    }
+
+    /// Lists the children that a run had at some place and that had not ended, as its log says.
+    async fn children_of(&self, index: usize, at: At) -> Result<Vec<Kid>> {
+        let member = &self.members[index];
+        let folded = match folded_at(&*self.shared.store, &member.run, at, None).await {
+            // It was pruned: that is told when it is read.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            folded => folded?,
+        };
+        let machine = &folded.machine;
+        let open = machine.all_children().filter(|(_, child)| Child::is_open(child));
+        let found = open.map(|(key, child)| {
+            let way = way(machine.name(key.0), key.1, &child.name);
+            let run = RunKey::new(member.run.tenant.clone(), child.note.run);
+            Kid { run, parent: member.run.run.clone(), path: below(&member.path, &way) }
+        });
+        Ok(found.collect())
+    }
+
+    /// Follows a child that an earlier watch followed; its labels say the way down to it.
+    async fn find_again(&mut self, root: &RunKey, child: RunId, place: Place) -> Result<()> {
+        let key = RunKey::new(root.tenant.clone(), child);
+        let (mut path, mut at, mut parent) = (String::new(), key.clone(), None);
+        while at != *root {
+            // A purged one has nothing to tell any more.
+            let Some(head) = self.head(&at).await? else { return Ok(()) };
+            let Some(link) = parent_link(&at, &head.facts) else { return Ok(()) };
+            let Some(way) = link.way() else { return Ok(()) };
+            path = below(&way, &path);
+            parent.get_or_insert_with(|| link.parent.run.clone());
+            at = link.parent;
+        }
+        if let Some(parent) = parent {
+            self.open(Kid { run: key, parent, path }, place);
+        }
+        Ok(())
+    }
+
+    /// Whether the watched run has ended, and everything is told.
+    fn has_ended(&self) -> bool {
+        self.members[0].has_ended && self.members.iter().all(|member| !member.is_due && member.is_told())
+    }
+
+    /// Waits until something may have come.
+    async fn wait(&mut self) {
+        enum Woken {
+            Live(Result<Live, RecvError>),
+            Log,
+        }
+        let pause = self.shared.clock.sleep(self.shared.watch_pause());
+        let woken = {
+            let mut pause = pause;
+            let mut waits: Vec<_> = self
+                .members
+                .iter_mut()
+                .map(|member| (Box::pin(member.live.recv()), Box::pin(member.woken.changed())))
+                .collect();
+            poll_fn(|cx| {
+                for (index, (live, log)) in waits.iter_mut().enumerate() {
+                    if let Poll::Ready(live) = live.as_mut().poll(cx) {
+                        return Poll::Ready(Some((index, Woken::Live(live))));
+                    }
+                    if log.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(Some((index, Woken::Log)));
+                    }
+                }
+                pause.as_mut().poll(cx).map(|()| None)
+            })
+            .await
+        };
+        match woken {
+            None => self.members.iter_mut().for_each(|member| member.is_due = true),
+            Some((index, Woken::Log)) => self.members[index].is_due = true,
+            Some((index, Woken::Live(live))) => {
+                let what = match live {
+                    Ok(live) => What::Live(live),
+                    Err(RecvError::Lagged(missed)) => What::Lagged { missed },
+                    // The feed lives as long as its member.
+                    Err(RecvError::Closed) => return,
+                };
+                let member = &self.members[index];
+                if member.is_wanted && self.want.wants(&member.path, &what) {
+                    let event = member.event(None, what);
+                    self.ready.push_back(event);
+                }
+            }
+        }
+    }
+}
+
+/// A child that is to be followed.
+struct Kid {
+    run: RunKey,
+    parent: RunId,
+    path: String,
+}
+
+/// The way down through a run.
+fn below(path: &str, way: &str) -> String {
+    match (path, way) {
+        ("", way) => way.to_owned(),
+        (path, "") => path.to_owned(),
+        (path, way) => format!("{path}/{way}"),
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("run", &self.members[0].run)
+            .field("cursor", &self.cursor())
+            .field("over", &self.over)
+            .finish_non_exhaustive()
+    }
+}

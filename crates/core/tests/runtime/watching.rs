@@ -1,0 +1,495 @@
+//! Watching a run: what is recorded is told once and in order, whoever drives the run and wherever the watcher dropped out; what is only
+//! heard is bounded, and never in the way.
+//!
+//! The cases are those at which others break: a client that connects again and misses what happened meanwhile, or hears it twice; a consumer
+//! that is slower than the producer; a retry that looks as one stream with its first attempt; a run that another process drives.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::{RecordKind, RunStatus};
+use ferrata_core::runtime::{
+    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent, WatchKind, What,
+};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
+use ferrata_core::{ErrorKind, RunKey, Seq};
+use tokio::sync::Notify;
+
+use super::dice::Dice;
+use super::watching_live::speaker;
+use super::world::World;
+
+pub(crate) fn key() -> RunKey {
+    RunKey::try_from("r").unwrap()
+}
+
+/// An event without what differs from run to run.
+pub(crate) fn shown(event: &WatchEvent) -> String {
+    let seq = event.seq.map_or_else(|| "live".to_owned(), |seq| seq.to_string());
+    let node = event.what.activation().map(|(node, visit)| format!(" {node}@{visit}")).unwrap_or_default();
+    let path = if event.path.is_empty() { String::new() } else { format!("{}> ", event.path) };
+    format!("{path}{seq} {}{node}", event.kind())
+}
+
+/// Takes what a watch tells until it ends.
+pub(crate) async fn all(watch: &mut Watch) -> Vec<WatchEvent> {
+    let mut events = Vec::new();
+    while let Some(event) = watch.next().await.unwrap() {
+        events.push(event);
+    }
+    events
+}
+
+fn recorded(events: &[WatchEvent]) -> Vec<String> {
+    events.iter().filter(|event| event.seq.is_some()).map(shown).collect()
+}
+
+/// A run of random length in which everything happens: loops, failures, steps, messages, questions.
+fn busy(dice: &Dice) -> Graph<Context> {
+    let rounds = 1 + dice.below(6);
+    let (fails, steps) = (dice.below(3), dice.below(4));
+    let failed = Arc::new(AtomicU32::new(0));
+    Graph::<Context>::builder("busy")
+        .node("work", move |cx: NodeContext, mut s: Draft<Context>| {
+            let failed = Arc::clone(&failed);
+            async move {
+                for step in 0..steps {
+                    cx.step(format!("step-{step}"), async || Ok::<_, std::io::Error>(step)).await?;
+                }
+                if u64::from(failed.fetch_add(1, Ordering::Relaxed)) < fails {
+                    return Err(std::io::Error::other("not yet").into());
+                }
+                let round: u64 = s.get("round")?.unwrap_or_default();
+                s.set("round", round + 1)?;
+                Ok(s)
+            }
+        })
+        .retry(RetryPolicy::none().with_attempts(4).with_delay(Duration::from_millis(1)))
+        .node("left", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .node("right", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .node("join", async |_cx, _s| Ok(()))
+        .gate("ok", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("ok", yes))
+        .entry("work")
+        .edge("work", ["left", "right"])
+        .edge(["left", "right"], "join")
+        .route("join", ["work", "ok"], move |s: &Context, _cx| {
+            let round = s.get::<u64>("round").ok().flatten().unwrap_or_default();
+            if round < rounds { "work" } else { "ok" }
+        })
+        .build()
+        .unwrap()
+}
+
+/// Drives such a run to its end.
+async fn drive(world: &World, runtime: &Runtime, dice: &Dice) {
+    let frequencies = [
+        CheckpointFrequency::EveryNode,
+        CheckpointFrequency::StatusChangeOnly,
+        CheckpointFrequency::EveryNth(std::num::NonZeroU32::new(3).unwrap()),
+    ];
+    let policy = CheckpointPolicy::default().with_frequency(*dice.pick(&frequencies));
+    let graph = busy(dice);
+    let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+    let outcome = world.pass(run.wait()).await.unwrap();
+    assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome:?}");
+    runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
+    let run = runtime.resume(&graph, "r").checkpoints(policy).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+}
+
+/// Checks what was told of a run against the headers of its log, which know nothing of events.
+async fn agrees_with_the_log(store: &MemoryStore, events: &[WatchEvent]) {
+    let headers = store.headers(&key(), HeaderRange::oldest(1_000)).await.unwrap().items;
+    let mut by_record: BTreeMap<Seq, Vec<WatchKind>> = BTreeMap::new();
+    let mut last = None;
+    for event in events.iter().filter(|event| event.seq.is_some()) {
+        assert!(event.seq >= last, "{} comes late", shown(event));
+        last = event.seq;
+        by_record.entry(event.seq.unwrap()).or_default().push(event.kind());
+    }
+    let mut before = None;
+    for header in &headers {
+        let told = by_record.remove(&header.seq).unwrap_or_default();
+        let is_told = |kinds: &[WatchKind]| told.iter().any(|kind| kinds.contains(kind));
+        let expected: &[WatchKind] = match header.kind {
+            RecordKind::Start => &[WatchKind::Started],
+            RecordKind::Node => &[WatchKind::NodeCompleted, WatchKind::NodeFailed],
+            RecordKind::Attempt => &[WatchKind::AttemptFailed, WatchKind::InDoubt],
+            RecordKind::Step => &[WatchKind::StepDone],
+            RecordKind::Signal => &[WatchKind::Answered],
+            RecordKind::Claim => &[WatchKind::Claimed],
+            RecordKind::Release => &[WatchKind::Released],
+            _ => &[],
+        };
+        assert!(
+            expected.is_empty() || is_told(expected),
+            "{:?} {} is told as {told:?}",
+            header.kind,
+            header.seq
+        );
+        assert_eq!(is_told(&[WatchKind::Status]), before != Some(header.status), "{}: {told:?}", header.seq);
+        before = Some(header.status);
+    }
+    assert_eq!(by_record, BTreeMap::new(), "told of no record");
+}
+
+/// Polls a future a few times and then drops it, as a client does that goes away.
+async fn poll_some<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    for _ in 0..=times {
+        tokio::select! {
+            biased;
+            done = &mut future => return Some(done),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    None
+}
+
+#[tokio::test]
+async fn a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
+    for seed in 0..60 {
+        let dice = Dice::new(seed);
+        let world = World::new();
+        let runtime = world.process().await;
+        drive(&world, &runtime, &dice).await;
+        let whole = all(&mut runtime.watch(&key()).await.unwrap()).await;
+        agrees_with_the_log(&world.store, &whole).await;
+        let whole = recorded(&whole);
+        // Another process, which drives nothing; each time it drops out, all that it keeps is the text of its cursor.
+        let other = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).operator();
+        let (mut told, mut cursor) = (Vec::new(), WatchCursor::default().to_string());
+        loop {
+            let cursor_of = cursor.parse::<WatchCursor>().unwrap();
+            let mut watch = other.watch(&key()).after(cursor_of).await.unwrap();
+            let mut is_over = false;
+            for _ in 0..dice.below(7) {
+                match poll_some(watch.next(), dice.below(4)).await {
+                    Some(Ok(Some(event))) => told.push(shown(&event)),
+                    Some(Ok(None)) => is_over = true,
+                    Some(Err(error)) => panic!("seed {seed}: {error}"),
+                    None => {}
+                }
+            }
+            cursor = watch.cursor().to_string();
+            if is_over {
+                break;
+            }
+        }
+        assert_eq!(told, whole, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn who_watches_while_it_happens_is_told_what_who_reads_it_later_is_told() {
+    for seed in 100..120 {
+        let dice = Dice::new(seed);
+        let world = World::new();
+        let (runtime, other) = (world.process().await, world.process().await);
+        let watching = |runtime: Runtime| async move {
+            while runtime.head(&key()).await.unwrap().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let mut watch = runtime.watch(&key()).await.unwrap();
+            all(&mut watch).await
+        };
+        let ((), here, there) =
+            tokio::join!(drive(&world, &runtime, &dice), watching(runtime.clone()), watching(other.clone()));
+        let later = recorded(&all(&mut other.watch(&key()).await.unwrap()).await);
+        assert_eq!(recorded(&here), later, "seed {seed}");
+        assert_eq!(
+            there.iter().map(shown).collect::<Vec<_>>(),
+            later,
+            "seed {seed}: elsewhere nothing is live"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_record_with_several_events_is_gone_on_with_in_the_middle() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = Graph::<Context>::builder("chain")
+        .node("a", async |_cx, mut s| {
+            s.set("a", 1)?;
+            Ok(s)
+        })
+        .effect(Effect::Pure)
+        .node("b", async |_cx, _s| Ok(()))
+        .effect(Effect::Pure)
+        .node("c", async |_cx, mut s| {
+            s.set("c", 3)?;
+            Ok(s)
+        })
+        .effect(Effect::Pure)
+        .entry("a")
+        .edge("a", "b")
+        .edge("b", "c")
+        .build()
+        .unwrap();
+    let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::StatusChangeOnly);
+    let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+    run.completed().await.unwrap();
+    let begin = |from: Option<WatchCursor>| {
+        let request = runtime.watch(&key()).updates().values();
+        from.into_iter().fold(request, |request, cursor| request.after(cursor))
+    };
+    let whole = recorded(&all(&mut begin(None).await.unwrap()).await);
+    assert_eq!(
+        whole,
+        [
+            "0 started",
+            "0 value",
+            "0 status",
+            "1 node_completed a@1",
+            "1 node_completed b@1",
+            "1 node_completed c@1",
+            "1 update",
+            "1 value",
+            "1 status"
+        ]
+    );
+    for at in 0..=whole.len() {
+        let mut first = begin(None).await.unwrap();
+        for _ in 0..at {
+            first.next().await.unwrap().unwrap();
+        }
+        let cursor = first.cursor().to_string().parse().unwrap();
+        let rest = recorded(&all(&mut begin(Some(cursor)).await.unwrap()).await);
+        assert_eq!(rest, whole[at..], "after {at}");
+    }
+    // What is not wanted is no reason to be told again.
+    let only = || runtime.watch(&key()).kinds([WatchKind::NodeCompleted]).node("b");
+    let mut first = only().await.unwrap();
+    assert_eq!(shown(&first.next().await.unwrap().unwrap()), "1 node_completed b@1");
+    assert_eq!(all(&mut only().after(first.cursor()).await.unwrap()).await.len(), 0);
+}
+
+/// Frames of an event stream, each as its id, event and data.
+fn parsed(text: &str) -> (Option<String>, String, String) {
+    assert!(text.ends_with("\n\n"), "{text:?}");
+    let field = |name: &str| {
+        let lines: Vec<_> =
+            text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    };
+    (field("id"), field("event").unwrap_or_default(), field("data").unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice() {
+    let world = World::new();
+    let runtime = world.process().await;
+    drive(&world, &runtime, &Dice::new(7)).await;
+    let connect = async |last: Option<&str>| -> SseFrames {
+        let cursor = last.map(|last| last.parse::<WatchCursor>().unwrap()).unwrap_or_default();
+        runtime.watch(&key()).after(cursor).await.unwrap().sse()
+    };
+    let mut whole = Vec::new();
+    let mut frames = connect(None).await;
+    while let Some(frame) = frames.next().await.unwrap() {
+        whole.push(parsed(&frame));
+    }
+    assert_eq!(whole.pop().unwrap(), (None, "end".into(), "{}".into()));
+    for at in 0..whole.len() {
+        let mut again = connect(at.checked_sub(1).and_then(|last| whole[last].0.as_deref())).await;
+        for frame in &whole[at..] {
+            assert_eq!(parsed(&again.next().await.unwrap().unwrap()), *frame, "connected again after {at}");
+        }
+        assert_eq!(parsed(&again.next().await.unwrap().unwrap()).1, "end");
+        assert!(again.next().await.unwrap().is_none());
+    }
+    // The connection is kept open while nothing happens, and the place moves on with what is not wanted.
+    let graph = Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("?"), |s, yes| s.set("ok", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("s").await.unwrap();
+    run.wait().await.unwrap();
+    let mut frames = run.events().kinds([WatchKind::Answered]).await.unwrap().sse();
+    let alive = world.pass(frames.next()).await.unwrap().unwrap();
+    assert!(alive.starts_with(": alive\nid: 2/") && alive.ends_with("\n\n"), "{alive:?}");
+}
+
+#[tokio::test]
+async fn a_watcher_older_than_what_is_kept_is_told_so_and_goes_on() {
+    let world = World::new();
+    let runtime = world.process().await;
+    drive(&world, &runtime, &Dice::new(3)).await;
+    let mut early = runtime.watch(&key()).await.unwrap();
+    early.next().await.unwrap().unwrap();
+    let whole = recorded(&all(&mut runtime.watch(&key()).await.unwrap()).await);
+    let (dropped, _) =
+        runtime.apply_retention(&key(), &RetentionPolicy::keep_all().keep_last(4)).await.unwrap();
+    assert!(dropped > 4, "{dropped}");
+    // Nobody has read what is kept: so the text of the cursor, and another process.
+    let other = world.process().await;
+    for after in [WatchCursor::default(), early.cursor()] {
+        let mut watch = other.watch(&key()).after(after).values().await.unwrap();
+        let told = watch.next().await.unwrap().unwrap();
+        let What::Pruned { first } = told.what else { panic!("{told:?}") };
+        assert_eq!(first, other.head(&key()).await.unwrap().unwrap().first);
+        let rest = all(&mut watch).await;
+        let kept: Vec<_> = recorded(&rest).into_iter().filter(|event| !event.ends_with("value")).collect();
+        // The status is said anew, as the one before is not known.
+        let from = whole.len() - kept.len();
+        assert_eq!(kept[kept.len() - 4..], whole[whole.len() - 4..], "{from}");
+        assert_eq!(rest[0].seq, Some(first));
+    }
+}
+
+#[tokio::test]
+async fn another_life_of_a_run_is_not_taken_for_the_watched_one() {
+    let world = World::new();
+    let (runtime, may) = (world.process().await, Arc::new(Notify::new()));
+    may.notify_one();
+    let graph = speaker(0, &may);
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().completed().await.unwrap();
+    let mut watch = runtime.watch(&key()).await.unwrap();
+    all(&mut watch).await;
+    let mut open = runtime.watch(&key()).await.unwrap();
+    open.next().await.unwrap().unwrap();
+    runtime.purge(&key()).await.unwrap();
+    let gone = runtime.watch(&key()).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+    may.notify_one();
+    runtime.start(&graph, Context::new()).id("r").await.unwrap().completed().await.unwrap();
+    let mut again = runtime.watch(&key()).after(watch.cursor()).await.unwrap();
+    let error = again.next().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    assert!(error.to_string().contains("another was started"), "{error}");
+    let beyond = runtime.watch(&key()).after(Seq::new(99)).await.unwrap().next().await.unwrap_err();
+    assert_eq!(beyond.kind(), ErrorKind::NotFound);
+    // One that was open when it happened has read a part, and reads no more of another.
+    let rest = loop {
+        match open.next().await {
+            Ok(Some(event)) => assert_ne!(event.kind(), WatchKind::Started),
+            other => break other,
+        }
+    };
+    assert!(matches!(&rest, Ok(None)) || rest.is_err_and(|error| error.kind() == ErrorKind::NotFound));
+}
+
+#[tokio::test]
+async fn values_are_the_states_of_the_past_and_updates_lead_from_one_to_the_next() {
+    for seed in [11, 12] {
+        let world = World::new();
+        let runtime = world.process().await;
+        drive(&world, &runtime, &Dice::new(seed)).await;
+        let head = runtime.head(&key()).await.unwrap().unwrap().seq;
+        let (mut values, mut state) = (0, None);
+        for after in [None, Some(Seq::new(head.get() / 2))] {
+            let mut request = runtime.watch(&key()).values().updates().kinds([]);
+            if let Some(after) = after {
+                request = request.after(after);
+                state = None;
+            }
+            let mut watch = request.await.unwrap();
+            while let Some(event) = watch.next().await.unwrap() {
+                match event.what {
+                    What::Recorded(Recorded::Value { state: text }) => {
+                        let then = runtime.channels_at(&key(), event.seq.unwrap()).await.unwrap();
+                        assert_eq!(text.get(), then.to_json().unwrap());
+                        assert!(state.as_ref().is_none_or(|state| *state == then));
+                        state = Some(then);
+                        values += 1;
+                    }
+                    What::Recorded(Recorded::Update { patch }) => {
+                        if let Some(state) = &mut state {
+                            state.apply(&patch).unwrap();
+                        }
+                    }
+                    other => panic!("{other:?} was not asked for"),
+                }
+            }
+        }
+        assert!(values > 3);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_run_has_ended_and_its_retry_is_watched_behind_the_cursor() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = Graph::<Context>::builder("fails")
+        .node("a", async |cx, s| match cx.attempt() {
+            1 if s.get::<bool>("good")? != Some(true) => Err(std::io::Error::other("no").into()),
+            _ => Ok(s),
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    let mut watch = run.events().await.unwrap();
+    let first = all(&mut watch).await;
+    let What::Recorded(Recorded::Status { status }) = first.last().unwrap().what else { panic!("{first:?}") };
+    assert_eq!(status, RunStatus::Failed);
+    assert!(first.iter().any(|event| event.kind() == WatchKind::NodeFailed));
+    let good = serde_json::from_str(r#"[{"set":["good",true]}]"#).unwrap();
+    runtime.edit(&key(), good).by("ann").await.unwrap();
+    runtime.retry(&key()).by("ann").await.unwrap();
+    runtime.resume(&graph, "r").await.unwrap().completed().await.unwrap();
+    let second = all(&mut runtime.watch(&key()).after(watch.cursor()).await.unwrap()).await;
+    let told = recorded(&second);
+    assert!(told[0].ends_with("edited") && told[1].ends_with("retry_requested"), "{told:?}");
+    assert!(told.last().unwrap().ends_with("status"), "{told:?}");
+}
+
+#[tokio::test]
+async fn who_watches_from_now_on_is_told_nothing_that_was_before() {
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| Ask::<bool>::new("?"), |s, yes| s.set("ok", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
+    run.wait().await.unwrap();
+    let mut watch = run.events().from_now().await.unwrap();
+    runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
+    let event = world.pass(watch.next()).await.unwrap().unwrap();
+    let What::Recorded(Recorded::Answered { question, by }) = event.what else { panic!("{event:?}") };
+    assert_eq!((&*question, by.as_deref()), ("ok@1:gate", Some("ann")));
+}
+
+#[tokio::test]
+async fn an_event_as_json_says_what_it_says_as_a_type() {
+    let world = World::new();
+    let runtime = world.process().await;
+    drive(&world, &runtime, &Dice::new(5)).await;
+    let mut watch = runtime.watch(&key()).updates().values().await.unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    while let Some(event) = watch.next().await.unwrap() {
+        let text = event.to_json().unwrap();
+        assert!(!text.contains(['\n', '\r']), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["kind"], event.kind().as_str());
+        assert_eq!(json["run"], "default/r");
+        assert_eq!(json["seq"], event.seq.unwrap().get());
+        if let Some((node, visit)) = event.what.activation() {
+            assert_eq!(
+                (&json["event"]["node"], &json["event"]["visit"]),
+                (&node.as_str().into(), &visit.get().into())
+            );
+        }
+        if kinds.insert(event.kind()) && event.kind() == WatchKind::NodeCompleted {
+            let fields: Vec<_> = json["event"].as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(fields, ["attempts", "next", "node", "took_ms", "visit"]);
+        }
+    }
+    assert!(kinds.len() > 7, "{kinds:?}");
+    let words: std::collections::BTreeSet<_> = WatchKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(words.len(), WatchKind::ALL.len());
+}

@@ -1,0 +1,183 @@
+//! Watching a family: what children say is told with the way down to them, each after the record with which it began and before the record
+//! that tells its end, and a watcher that drops out anywhere goes on in all of them.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ferrata_core::ask::Answer;
+use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
+use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchKind, What};
+use ferrata_core::state::{Context, Draft};
+
+use super::dice::Dice;
+use super::family::*;
+use super::world::World;
+
+/// A node with two children at once, `a` and `b`.
+fn two_of(name: &str, child: &Graph<Context>) -> Graph<Context> {
+    let child = child.clone();
+    Graph::<Context>::builder(name)
+        .node(
+            "wait",
+            using!(child; cx, s => {
+                let (a, b) = (cx.child(&child, with(1)).name("a"), cx.child(&child, with(2)).name("b"));
+                tokio::try_join!(a.into_future(), b.into_future())?;
+                Ok(s)
+            }),
+        )
+        .entry("wait")
+        .build()
+        .unwrap()
+}
+
+async fn all(watch: &mut Watch) -> Vec<WatchEvent> {
+    let mut events = Vec::new();
+    while let Some(event) = watch.next().await.unwrap() {
+        events.push(event);
+    }
+    events
+}
+
+/// What is told of each run, by the way down to it.
+fn by_path(events: &[WatchEvent]) -> BTreeMap<String, Vec<(u64, WatchKind)>> {
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for event in events {
+        if let Some(seq) = event.seq {
+            found.entry(event.path.to_string()).or_default().push((seq.get(), event.kind()));
+        }
+    }
+    found
+}
+
+/// Checks the order between the runs of a family.
+fn is_in_order(events: &[WatchEvent]) {
+    let place = |path: &str, kind: WatchKind| {
+        events.iter().position(|event| *event.path == *path && event.kind() == kind)
+    };
+    for (at, event) in events.iter().enumerate() {
+        let What::Recorded(
+            Recorded::ChildStarted { node, visit, name, .. } | Recorded::ChildEnded { node, visit, name, .. },
+        ) = &event.what
+        else {
+            continue;
+        };
+        let above = if event.path.is_empty() { String::new() } else { format!("{}/", event.path) };
+        let path = format!("{above}{node}@{visit}:{name}");
+        match event.kind() {
+            WatchKind::ChildStarted => assert!(place(&path, WatchKind::Started).unwrap() > at, "{path}"),
+            _ => {
+                let last = events.iter().rposition(|event| *event.path == *path).unwrap();
+                assert!(last < at, "{path} is told to its end before");
+            }
+        }
+    }
+}
+
+async fn three_levels(world: &World) -> Runtime {
+    let runtime = world.process().await;
+    let leaf = gate();
+    let middle = two_of("middle", &leaf);
+    let top = two_of("top", &middle);
+    served(&runtime, &[&leaf, &middle, &top]);
+    let run = runtime.start(&top, Context::new()).id("p").await.unwrap();
+    let answering = async {
+        for _ in 0..4 {
+            let question = loop {
+                match runtime.questions(&key("p")).await.unwrap().pop() {
+                    Some(question) => break question,
+                    None => tokio::task::yield_now().await,
+                }
+            };
+            runtime.respond(&key("p"), &question.id, Answer::accept(true).unwrap()).await.unwrap();
+        }
+    };
+    world.pass(answering).await;
+    world.pass(run.completed()).await.unwrap();
+    runtime
+}
+
+#[tokio::test]
+async fn events_of_children_are_told_to_who_watches_the_root_with_their_path() {
+    let world = World::new();
+    let runtime = three_levels(&world).await;
+    let events = all(&mut runtime.watch(&key("p")).children().await.unwrap()).await;
+    is_in_order(&events);
+    let found = by_path(&events);
+    let paths: Vec<_> = found.keys().map(String::as_str).collect();
+    assert_eq!(
+        paths,
+        [
+            "",
+            "wait@1:a",
+            "wait@1:a/wait@1:a",
+            "wait@1:a/wait@1:b",
+            "wait@1:b",
+            "wait@1:b/wait@1:a",
+            "wait@1:b/wait@1:b"
+        ]
+    );
+    // Each is told as who watches it alone is told.
+    let runs: BTreeMap<_, _> =
+        events.iter().map(|event| (event.path.to_string(), event.run.clone())).collect();
+    for (path, run) in runs {
+        let alone = all(&mut runtime.watch(&run).await.unwrap()).await;
+        assert_eq!(by_path(&alone)[""], found[&path], "{path}");
+    }
+    // A part of the family.
+    let part = all(&mut runtime.watch(&key("p")).children().under("wait@1:b").await.unwrap()).await;
+    assert_eq!(
+        by_path(&part).into_keys().collect::<Vec<_>>(),
+        ["wait@1:b", "wait@1:b/wait@1:a", "wait@1:b/wait@1:b"]
+    );
+    let deep = all(&mut runtime.watch(&key("p")).children().label("ferrata.depth", "2").await.unwrap()).await;
+    assert_eq!(by_path(&deep).len(), 4);
+    let own = all(&mut runtime.watch(&key("p")).await.unwrap()).await;
+    assert_eq!(by_path(&own).into_keys().collect::<Vec<_>>(), [""]);
+}
+
+#[tokio::test]
+async fn a_watcher_of_a_family_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
+    let world = World::new();
+    let runtime = three_levels(&world).await;
+    let whole = all(&mut runtime.watch(&key("p")).children().await.unwrap()).await;
+    for seed in 0..40 {
+        let dice = Dice::new(seed);
+        let other = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).operator();
+        let (mut told, mut cursor) = (Vec::new(), WatchCursor::default());
+        loop {
+            let mut watch = other.watch(&key("p")).after(cursor).children().await.unwrap();
+            let mut is_over = false;
+            for _ in 0..=dice.below(9) {
+                match watch.next().await.unwrap() {
+                    Some(event) => told.push(event),
+                    None => is_over = true,
+                }
+            }
+            cursor = watch.cursor().to_string().parse().unwrap();
+            if is_over {
+                break;
+            }
+        }
+        is_in_order(&told);
+        assert_eq!(by_path(&told), by_path(&whole), "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn a_family_is_told_while_it_goes_on_elsewhere() {
+    let world = World::new();
+    let other = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).operator();
+    let watching = async {
+        while other.head(&key("p")).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+        all(&mut other.watch(&key("p")).children().await.unwrap()).await
+    };
+    let (runtime, told) = tokio::join!(three_levels(&world), watching);
+    is_in_order(&told);
+    let later = all(&mut runtime.watch(&key("p")).children().await.unwrap()).await;
+    assert_eq!(by_path(&told), by_path(&later));
+}
