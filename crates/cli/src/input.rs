@@ -1,6 +1,6 @@
 //! What comes in: files, stdin, and a person at the terminal.
 
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
 
 use serde_json::Value;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::output::to_stderr;
 
 /// How much is read of a file that should hold one value: far more than any record takes.
 const MOST: u64 = 256 * 1024 * 1024;
@@ -82,9 +83,7 @@ impl Context {
         if !self.is_attended() {
             return Ok(None);
         }
-        let mut stderr = io::stderr().lock();
-        // Whoever cannot see the question cannot answer it either.
-        let _ = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());
+        to_stderr(question, self.out.color_notes);
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line).map_err(|error| unread("-", &error))?;
         let line = line.trim().to_owned();

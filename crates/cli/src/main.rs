@@ -85,7 +85,14 @@ async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
 /// Says what clap has to say: the help on stdout, a mistake on stderr.
 fn refused(error: &clap::Error) -> ExitCode {
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-    // stdout has no reader: there is no one to tell.
-    let _ = error.print();
+    if exit == Exit::Done {
+        // stdout has no reader: there is no one to tell.
+        let _ = error.print();
+    } else {
+        // A mistake repeats what was typed, or what a script had from somewhere.
+        let color = Output::of_mistakes();
+        let said = error.render();
+        output::to_stderr(&if color { said.ansi().to_string() } else { said.to_string() }, color);
+    }
     exit.into()
 }

@@ -10,7 +10,7 @@ use crate::args::Global;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::store;
-use crate::table::{Table, clean_json, clean_lines, paint};
+use crate::table::{Table, clean_json, clean_lines, paint, safe};
 use crate::time::TimeFormat;
 
 /// In which form data is written.
@@ -86,8 +86,14 @@ impl Output {
         }
     }
 
-    /// Writes data as it is.
+    /// Tells whether a mistake on the command line is coloured: it is not known then what the options say.
+    pub(crate) fn of_mistakes() -> bool {
+        Color::Auto.on(io::stderr().is_terminal())
+    }
+
+    /// Writes data.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        let text = safe(text, self.color);
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritten)
     }
@@ -141,7 +147,7 @@ impl Output {
     /// Tells people something that is no data, unless they want quiet.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            to_stderr(&format!("{text}\n"));
+            to_stderr(&format!("{text}\n"), self.color_notes);
         }
     }
 
@@ -159,7 +165,7 @@ impl Output {
                 "details": failure.details(),
                 "next": next,
             }});
-            return to_stderr(&clean_json(&format!("{error}\n")));
+            return to_stderr(&clean_json(&format!("{error}\n")), false);
         }
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
         // A question is no fault of anything.
@@ -174,7 +180,7 @@ impl Output {
             text.push_str(&clean_lines(line));
         }
         let label = paint("next", bold(AnsiColor::Cyan), self.color_notes);
-        to_stderr(&format!("{text}\n{label}: {next}\n"));
+        to_stderr(&format!("{text}\n{label}: {next}\n"), self.color_notes);
     }
 }
 
@@ -208,9 +214,11 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-fn to_stderr(text: &str) {
+/// Writes to stderr what people are to be told.
+pub(crate) fn to_stderr(text: &str, color: bool) {
+    let mut stderr = io::stderr().lock();
     // When stderr has no reader, there is no one left to tell.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let _ = stderr.write_all(safe(text, color).as_bytes()).and_then(|()| stderr.flush());
 }
 
 /// A reader that has gone, as in `ferrata ls | head`, is no failure.

@@ -1,5 +1,7 @@
 //! Tables for people: columns as wide as what stands in them, and none wider than the terminal.
 
+use std::borrow::Cow;
+
 use anstyle::{AnsiColor, Style};
 use ferrata::RunStatus;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
@@ -161,8 +163,38 @@ pub(crate) fn clean_json(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
+/// Returns a text without whatever could steer a terminal and is left in it, but for colours where there are any: the last door before
+/// the terminal, for a text that was not made clean where it was put together.
+pub(crate) fn safe(text: &str, color: bool) -> Cow<'_, str> {
+    if !text.contains(|c| steers(c) && c != '\n') {
+        return text.into();
+    }
+    let (mut safe, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(|c| steers(c) && c != '\n') {
+        let (before, from) = rest.split_at(at);
+        safe.push_str(before);
+        let painted = if color { color_length(from) } else { None };
+        match painted {
+            Some(length) => safe.push_str(&from[..length]),
+            None => safe.push(' '),
+        }
+        let first = from.chars().next().map_or(0, char::len_utf8);
+        rest = &from[painted.unwrap_or(first)..];
+    }
+    safe.push_str(rest);
+    safe.into()
+}
+
+/// Returns how long the change of colour is with which a text begins. One that hides what follows is none.
+fn color_length(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\u{1b}[")?;
+    let end = codes.find('m')?;
+    let is_color = |code: &str| matches!(code.parse(), Ok(0..=4 | 30..=39 | 90..=97));
+    codes[..end].split(';').all(is_color).then_some(end + 3)
+}
+
 /// Tells whether a character could steer a terminal: a control, or a mark that changes the order of the others.
-fn steers(c: char) -> bool {
+pub(crate) fn steers(c: char) -> bool {
     let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders(c)
 }
@@ -223,6 +255,26 @@ mod tests {
         assert_eq!(table.render(false, Some(36)), narrow);
         let narrower = "NODE        DETAILS\nsend@1      the bank is close…\n日本日本@1  → send\n";
         assert_eq!(table.render(false, Some(30)), narrower);
+    }
+
+    #[test]
+    fn the_last_door_lets_colours_through_and_nothing_else() {
+        let painted = "\u{1b}[1;31mred\u{1b}[0m\nplain";
+        assert_eq!(safe(painted, true), painted);
+        assert_eq!(safe(painted, false), " [1;31mred [0m\nplain");
+        for hostile in [
+            "\u{1b}[8mhidden",
+            "\u{1b}]0;x\u{7}",
+            "\u{1b}[2J",
+            "\u{1b}",
+            "\u{1b}[",
+            "\u{9b}31m",
+            "\u{202e}\r\u{85}",
+        ] {
+            let shown = safe(hostile, true);
+            assert!(!shown.contains(steers), "{shown:?}");
+            assert_eq!(shown.chars().count(), hostile.chars().count());
+        }
     }
 
     #[test]

@@ -71,6 +71,30 @@ pub enum FailureKind {
     Expired,
 }
 
+impl FailureKind {
+    /// Returns the name as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Panic => "panic",
+            Self::Timeout => "timeout",
+            Self::Update => "update",
+            Self::Route => "route",
+            Self::ConcurrentWrite => "concurrent_write",
+            Self::MaxVisits => "max_visits",
+            Self::MaxSteps => "max_steps",
+            Self::Deadline => "deadline",
+            Self::GoalGate => "goal_gate",
+            Self::JoinUnmet => "join_unmet",
+            Self::Operator => "operator",
+            Self::Replan => "replan",
+            Self::Graph => "graph",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 impl Failure {
     /// How many causes are kept, and how long each may be: enough for a chain of wrapped errors, bounded in the log.
     const CAUSES: usize = 8;
@@ -117,4 +141,35 @@ pub(crate) fn clip(mut text: String, most: usize) -> String {
         text.push('…');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FailureKind;
+
+    #[test]
+    fn a_kind_is_shown_as_it_is_stored() {
+        use FailureKind::*;
+        let all = [
+            Node,
+            Panic,
+            Timeout,
+            Update,
+            Route,
+            ConcurrentWrite,
+            MaxVisits,
+            MaxSteps,
+            Deadline,
+            GoalGate,
+            JoinUnmet,
+            Operator,
+            Replan,
+            Graph,
+            Rejected,
+            Expired,
+        ];
+        for kind in all {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.as_str()));
+        }
+    }
 }

@@ -12,6 +12,7 @@ pub mod record;
 pub mod runtime;
 pub mod state;
 pub mod store;
+mod telemetry;
 pub mod testing;
 
 mod compact;
@@ -31,6 +32,9 @@ mod id {
         TenantId, Visit, WorkflowName,
     };
 }
+
+#[cfg(feature = "metrics")]
+pub use telemetry::catalogue as metrics;
 
 pub use clock::{Clock, SystemClock, Timestamp, within};
 pub use error::{Error, ErrorKind, Result};

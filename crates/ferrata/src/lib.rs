@@ -69,6 +69,10 @@
 //! | `redis-cluster://host:port,host:port`, `rediss-cluster://` | `RedisStore`, a cluster | `redis` |
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 //! | `sharded:///path`, `sharded:relative` | `ShardedStore`, the stores that this file names | `sharded`, on unless turned off |
+//!
+//! # Metrics
+//!
+//! With the feature `metrics`, a runtime counts what it does through the `metrics` facade; the module `metrics` lists what.
 
 mod connect;
 pub mod prelude;
@@ -78,6 +82,8 @@ pub use ferrata_core::ask::{self, Answer, AnswerShape, Ask, AskError};
 pub use ferrata_core::graph::{
     self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, Lens, RetryPolicy, Route,
 };
+#[cfg(feature = "metrics")]
+pub use ferrata_core::metrics;
 pub use ferrata_core::node::{self, Conversation, Fatal, Node, NodeContext, NodeError, NodeResult};
 pub use ferrata_core::record::{self, RunStatus};
 pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};

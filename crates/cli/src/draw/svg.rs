@@ -5,6 +5,7 @@ use std::fmt::Write;
 use unicode_width::UnicodeWidthStr;
 
 use super::layout::{HEIGHT, LOOP, Layout, Place, Point, layout};
+use super::text::entity;
 use super::turn::Turn;
 use super::{Box, Line, Look, Sketch};
 
@@ -244,7 +245,7 @@ pub(super) fn cut(text: &str) -> String {
 
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
-    text.chars().filter(|c| !c.is_control()).collect()
+    text.chars().filter(|c| !c.is_control()).map(|c| entity(c, "&#")).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::turn::Turn;
 use super::{Look, Sketch};
+use crate::table::steers;
 
 /// Writes Graphviz source; everything is quoted, so that Graphviz reads it whatever the dialect allowed.
 pub(crate) fn dot(sketch: &Sketch) -> String {
@@ -38,7 +39,13 @@ pub(crate) fn dot(sketch: &Sketch) -> String {
 /// Quotes a text as Graphviz reads it.
 fn quoted(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], "\\n");
+    let text: String = text.chars().map(|c| entity(c, "&#")).collect();
     format!("\"{text}\"")
+}
+
+/// Writes a character that could steer the terminal to which a source is printed as a number, which is drawn as the character.
+pub(super) fn entity(c: char, begin: &str) -> String {
+    if steers(c) && !matches!(c, '\n' | '\t') { format!("{begin}{};", u32::from(c)) } else { c.to_string() }
 }
 
 /// Writes Mermaid source. Nodes are numbered: what Mermaid takes as a name is not written down anywhere.
@@ -91,7 +98,7 @@ fn escaped(text: &str) -> String {
             '>' => shown.push_str("#gt;"),
             '\n' => shown.push_str("<br/>"),
             c if c.is_control() => shown.push(' '),
-            c => shown.push(c),
+            c => shown.push_str(&entity(c, "#")),
         }
     }
     shown

@@ -1,7 +1,7 @@
 //! Who answers the questions of a run here: a file, the command itself, or whoever sits at the terminal.
 
 use std::fmt;
-use std::io::{IsTerminal, Write, stderr, stdin};
+use std::io::{IsTerminal, stderr, stdin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::input::Answers;
 use super::voice::Voice;
+use crate::output::to_stderr;
 use crate::time::short;
 
 /// The voice, shared by what shows progress and what asks.
@@ -154,8 +155,7 @@ impl Terminal {
         let mut wrong = String::new();
         loop {
             let text = format!("{wrong}{}", shown(question));
-            // When stderr has no reader, there is no one to ask.
-            let _ = stderr().lock().write_all(text.as_bytes());
+            to_stderr(&text, false);
             let line = lines.recv().await?;
             let line = line.trim();
             let answer = match line {

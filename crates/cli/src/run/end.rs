@@ -16,7 +16,7 @@ use crate::doubt;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, quoted};
-use crate::table::clean;
+use crate::table::{clean, clean_json};
 
 /// Why the run is not followed any more.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) enum Stopped {
 
 /// Writes a result.
 pub(super) fn result(context: &Context, value: &Json, id: &str) -> Result<(), Failure> {
-    let pretty = |value: &Json| format!("{value:#}\n");
+    let pretty = |value: &Json| clean_json(&format!("{value:#}\n"));
     context.out.one(value, |_| id.to_owned(), pretty)
 }
 

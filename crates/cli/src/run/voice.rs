@@ -1,7 +1,7 @@
 //! The one writer to the terminal while a run goes on: a bar, or lines, and whatever else is to be said in between.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -10,7 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::ProgressFace;
 use crate::context::Context;
-use crate::table::{clean, paint};
+use crate::output::to_stderr;
+use crate::table::{clean, paint, safe};
 use crate::time::short;
 use crate::verdict::Came;
 
@@ -72,10 +73,10 @@ impl Voice {
     pub(super) fn say(&self, line: &str) {
         match &self.face {
             // Beside a question that the person is about to answer.
-            Face::Away => write(&format!("\n{line}\n")),
+            Face::Away => to_stderr(&format!("\n{line}\n"), self.color),
             // A bar that is not drawn, as without a terminal, would swallow it.
-            Face::Bar(bar) if !bar.is_hidden() => bar.println(line),
-            Face::Bar(_) | Face::Lines => write(&format!("{line}\n")),
+            Face::Bar(bar) if !bar.is_hidden() => bar.println(safe(line, self.color)),
+            Face::Bar(_) | Face::Lines => to_stderr(&format!("{line}\n"), self.color),
             Face::None => {}
         }
     }
@@ -245,9 +246,4 @@ fn bar(nodes: usize) -> ProgressBar {
     }
     bar.enable_steady_tick(TICK);
     bar
-}
-
-fn write(text: &str) {
-    // When stderr has no reader, there is no one left to tell.
-    let _ = stderr().lock().write_all(text.as_bytes());
 }

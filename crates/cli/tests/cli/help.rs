@@ -3,7 +3,7 @@
 use crate::support::{Place, expect};
 
 /// Returns the verbs that the help lists.
-fn verbs(help: &str) -> Vec<String> {
+pub(crate) fn verbs(help: &str) -> Vec<String> {
     let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let named = |line: &str| line.split_whitespace().next().map(str::to_owned);
     listed

@@ -6,6 +6,7 @@ mod failures;
 mod families;
 mod first_hour;
 mod help;
+mod hostile;
 mod looks;
 mod nobody;
 mod pipelines;

@@ -76,45 +76,6 @@ async fn an_import_goes_to_the_tenant_that_is_named() {
     assert_eq!(listed, ["mine/copy", "mine/pay-2", "victim/pay-2"]);
 }
 
-/// What a run holds may come from anybody; a terminal acts on more than the controls of ASCII.
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_is_printed_steers_a_terminal() {
-    let place = Place::new();
-    drop(some_runs(&place).await);
-    let hostile = "a\u{1b}]0;x\u{7}\u{9b}31m\u{202e}b\u{2066}";
-    place.ok(&["pause", "pay-1", "--reason", hostile]);
-    place.ok(&[
-        "edit",
-        "pay-1",
-        "--set",
-        &format!("hostile={}", serde_json::json!(hostile)),
-        "--force",
-        "--by",
-        hostile,
-    ]);
-    for line in [
-        &["state", "pay-1"][..],
-        &["state", "pay-1", "-o", "json"],
-        &["state", "pay-1", "-o", "ids"],
-        &["export", "pay-1"],
-        &["show", "pay-1"],
-        &["show", "pay-1", "--report"],
-        &["show", "pay-1", "-o", "json"],
-        &["ls"],
-        &["ls", "-o", "json"],
-        &["history", "pay-1"],
-        &["logs", "pay-1"],
-        &["logs", "pay-1", "-o", "jsonl"],
-        &["diff", "pay-1", "0", "latest"],
-    ] {
-        let said = place.call(line);
-        assert_eq!(said.code, 0, "{line:?}: {said:?}");
-        let steers = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2066}'));
-        assert!(!said.out.contains(steers) && !said.err.contains(steers), "{line:?}: {said:?}");
-    }
-    assert_eq!(place.json(&["state", "pay-1"])["hostile"], hostile, "it is all there, escaped");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_dropped_without_a_yes() {
     let place = Place::new();

@@ -31,8 +31,8 @@ pub(crate) struct Host {
 /// The children that an attempt has started, or gone on with.
 #[derive(Debug, Default)]
 pub(crate) struct StartedChildren {
-    /// By name.
-    all: Mutex<BTreeMap<String, Child>>,
+    /// By name; made with the first.
+    all: OnceLock<Mutex<BTreeMap<String, Child>>>,
     /// How many of them no attempt before has started.
     new: AtomicUsize,
     /// How many children there were before this attempt.
@@ -53,7 +53,12 @@ impl StartedChildren {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Child>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether the attempt has started no child, nor gone on with one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.get().is_none()
     }
 
     /// Lists the children of an activation: those of this attempt, and what is noted of those of before.

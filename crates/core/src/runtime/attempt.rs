@@ -14,6 +14,7 @@ use crate::panics::panic_text;
 use crate::record::{Failure, FailureKind};
 use crate::runtime::children::closing;
 use crate::state::{State, Update};
+use crate::telemetry::{AttemptMeter, AttemptResult};
 
 /// How an attempt ended.
 pub(crate) enum AttemptEnd<S: State> {
@@ -25,6 +26,16 @@ pub(crate) enum AttemptEnd<S: State> {
         retry_after: Option<Duration>,
         unfinished: bool,
     },
+}
+
+impl<S: State> AttemptEnd<S> {
+    fn result(&self) -> AttemptResult {
+        match self {
+            Self::Done(_) => AttemptResult::Completed,
+            Self::Failed { unfinished: true, .. } => AttemptResult::Unfinished,
+            Self::Failed { .. } => AttemptResult::Failed,
+        }
+    }
 }
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -54,6 +65,7 @@ pub(crate) struct Attempt<S: State> {
     closing: Option<Box<Closing<S>>>,
     /// When it began, if a subscriber is told how long it took.
     begun: Option<Duration>,
+    meter: AttemptMeter,
 }
 
 impl<S: State> Attempt<S> {
@@ -62,11 +74,12 @@ impl<S: State> Attempt<S> {
         (attempts, timeout): (u32, Option<Duration>),
         scope: Arc<NodeScope>,
         timed: bool,
+        meter: AttemptMeter,
     ) -> Self {
         let clock = &scope.run.clock;
         let timeout = timeout.map(|after| Timeout { after, sleep: Some(clock.sleep(after)) });
-        let begun = timed.then(|| clock.monotonic());
-        Self { work: Some(work), timeout, attempts, closing: None, begun, scope }
+        let begun = (timed || meter.is_on()).then(|| clock.monotonic());
+        Self { work: Some(work), timeout, attempts, closing: None, begun, meter, scope }
     }
 }
 
@@ -80,7 +93,7 @@ impl<S: State> Future for Attempt<S> {
                 this.closing = Some(closing);
                 return Poll::Pending;
             }
-            return Poll::Ready((closing.end, this.took()));
+            return Poll::Ready(this.finish(closing.end));
         }
         let Some(work) = &mut this.work else { return Poll::Pending };
         this.scope.unpark();
@@ -123,15 +136,30 @@ impl<S: State> Future for Attempt<S> {
             this.closing = Some(Box::new(Closing { end, closed: Box::pin(closed) }));
             return Pin::new(this).poll(cx);
         }
-        Poll::Ready((end, this.took()))
+        Poll::Ready(this.finish(end))
     }
 }
 
 impl<S: State> Attempt<S> {
+    fn finish(&mut self, end: AttemptEnd<S>) -> (AttemptEnd<S>, Duration) {
+        let took = self.took();
+        self.meter.ended(Some(end.result()), took);
+        (end, took)
+    }
+
     /// How long it took.
     fn took(&self) -> Duration {
         let took = self.begun.map(|begun| self.scope.run.clock.monotonic().saturating_sub(begun));
         took.unwrap_or_default()
+    }
+}
+
+impl<S: State> Drop for Attempt<S> {
+    fn drop(&mut self) {
+        if self.meter.is_on() {
+            let took = self.took();
+            self.meter.ended(None, took);
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::panics::panic_text;
 use crate::store::{At, CheckpointStore, RunAppend};
+use crate::telemetry::CommitterMeter;
 
 /// How many batches of one part of the store are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
 const LANES: usize = 4;
@@ -97,6 +98,7 @@ pub(crate) struct Committer {
     budget: RetryBudget,
     /// By part of the store: as many as it has, so none is ever removed.
     queues: Arc<Mutex<HashMap<u64, Arc<Mutex<Queue>>>>>,
+    meter: CommitterMeter,
 }
 
 impl Committer {
@@ -106,7 +108,7 @@ impl Committer {
         heartbeat: Arc<HeartbeatMonitor>,
         budget: RetryBudget,
     ) -> Self {
-        Self { store, clock, heartbeat, budget, queues: Arc::default() }
+        Self { store, clock, heartbeat, budget, queues: Arc::default(), meter: CommitterMeter::new() }
     }
 
     /// Hands over the records of one run. The reply comes when they are durable, refused, or the retries are used up.
@@ -155,6 +157,7 @@ impl Committer {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = Arc::clone(queues.entry(part).or_default());
         drop(queues);
+        self.meter.queued();
         Lane { committer: self.clone(), queue }.enqueue(submission);
     }
 
@@ -164,6 +167,7 @@ impl Committer {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.budget.attempts => {
                 let delay = self.budget.delay(submission.failed);
                 tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
+                self.meter.retried(error.kind());
                 submission.failed += 1;
                 submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;
                 let committer = self.clone();
@@ -372,6 +376,7 @@ impl Lane {
         }
         let opens = full && queue.opens();
         drop(queue);
+        self.committer.meter.batched(batch.len());
         self.begin_lane_if(opens);
         Some(batch)
     }

@@ -27,6 +27,7 @@ use crate::past::retention::RetentionPolicy;
 use crate::record::body::Signal;
 use crate::state::Patch;
 use crate::store::{CheckpointStore, RunAppend};
+use crate::telemetry::{RunMeter, Telemetry};
 
 /// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
 /// of what a store is asked, and heartbeats would wait behind them.
@@ -112,6 +113,7 @@ pub(crate) struct Services {
     pub(crate) resources: Arc<Resources>,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
+    pub(crate) telemetry: Telemetry,
 }
 
 pub(crate) struct Shared {
@@ -173,6 +175,11 @@ impl Shared {
         LogWriter::new(run.clone(), self.executor, self.limits.max_body, clock, ids)
     }
 
+    /// What is measured here.
+    pub(crate) fn telemetry(&self) -> &Telemetry {
+        &self.services.telemetry
+    }
+
     /// Tells subscribers, if there are any; `event` is made only then.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
         self.subscribers.emit(run, event);
@@ -210,7 +217,8 @@ impl Shared {
         let (term, gaps) = self.takes(run)?;
         let control = self.registry.enter(run)?;
         let (shared, run) = (Arc::clone(self), run.clone());
-        Ok(Registration { shared, run, term, gaps, owed: None, control, _permit: permit })
+        let meter = RunMeter::silent();
+        Ok(Registration { shared, run, term, gaps, owed: None, control, meter, _permit: permit })
     }
 
     /// Returns how often heartbeats were lost and came late, if runs are taken now.
@@ -299,6 +307,8 @@ pub(crate) struct Registration {
     /// Given back when the run is no longer registered.
     _permit: Permit,
     pub(crate) control: Receiver<Control>,
+    /// Counts what the driver does.
+    pub(crate) meter: RunMeter,
 }
 
 impl Registration {

@@ -12,6 +12,7 @@ use crate::clock::{Clock, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::Record;
+use crate::telemetry::{Operation, StoreMeter};
 
 /// How many times as long a call may take that goes over all of a run or of the store.
 const LONG: u32 = 10;
@@ -24,39 +25,49 @@ pub(crate) struct Bounded {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
     bound: Duration,
+    meter: StoreMeter,
 }
 
 impl Bounded {
     pub(crate) fn new(store: Arc<dyn CheckpointStore>, clock: Arc<dyn Clock>, bound: Duration) -> Self {
-        Self { store, clock, bound }
+        let meter = StoreMeter::new(store.capabilities().name);
+        Self { store, clock, bound, meter }
     }
 
     async fn call<T>(
         &self,
-        operation: &'static str,
+        operation: Operation,
         kind: ErrorKind,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        let answer = within(&*self.clock, self.bound, call).await;
-        answer.unwrap_or_else(|| Err(unanswered(operation, kind, self.bound)))
+        self.ended_within(self.bound, operation, kind, call).await
     }
 
-    async fn long<T>(
+    async fn long<T>(&self, operation: Operation, call: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let bound = self.bound.saturating_mul(LONG);
+        self.ended_within(bound, operation, ErrorKind::Unavailable, call).await
+    }
+
+    async fn ended_within<T>(
         &self,
-        operation: &'static str,
+        bound: Duration,
+        operation: Operation,
+        kind: ErrorKind,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        let bound = self.bound.saturating_mul(LONG);
+        let measured = self.meter.begin(operation, &*self.clock);
         let answer = within(&*self.clock, bound, call).await;
-        answer.unwrap_or_else(|| Err(unanswered(operation, ErrorKind::Unavailable, bound)))
+        let answer = answer.unwrap_or_else(|| Err(unanswered(operation, kind, bound)));
+        measured.end(answer.as_ref().err().map(Error::kind));
+        answer
     }
 }
 
-fn unanswered(operation: &'static str, kind: ErrorKind, bound: Duration) -> Error {
+fn unanswered(operation: Operation, kind: ErrorKind, bound: Duration) -> Error {
     let message = format!(
         "the store did not answer within {bound:?}; look at the way to it, or raise `RuntimeBuilder::store_timeout`"
     );
-    Error::new(kind, message).with_operation(operation)
+    Error::new(kind, message).with_operation(operation.name())
 }
 
 impl fmt::Debug for Bounded {
@@ -73,49 +84,63 @@ impl CheckpointStore for Bounded {
     }
 
     async fn setup(&self) -> Result<()> {
-        self.long("store.setup", self.store.setup()).await
+        self.long(Operation::Setup, self.store.setup()).await
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let runs: Vec<RunKey> = batch.iter().map(|append| append.run.clone()).collect();
         let lost = |run: &RunKey| {
-            Err(unanswered("store.append", ErrorKind::Indeterminate, self.bound).with_run(run))
+            Err(unanswered(Operation::Append, ErrorKind::Indeterminate, self.bound).with_run(run))
         };
+        let weights = StoreMeter::weigh(&batch);
+        let measured = self.meter.begin(Operation::Append, &*self.clock);
         let answer = within(&*self.clock, self.bound, self.store.append(batch)).await;
-        answer.unwrap_or_else(|| runs.iter().map(lost).collect())
+        let results = answer.unwrap_or_else(|| runs.iter().map(lost).collect());
+        // A conflict is an answer of a store that is well.
+        let mut failed = results.iter().filter_map(|result| result.as_ref().err().map(Error::kind));
+        measured.end(failed.find(|kind| *kind != ErrorKind::Conflict));
+        self.meter.appended(&weights, &results);
+        results
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        let call = self.call("store.load", ErrorKind::Unavailable, self.store.load(run, at));
-        call.await.map_err(|error| error.with_run(run))
+        let call = self.call(Operation::Load, ErrorKind::Unavailable, self.store.load(run, at));
+        let records = call.await.map_err(|error| error.with_run(run))?;
+        self.meter.loaded(records.as_deref().unwrap_or_default());
+        Ok(records)
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        let call = self.call("store.headers", ErrorKind::Unavailable, self.store.headers(run, range));
+        let call = self.call(Operation::Headers, ErrorKind::Unavailable, self.store.headers(run, range));
         call.await.map_err(|error| error.with_run(run))
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        let call = self.call("store.head", ErrorKind::Unavailable, self.store.head(run));
+        let call = self.call(Operation::Head, ErrorKind::Unavailable, self.store.head(run));
         call.await.map_err(|error| error.with_run(run))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
-        self.call("store.runs", ErrorKind::Unavailable, self.store.runs(query, page)).await
+        self.call(Operation::Runs, ErrorKind::Unavailable, self.store.runs(query, page)).await
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.long("store.prune", self.store.prune(run, cut)).await.map_err(|error| error.with_run(run))
+        let prune = self.long(Operation::Prune, self.store.prune(run, cut));
+        let removed = prune.await.map_err(|error| error.with_run(run))?;
+        self.meter.removed(Operation::Prune, removed);
+        Ok(removed)
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        let purge = self.long("store.purge", self.store.purge(run, expected));
-        purge.await.map_err(|error| error.with_run(run))
+        let purge = self.long(Operation::Purge, self.store.purge(run, expected));
+        let removed = purge.await.map_err(|error| error.with_run(run))?;
+        self.meter.removed(Operation::Purge, removed);
+        Ok(removed)
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let call = self.store.heartbeat(executor, ttl);
-        self.call("store.heartbeat", ErrorKind::Indeterminate, call).await
+        self.call(Operation::Heartbeat, ErrorKind::Indeterminate, call).await
     }
 
     fn part(&self, run: &RunKey) -> u64 {

@@ -169,18 +169,26 @@ pub(super) async fn cancel_once(shared: &Arc<Shared>, child: &ChildRef, reason: 
 /// Cancels the children that end with an activation, as its last attempt leaves them, and waits for their ends, but no longer than a
 /// cancelled run has time. `None` if there are none.
 pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Send + 'static> {
+    // Most activations have none, and are to pay nothing for it.
+    if scope.memos.is_empty() && scope.started.is_empty() {
+        return None;
+    }
     let before = if scope.memos.is_empty() { Vec::new() } else { scope.memos.children() };
+    let mut open = scope.started.with(before);
+    open.retain(Child::ends_with_parent);
+    if open.is_empty() {
+        return None;
+    }
     let parent = &scope.run.key;
-    let open = scope.started.with(before).into_iter().filter(Child::ends_with_parent);
-    let named = open.map(|child| ChildRef {
+    let named = open.into_iter().map(|child| ChildRef {
         start: start_of(scope.run.life, &scope.node, scope.visit, &child.name),
         run: RunKey::new(parent.tenant.clone(), child.note.run),
         parent: parent.run.clone(),
     });
     let children: Vec<_> = named.collect();
     let shared = scope.run.host.runtime.upgrade()?.downcast::<Shared>().ok()?;
-    let reason = format!("the node {}@{} of its parent {} ended", scope.node, scope.visit, scope.run.key);
-    (!children.is_empty()).then(|| close(shared, children, reason))
+    let reason = format!("the node {}@{} of its parent {parent} ended", scope.node, scope.visit);
+    Some(close(shared, children, reason))
 }
 
 async fn close(shared: Arc<Shared>, children: Vec<ChildRef>, reason: String) {

@@ -101,6 +101,7 @@ impl<S: State> Driver<S> {
                     failure: failure.clone(),
                     retry_at: at,
                 };
+                self.registration.meter.attempt_failed(&node, failure.kind);
                 let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
                 if let Some(at) = at {
                     self.line.wait_until(at, key);
@@ -178,6 +179,10 @@ impl<S: State> Driver<S> {
             self.line.push(fresh, &self.state);
         }
         let (node, visit) = (done.node.clone(), done.visit);
+        match &failed {
+            None => self.registration.meter.completed(&node),
+            Some(failure) => self.registration.meter.failed(&node, failure.kind),
+        }
         self.emit(|| match failed {
             None => {
                 let verdict = done.output.as_deref().and_then(Verdict::of);

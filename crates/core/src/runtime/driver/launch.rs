@@ -108,7 +108,8 @@ impl<S: State> Driver<S> {
         }
         // How long it took is told in the record and to subscribers.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
-        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed);
+        let meter = self.registration.meter.attempt(&scope.node);
+        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed, meter);
         if self.line.is_idle() {
             // One turn here: work that does not wait is done without a task of its own.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;

@@ -33,12 +33,16 @@ impl<S: State> Driver<S> {
             let message = "another writer wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
-        for fact in self.stand_on(folded)? {
+        let facts = self.stand_on(folded)?;
+        // What is made again was counted before.
+        let meter = self.registration.meter.pause();
+        for fact in facts {
             // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
             if self.still_follows(&fact) {
                 self.apply_fact(fact)?;
             }
         }
+        self.registration.meter = meter;
         if self.failed_apply.is_some() {
             let message =
                 "what the nodes returned cannot be applied after what another writer wrote; resume the run";

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::id::{RunKey, TenantId, WorkflowName};
 use crate::record::RunFacts;
 use crate::runtime::shared::Shared;
+use crate::telemetry::QueueMeter;
 
 /// How many runs may go on in one runtime at once: in all, of a workflow, and per key.
 ///
@@ -101,6 +102,7 @@ pub(crate) struct Admission {
     state: Mutex<State>,
     /// Rings when there may be room for a run in line.
     bell: Notify,
+    meter: QueueMeter,
 }
 
 #[derive(Default)]
@@ -137,7 +139,7 @@ impl Drop for Room {
 
 impl Admission {
     pub(crate) fn new(limits: RunLimits) -> Arc<Self> {
-        Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new() })
+        Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new(), meter: QueueMeter::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -194,6 +196,7 @@ impl Admission {
             let line = state.line.entry(key).or_default().entry(workflow).or_default();
             line.insert((facts.created, run.clone()), go);
         }
+        self.meter.set(state.waiting.len());
         drop(state);
         self.bell.notify_one();
     }
@@ -211,6 +214,7 @@ impl Admission {
         let kind = self.kind(run, facts);
         let mut state = self.lock();
         let gone = state.waiting.remove(run).then(|| state.remove(&kind, &(facts.created, run.clone())));
+        self.meter.set(state.waiting.len());
         drop(state);
         // What is dropped tells its handle, which may look at the line.
         drop(gone);
@@ -227,6 +231,7 @@ impl Admission {
             let mut state = self.lock();
             state.is_closed = true;
             state.waiting.clear();
+            self.meter.set(0);
             std::mem::take(&mut state.line)
         };
         // What is dropped here tells its handles, which may look at the line.
@@ -245,6 +250,7 @@ impl Admission {
         state.last = Some(kind.key.clone());
         let go = state.remove(&kind, &place)?;
         state.waiting.remove(&place.1);
+        self.meter.set(state.waiting.len());
         state.count(&kind, |count| *count += 1);
         drop(state);
         Some((go, Permit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))

@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ExecutorId;
 use crate::store::CheckpointStore;
+pub(crate) use crate::telemetry::Tried;
 
 /// What is known of the heartbeats that were sent.
 #[derive(Debug)]
@@ -48,19 +49,6 @@ pub(crate) struct HeartbeatMonitor {
     changed: Notify,
     /// Held while a heartbeat is under way; whether it was said that this process has ended.
     sending: tokio::sync::Mutex<bool>,
-}
-
-/// What one try came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tried {
-    /// It succeeded.
-    Alive,
-    /// It failed, and there is time for another.
-    Failed,
-    /// It failed, and others may soon act: everything that was taken is lost.
-    Lost,
-    /// It is lost since before.
-    StillLost,
 }
 
 impl HeartbeatMonitor {

@@ -46,6 +46,7 @@ pub(crate) async fn beat(shared: Weak<Shared>) {
         }
         let before = last;
         last = shared.heartbeat.try_once(&*shared.store, &shared.executor).await;
+        shared.telemetry().beat(last, || shared.clock.now());
         match (before, last) {
             (_, Tried::Lost) => shared.change_stop(|stop| stop.term += 1),
             (Tried::Lost | Tried::StillLost, Tried::Alive) => shared.recovery.ring(),

@@ -149,6 +149,13 @@ impl Recovery {
         all
     }
 
+    /// Counts the runs in the list: those whose claims failed, and those whose workflow is not served here.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let listed = self.lock();
+        let failed = listed.values().filter(|one| one.stalled.tries > 0).count();
+        (failed, listed.len() - failed)
+    }
+
     /// Returns why a run could not be taken up here.
     pub(crate) fn why(&self, run: &RunKey) -> Option<Error> {
         self.lock().get(run).filter(|one| one.stalled.tries > 0).map(|one| one.stalled.error.clone())

@@ -71,6 +71,7 @@ pub(crate) async fn sweep(shared: Weak<Shared>) {
                 tracing::warn!(%error, failed, "cannot look for runs to take up; trying again");
             }
         }
+        strong.telemetry().stalled(|| strong.recovery.count());
         let longest = LONGEST_PAUSE.max(strong.limits.sweep);
         let pause = strong.limits.sweep.saturating_mul(1 << failed.min(10)).min(longest);
         let wait = spread(pause, sweeper.chance());
@@ -102,6 +103,8 @@ struct Sweeper {
     share: f64,
     /// How many pages ahead it goes at the most.
     reach: u64,
+    /// How long the oldest run of the listing has waited.
+    oldest: Duration,
 }
 
 /// What one page came to.
@@ -131,6 +134,7 @@ impl Sweeper {
             left_off: [(None, 0), (None, 0)],
             share: 1.0,
             reach: LEAST_REACH,
+            oldest: Duration::ZERO,
         }
     }
 
@@ -157,7 +161,9 @@ impl Sweeper {
             let (from, since) = std::mem::take(&mut self.left_off[place]);
             let round = shared.recovery.begin_round();
             let since = if from.is_some() { since } else { round };
+            self.oldest = Duration::ZERO;
             let (some, unserved, end) = self.list(shared, &any, from).await?;
+            shared.telemetry().looked(filter, self.oldest);
             found |= some;
             match end {
                 End::More(cursor) if unserved => {
@@ -250,6 +256,8 @@ impl Sweeper {
                 shared.recovery.unserved(&head, filter, now);
                 continue;
             };
+            let waits_since = head.wake_at.filter(|_| filter == RunFilter::Due).unwrap_or(head.updated);
+            self.oldest = self.oldest.max(now.since(waits_since));
             if shared.driver(&head.run).is_some()
                 || shared.admission.is_waiting(&head.run)
                 || shared.recovery.rests(&head.run, filter, now)

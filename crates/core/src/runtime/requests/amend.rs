@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::Plan;
 use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
+use crate::record::RunStatus;
 use crate::record::body::Event;
 use crate::record::codec;
 use crate::runtime::log::{LogWriter, RecordOptions};
@@ -235,8 +236,20 @@ impl Tip {
         if events.is_empty() {
             return Ok(());
         }
+        let (before, at) = (self.folded.last.status, self.folded.last.at);
         let append = self.record(events)?;
-        shared.committer.append(append, term).await.map(|_| ())
+        shared.committer.append(append, term).await?;
+        let after = self.folded.machine.status();
+        if matches!(before, RunStatus::Interrupted | RunStatus::AwaitingInput) && after != before {
+            shared.telemetry().rested(before, shared.clock.now().since(at));
+        }
+        if after.is_finished() && !before.is_finished() {
+            // No driver ends it, so nothing else counts it.
+            let facts = shared.resting.take(&self.log.run, self.folded.machine.life());
+            let meter = shared.telemetry().of(facts.as_ref().map(|facts| &facts.workflow));
+            meter.settled(after, || facts.as_ref().map(|facts| shared.clock.now().since(facts.created)));
+        }
+        Ok(())
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn drive<S: State>(
     shared: Arc<Shared>,
     graph: Graph<S>,
     policy: CheckpointPolicy,
-    registration: Registration,
+    mut registration: Registration,
     parts: Parts<S>,
 ) -> RunHandle<S> {
     let run = parts.log.run.clone();
@@ -56,6 +56,9 @@ pub(crate) fn drive<S: State>(
     });
     let (ended, outcome) = once();
     let channels = (scope, receiver, cancel);
+    let meter = shared.telemetry().of(Some(graph.name()));
+    let (active, stopped) = (meter.drive(), meter.clone());
+    registration.meter = meter.clone();
     let (mut driver, facts) =
         Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
@@ -69,6 +72,10 @@ pub(crate) fn drive<S: State>(
             Stopped::Settled => Outcome::of(driver.machine(), driver.state()),
             Stopped::Released => Outcome::Released,
         });
+        if outcome.is_ok() {
+            let lasted = || driver.shared().clock.now().since(facts.created);
+            meter.settled(driver.machine().status(), || Some(lasted()));
+        }
         let begun = driver.has_begun();
         let is_over = matches!(driver.machine().status(), RunStatus::Completed | RunStatus::Cancelled);
         if outcome.is_ok() && begun && !is_over {
@@ -102,6 +109,10 @@ pub(crate) fn drive<S: State>(
         // What had panicked may have begun: its log is looked at.
         let (outcome, begun) =
             caught(&run_then, driving).await.unwrap_or_else(|panicked| (Err(panicked), true));
+        if let Err(error) = &outcome {
+            stopped.stopped(error.kind());
+        }
+        drop(active);
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, tenure, error);
         }

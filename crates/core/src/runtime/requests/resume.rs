@@ -23,6 +23,7 @@ use crate::runtime::shared::Shared;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, State};
 use crate::store::RunHead;
+use crate::telemetry::LostClaim;
 
 /// On which terms a run is taken.
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,9 +113,12 @@ pub(crate) async fn resume<S: State>(
             Some(known) => known,
             None => shared.store.head(run).await?.ok_or_else(|| missing(run))?.into(),
         };
-        match claim(shared, graph, known, policy, terms, &mut permit).await? {
+        let meter = || shared.telemetry().of(Some(graph.name()));
+        let claimed = claim(shared, graph, known, policy, terms, &mut permit).await;
+        match claimed.inspect_err(|error| meter().not_claimed(lost(error)))? {
             Claim::Taken(handle) => return Ok(handle),
             Claim::Overtaken(epoch) => {
+                meter().not_claimed(LostClaim::Late);
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
                 // A claim of before may have been done although its reply was lost: then the run is this executor's, and free.
                 if head.epoch != epoch && head.owner != Some(shared.executor) {
@@ -124,6 +128,15 @@ pub(crate) async fn resume<S: State>(
             }
         }
         races.lost(run).await?;
+    }
+}
+
+/// Says how a claim came to nothing.
+fn lost(error: &Error) -> LostClaim {
+    use ErrorKind::{Closed, Conflict, Fenced, NotFound, WrongStatus};
+    match error.kind() {
+        Conflict | WrongStatus | NotFound | Closed | Fenced => LostClaim::Late,
+        _ => LostClaim::Failed,
     }
 }
 
@@ -231,7 +244,10 @@ async fn claim<S: State>(
         return match tip.append(shared, None, &events).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(Claim::Overtaken(epoch)),
             Err(error) => Err(error.with_run(run)),
-            Ok(()) => Ok(Claim::Taken(watching())),
+            Ok(()) => {
+                shared.telemetry().of(Some(graph.name())).parked();
+                Ok(Claim::Taken(watching()))
+            }
         };
     }
     let changed = machine.changed_graph();
@@ -253,6 +269,11 @@ async fn claim<S: State>(
         Err(error) => return Err(error),
     };
     shared.admission.leave(run, &head.facts);
+    shared.telemetry().of(Some(graph.name())).claimed(|| {
+        let now = shared.clock.now();
+        let due = head.wake_at.filter(|wake| *wake <= now);
+        now.since(due.unwrap_or(head.updated).max(head.updated))
+    });
     let (epoch, recorded) = (log.epoch, folded.machine.tick());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);

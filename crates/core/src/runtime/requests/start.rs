@@ -226,6 +226,7 @@ impl<S: State> Checked<S> {
                 Err(error) => return Err(error),
             }
         }
+        shared.telemetry().of(Some(&facts.workflow)).started();
         shared.emit(run, || RunEventKind::Started);
         let Some(registration) = registration else {
             return Ok(ControlFlow::Break(line_up(shared, graph, run, facts, policy)));

@@ -1,0 +1,104 @@
+//! The metrics of the library: their names, units, labels and what moves them.
+//!
+//! Recorded through the `metrics` facade, into whatever recorder the application installs *before* it builds a
+//! [`Runtime`](crate::runtime::Runtime). Names, units and labels follow OpenTelemetry's conventions. No label ever holds the id of a run,
+//! a key or a payload.
+//!
+//! ```
+//! use ferrata_core::metrics::{ALL, MetricKind};
+//!
+//! let duration = ALL.iter().find(|metric| metric.name == "ferrata.run.duration").unwrap();
+//! assert_eq!((duration.kind, duration.unit), (MetricKind::Histogram, "s"));
+//! ```
+
+/// How a metric moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// A value as of now.
+    Gauge,
+    /// Values of which count, sum and distribution are kept.
+    Histogram,
+}
+
+/// One metric of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metric {
+    /// The name, by OpenTelemetry's conventions.
+    pub name: &'static str,
+    /// How it moves.
+    pub kind: MetricKind,
+    /// The unit, in the code of UCUM: `s`, `By`, or what is counted, as `{run}`.
+    pub unit: &'static str,
+    /// The labels that it may have. [`ERROR`] is absent where nothing went wrong, and [`NODE`] unless it was asked for.
+    pub labels: &'static [&'static str],
+    /// What it tells.
+    pub help: &'static str,
+}
+
+/// The workflow's name. Beyond 500 workflows in one runtime, and where a process does not know it: `_OTHER`.
+pub const WORKFLOW: &str = "ferrata.workflow.name";
+/// The node's name, with [`RuntimeBuilder::metrics_by_node`](crate::runtime::RuntimeBuilder::metrics_by_node).
+pub const NODE: &str = "ferrata.node.name";
+/// The run's status.
+pub const STATUS: &str = "ferrata.run.status";
+/// How something ended.
+pub const OUTCOME: &str = "ferrata.outcome";
+/// What went wrong: the code of an error, or the kind of a failure.
+pub const ERROR: &str = "error.type";
+/// The store's name, as in its URL.
+pub const SYSTEM: &str = "ferrata.store.name";
+/// What was asked of the store.
+pub const OPERATION: &str = "ferrata.store.operation";
+/// Why a run needs a driver.
+pub const LISTING: &str = "ferrata.recovery.listing";
+
+macro_rules! catalogue {
+    ($($id:ident = $kind:ident $name:literal in $unit:literal by [$($label:ident),*]: $help:literal;)*) => {
+        $(#[doc = $help] pub const $id: Metric = Metric {
+            name: $name, kind: MetricKind::$kind, unit: $unit, labels: &[$($label),*], help: $help,
+        };)*
+        /// Every metric, in the order of the page on metrics.
+        pub const ALL: &[Metric] = &[$($id),*];
+    };
+}
+
+catalogue! {
+    RUN_STARTED = Counter "ferrata.run.started" in "{run}" by [WORKFLOW]: "Runs started by this process.";
+    RUN_SETTLED = Counter "ferrata.run.settled" in "{run}" by [WORKFLOW, STATUS]: "Runs that ended or came to rest here, by the status they have then; in_progress if they were released.";
+    RUN_DURATION = Histogram "ferrata.run.duration" in "s" by [WORKFLOW, STATUS]: "Time from a run's start to its end, its waits included.";
+    RUN_ACTIVE = Gauge "ferrata.run.active" in "{run}" by [WORKFLOW]: "Runs driven by this process now.";
+    RUN_QUEUED = Gauge "ferrata.run.queued" in "{run}" by []: "Runs that wait here for room under the run limits.";
+    RUN_ERRORS = Counter "ferrata.run.errors" in "{error}" by [WORKFLOW, ERROR]: "Drivers that stopped with an error; the run goes on elsewhere or later.";
+    RUN_PARKED = Counter "ferrata.run.parked" in "{run}" by [WORKFLOW]: "Runs paused because they were taken up too often without any progress.";
+    RUN_CLAIMS = Counter "ferrata.run.claims" in "{claim}" by [WORKFLOW, OUTCOME]: "Claims of runs: won, late (another process was faster), failed.";
+    RUN_CLAIM_DELAY = Histogram "ferrata.run.claim.delay" in "s" by [WORKFLOW]: "Time that a claimed run had waited for a process, since its last record or since it was due.";
+    RUN_REST_DURATION = Histogram "ferrata.run.rest.duration" in "s" by [STATUS]: "Time that a run had waited when a signal of this process moved it, by the status it had.";
+    ACTIVATION_ENDED = Counter "ferrata.activation.ended" in "{activation}" by [WORKFLOW, NODE, OUTCOME]: "Activations that ended, completed or failed.";
+    ACTIVATION_FAILURES = Counter "ferrata.activation.failures" in "{failure}" by [WORKFLOW, NODE, ERROR]: "Failures of activations by kind, those that are retried included.";
+    ATTEMPT_DURATION = Histogram "ferrata.attempt.duration" in "s" by [WORKFLOW, NODE, OUTCOME]: "Time of an attempt: completed, failed, unfinished (its run was to stop), or dropped (its run rests or stopped).";
+    ATTEMPT_ACTIVE = Gauge "ferrata.attempt.active" in "{attempt}" by [WORKFLOW, NODE]: "Attempts under way in this process now.";
+    STORE_DURATION = Histogram "ferrata.store.operation.duration" in "s" by [SYSTEM, OPERATION, ERROR]: "Time of a call to the store.";
+    STORE_RECORDS = Counter "ferrata.store.records" in "{record}" by [SYSTEM, OPERATION]: "Records appended, loaded, pruned and purged.";
+    STORE_IO = Counter "ferrata.store.io" in "By" by [SYSTEM, OPERATION]: "Bytes of bodies appended, loaded, pruned and purged.";
+    STORE_CONFLICTS = Counter "ferrata.store.conflicts" in "{conflict}" by [SYSTEM]: "Appends refused because another writer was first.";
+    APPEND_QUEUED = Gauge "ferrata.append.queued" in "{append}" by []: "Appends that wait for a batch in this process now.";
+    APPEND_BATCH_RUNS = Histogram "ferrata.append.batch.runs" in "{run}" by []: "Runs in a batch of appends.";
+    APPEND_RETRIES = Counter "ferrata.append.retries" in "{retry}" by [ERROR]: "Appends that failed and are tried again.";
+    HEARTBEAT_TRIES = Counter "ferrata.heartbeat.tries" in "{heartbeat}" by [OUTCOME]: "Heartbeats: alive, failed, lost, still_lost.";
+    HEARTBEAT_TIME = Gauge "ferrata.heartbeat.time" in "s" by []: "When the last heartbeat succeeded, in Unix time.";
+    RECOVERY_LAG = Gauge "ferrata.recovery.lag" in "s" by [LISTING]: "How long the oldest run without a driver has waited, among those served here and found by the last look: due, or orphaned since its last record.";
+    RECOVERY_STALLED = Gauge "ferrata.recovery.stalled" in "{run}" by [OUTCOME]: "Runs without a driver that this process could not take up (failed), or whose workflow it does not serve (unserved).";
+}
+
+/// Bounds of buckets for durations in seconds, for recorders that want them: from half a millisecond to a day.
+pub const SECONDS: &[f64] = &[
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+    1800.0, 3600.0, 21600.0, 86400.0,
+];
+
+/// Bounds of buckets for the runs of a batch.
+pub const BATCHES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];

@@ -1,0 +1,142 @@
+//! What is measured of a runtime beside its runs.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ferrata_store::RunFilter;
+use metrics::{Counter, Gauge};
+
+use super::Tried;
+use super::catalogue::{self as all, LISTING, OUTCOME, STATUS};
+use super::instrument::{counter, describe_all, gauge, histogram};
+use super::runs::{MOST_NAMES, OTHER, RunMeter};
+use crate::clock::Timestamp;
+use crate::id::WorkflowName;
+use crate::record::RunStatus;
+
+/// What a runtime measures.
+pub(crate) struct Telemetry {
+    by_node: bool,
+    workflows: Mutex<HashMap<WorkflowName, RunMeter>>,
+    /// Of the workflows beyond the most, and of those that this process does not know.
+    other: RunMeter,
+    alive: Counter,
+    beat_at: Gauge,
+    orphaned: Gauge,
+    due: Gauge,
+    failed: Gauge,
+    unserved: Gauge,
+}
+
+impl Telemetry {
+    /// Takes the recorder that is installed now; `by_node` has what concerns nodes counted apart for each.
+    pub(crate) fn new(by_node: bool) -> Self {
+        describe_all();
+        let lag = |listing: &'static str| gauge(&all::RECOVERY_LAG, &[(LISTING, listing.into())]);
+        let stalled = |why: &'static str| gauge(&all::RECOVERY_STALLED, &[(OUTCOME, why.into())]);
+        Self {
+            by_node,
+            workflows: Mutex::default(),
+            other: RunMeter::new(OTHER, false),
+            alive: beats(Tried::Alive),
+            beat_at: gauge(&all::HEARTBEAT_TIME, &[]),
+            orphaned: lag("orphaned"),
+            due: lag("due"),
+            failed: stalled("failed"),
+            unserved: stalled("unserved"),
+        }
+    }
+
+    /// Returns the meter of a workflow's runs; `None` for one that is not known here.
+    pub(crate) fn of(&self, workflow: Option<&WorkflowName>) -> RunMeter {
+        let Some(workflow) = workflow else { return self.other.clone() };
+        let mut workflows = self.workflows.lock().unwrap_or_else(PoisonError::into_inner);
+        match workflows.get(workflow) {
+            Some(meter) => meter.clone(),
+            None if workflows.len() >= MOST_NAMES => self.other.clone(),
+            None => {
+                let meter = RunMeter::new(workflow.as_str(), self.by_node);
+                workflows.insert(workflow.clone(), meter.clone());
+                meter
+            }
+        }
+    }
+
+    /// A signal moved a run that had rested for so long.
+    pub(crate) fn rested(&self, status: RunStatus, rested: Duration) {
+        histogram(&all::RUN_REST_DURATION, &[(STATUS, status.as_str().into())]).record(rested);
+    }
+
+    /// A heartbeat was tried.
+    pub(crate) fn beat(&self, tried: Tried, now: impl FnOnce() -> Timestamp) {
+        match tried {
+            Tried::Alive => {
+                self.alive.increment(1);
+                let elapsed = now().since(Timestamp::from_unix_ms(0));
+                self.beat_at.set(elapsed);
+            }
+            _ => beats(tried).increment(1),
+        }
+    }
+
+    /// A look at a listing found runs, the oldest of which has waited for so long.
+    pub(crate) fn looked(&self, listing: RunFilter, oldest: Duration) {
+        match listing {
+            RunFilter::Due => self.due.set(oldest),
+            _ => self.orphaned.set(oldest),
+        }
+    }
+
+    /// So many runs could not be taken up here, or are not served here.
+    pub(crate) fn stalled(&self, runs: impl FnOnce() -> (usize, usize)) {
+        let (failed, unserved) = runs();
+        self.failed.set(count(failed));
+        self.unserved.set(count(unserved));
+    }
+}
+
+/// The meter of the line for room.
+pub(crate) struct QueueMeter(Gauge);
+
+impl QueueMeter {
+    pub(crate) fn new() -> Self {
+        Self(gauge(&all::RUN_QUEUED, &[]))
+    }
+
+    /// So many runs wait for room.
+    pub(crate) fn set(&self, runs: usize) {
+        self.0.set(count(runs));
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53 runs")]
+fn count(runs: usize) -> f64 {
+    runs as f64
+}
+
+fn beats(tried: Tried) -> Counter {
+    let outcome = match tried {
+        Tried::Alive => "alive",
+        Tried::Failed => "failed",
+        Tried::Lost => "lost",
+        Tried::StillLost => "still_lost",
+    };
+    counter(&all::HEARTBEAT_TRIES, &[(OUTCOME, outcome.into())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pipelines have names that users choose: without a bound, a recorder would keep series for each for good.
+    #[test]
+    fn workflows_beyond_the_most_share_one_meter() {
+        let telemetry = Telemetry::new(false);
+        let meter = |number: usize| telemetry.of(Some(&WorkflowName::new(format!("w{number}")).unwrap()));
+        let others = |number: usize| meter(number).is(&telemetry.other);
+        assert!((0..MOST_NAMES).all(|number| !others(number)));
+        assert!(others(MOST_NAMES) && others(MOST_NAMES + 1));
+        assert!(!others(0) && meter(0).is(&meter(0)), "those that have one keep it");
+    }
+}

@@ -1,0 +1,185 @@
+//! What is measured of a store, and of the way there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_store::{Removed, RunAppend};
+use metrics::{Counter, Gauge, Histogram, SharedString};
+
+use super::Operation;
+use super::catalogue::{self as all, ERROR, OPERATION, SYSTEM};
+use super::instrument::{counter, gauge, histogram};
+use crate::clock::Clock;
+use crate::error::{ErrorKind, Result};
+use crate::id::HeadRef;
+use crate::record::Record;
+
+/// What an operation of a store moved.
+#[derive(Clone)]
+struct Moved {
+    records: Counter,
+    bytes: Counter,
+}
+
+impl Moved {
+    fn add(&self, records: u64, bytes: u64) {
+        self.records.increment(records);
+        self.bytes.increment(bytes);
+    }
+}
+
+/// The meter of the calls to one store.
+pub(crate) struct StoreMeter {
+    store: &'static str,
+    /// Of the calls that are many; the others are looked up.
+    append: Histogram,
+    load: Histogram,
+    head: Histogram,
+    appended: Moved,
+    loaded: Moved,
+    conflicts: Counter,
+}
+
+impl StoreMeter {
+    pub(crate) fn new(store: &'static str) -> Self {
+        let moved = |operation| moved(store, operation);
+        Self {
+            store,
+            append: took(store, Operation::Append, None),
+            load: took(store, Operation::Load, None),
+            head: took(store, Operation::Head, None),
+            appended: moved(Operation::Append),
+            loaded: moved(Operation::Load),
+            conflicts: counter(&all::STORE_CONFLICTS, &[(SYSTEM, store.into())]),
+        }
+    }
+
+    /// A call begins.
+    pub(crate) fn begin<'a>(&'a self, operation: Operation, clock: &'a dyn Clock) -> Call<'a> {
+        Call { meter: self, operation, clock, begun: Some(clock.monotonic()) }
+    }
+
+    /// Counts what is to be appended, if anything is counted.
+    pub(crate) fn weigh(batch: &[RunAppend]) -> Vec<(u64, u64)> {
+        batch.iter().map(|append| weigh(&append.records)).collect()
+    }
+
+    /// Counts what a batch came to.
+    pub(crate) fn appended(&self, weights: &[(u64, u64)], results: &[Result<HeadRef>]) {
+        let (mut records, mut bytes) = (0, 0);
+        for (weight, result) in weights.iter().zip(results) {
+            match result {
+                Ok(_) => (records, bytes) = (records + weight.0, bytes + weight.1),
+                Err(error) if error.kind() == ErrorKind::Conflict => self.conflicts.increment(1),
+                Err(_) => {}
+            }
+        }
+        self.appended.add(records, bytes);
+    }
+
+    /// Counts what was loaded.
+    pub(crate) fn loaded(&self, records: &[Record]) {
+        let (records, bytes) = weigh(records);
+        self.loaded.add(records, bytes);
+    }
+
+    /// Counts what was removed.
+    pub(crate) fn removed(&self, operation: Operation, removed: Removed) {
+        moved(self.store, operation).add(removed.records, removed.bytes);
+    }
+
+    fn took(&self, operation: Operation, error: Option<&'static str>, took_for: Duration) {
+        match (operation, error) {
+            (Operation::Append, None) => self.append.record(took_for),
+            (Operation::Load, None) => self.load.record(took_for),
+            (Operation::Head, None) => self.head.record(took_for),
+            _ => took(self.store, operation, error).record(took_for),
+        }
+    }
+}
+
+/// A call that is under way.
+pub(crate) struct Call<'a> {
+    meter: &'a StoreMeter,
+    operation: Operation,
+    clock: &'a dyn Clock,
+    begun: Option<Duration>,
+}
+
+impl Call<'_> {
+    /// The store answered, or its time was up.
+    pub(crate) fn end(mut self, error: Option<ErrorKind>) {
+        self.note(error.map(ErrorKind::code));
+    }
+
+    fn note(&mut self, error: Option<&'static str>) {
+        if let Some(begun) = self.begun.take() {
+            self.meter.took(self.operation, error, self.clock.monotonic().saturating_sub(begun));
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    /// A caller that does not wait any more has seen the call take that long, too.
+    fn drop(&mut self) {
+        self.note(Some("dropped"));
+    }
+}
+
+fn took(store: &'static str, operation: Operation, error: Option<&'static str>) -> Histogram {
+    let labels = [(SYSTEM, SharedString::from(store)), (OPERATION, shown(operation).into())];
+    match error {
+        None => histogram(&all::STORE_DURATION, &labels),
+        Some(error) => {
+            let [store, operation] = labels;
+            histogram(&all::STORE_DURATION, &[store, operation, (ERROR, error.into())])
+        }
+    }
+}
+
+fn moved(store: &'static str, operation: Operation) -> Moved {
+    let labels = [(SYSTEM, SharedString::from(store)), (OPERATION, shown(operation).into())];
+    Moved { records: counter(&all::STORE_RECORDS, &labels), bytes: counter(&all::STORE_IO, &labels) }
+}
+
+/// Returns the operation as it stands in a label.
+fn shown(operation: Operation) -> &'static str {
+    operation.name().trim_start_matches("store.")
+}
+
+fn weigh(records: &[Record]) -> (u64, u64) {
+    (records.len() as u64, records.iter().map(|record| record.body.len() as u64).sum())
+}
+
+/// The meter of the way to the store. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct CommitterMeter(Arc<Way>);
+
+struct Way {
+    queued: Gauge,
+    batches: Histogram,
+}
+
+impl CommitterMeter {
+    pub(crate) fn new() -> Self {
+        let (queued, batches) = (gauge(&all::APPEND_QUEUED, &[]), histogram(&all::APPEND_BATCH_RUNS, &[]));
+        Self(Arc::new(Way { queued, batches }))
+    }
+
+    /// An append waits for a batch.
+    pub(crate) fn queued(&self) {
+        self.0.queued.increment(1);
+    }
+
+    /// A batch takes so many that waited.
+    #[expect(clippy::cast_precision_loss, reason = "a batch has at most some hundred")]
+    pub(crate) fn batched(&self, runs: usize) {
+        self.0.queued.decrement(runs as f64);
+        self.0.batches.record(runs as f64);
+    }
+
+    /// An append that failed is to be tried again.
+    pub(crate) fn retried(&self, kind: ErrorKind) {
+        counter(&all::APPEND_RETRIES, &[(ERROR, kind.code().into())]).increment(1);
+    }
+}

@@ -1,0 +1,94 @@
+//! The page, the alerts and the dashboard say what the library records, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ferrata_core::metrics::{ALL, Metric, MetricKind};
+
+fn page(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The name that an exporter for Prometheus gives a metric.
+fn exported(metric: &Metric) -> String {
+    let unit = match metric.unit {
+        "s" => "_seconds",
+        "By" => "_bytes",
+        _ => "",
+    };
+    let total = if metric.kind == MetricKind::Counter { "_total" } else { "" };
+    format!("{}{unit}{total}", metric.name.replace('.', "_"))
+}
+
+#[test]
+fn the_page_lists_every_metric_as_it_is() {
+    let page = page("metrics.md");
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `ferrata.")).collect();
+    let expected: Vec<String> = ALL
+        .iter()
+        .map(|metric| {
+            let kind = format!("{:?}", metric.kind).to_lowercase();
+            let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+            let labels = if labels.is_empty() { "–".to_owned() } else { labels.join(", ") };
+            format!("| `{}` `{}` | {kind}, `{}` | {labels} | ", metric.name, exported(metric), metric.unit)
+        })
+        .collect();
+    assert_eq!(rows.len(), expected.len());
+    for row in &expected {
+        assert!(rows.iter().any(|line| line.starts_with(row)), "no row begins with {row}");
+    }
+}
+
+/// Returns the words of an expression that name something of the library.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("ferrata_") || *word == "error_type")
+}
+
+/// A rule on a metric that is not there never fires, and a panel of one stays empty: both look like all is well.
+#[test]
+fn alerts_and_dashboard_name_metrics_that_exist() {
+    let labels: BTreeSet<String> =
+        ALL.iter().flat_map(|metric| metric.labels).map(|label| label.replace('.', "_")).collect();
+    let metrics: BTreeSet<String> = ALL.iter().map(exported).collect();
+    let of = |name: &str| -> Option<String> {
+        let series = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| name.strip_suffix(end));
+        let metric = series.unwrap_or(name);
+        let is_histogram = ALL.iter().any(|one| one.kind == MetricKind::Histogram && exported(one) == metric);
+        (metrics.contains(metric) && is_histogram == series.is_some()).then(|| metric.to_owned())
+    };
+    let alerts = page("metrics/alerts.yml");
+    let rules = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let mut alerted = 0;
+    for rule in rules {
+        alerted += 1;
+        for name in names(rule) {
+            assert!(labels.contains(name) || of(name).is_some(), "{name} in {rule}");
+        }
+        assert!(names(rule).any(|name| of(name).is_some()), "{rule}");
+    }
+    let titles: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(titles.len(), alerted);
+    let told = page("metrics.md");
+    let listed: Vec<&str> = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `Ferrata").and_then(|rest| rest.split('`').next()))
+        .collect();
+    let titles: Vec<&str> = titles.iter().filter_map(|title| title.strip_prefix("Ferrata")).collect();
+    assert_eq!(listed, titles, "the page lists the alerts in the order of the file");
+
+    let dashboard: serde_json::Value = serde_json::from_str(&page("metrics/dashboard.json")).unwrap();
+    let mut shown = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expr = target["expr"].as_str().unwrap();
+            for name in names(expr) {
+                let metric = of(name);
+                assert!(labels.contains(name) || metric.is_some(), "{name} in {expr}");
+                shown.extend(metric);
+            }
+        }
+    }
+    assert_eq!(shown, metrics, "each metric has a panel");
+}

@@ -1,0 +1,147 @@
+//! A store in memory, a clock that the test moves, and a recorder.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::NodeContext;
+use ferrata_core::runtime::{RunHandle, Runtime, RuntimeBuilder};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{RunId, RunKey, TenantId, Timestamp};
+use tokio::sync::Notify;
+
+use crate::recorder::Remembering;
+
+/// Stands in every id, label, input and message of the scenarios.
+pub(crate) const MARK: &str = "secret";
+
+pub(crate) const WORKFLOW: (&str, &str) = ("ferrata.workflow.name", "w");
+
+pub(crate) struct World {
+    pub(crate) seen: Remembering,
+    pub(crate) store: MemoryStore,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+thread_local! {
+    /// What the scenarios of this thread recorded.
+    static SEEN: RefCell<Vec<Remembering>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what the scenarios of this thread recorded.
+pub(crate) fn take_seen() -> Vec<Remembering> {
+    SEEN.take()
+}
+
+/// Runs a scenario with a recorder of its own, and holds what it recorded against the catalogue.
+pub(crate) async fn observe(scenario: impl AsyncFnOnce(&World)) {
+    let seen = Remembering::default();
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+    let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
+    let recorder = seen.clone();
+    // Of this thread alone, on which all tasks of the test run.
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    scenario(&World { seen: seen.clone(), store, clock }).await;
+    seen.check();
+    // Whatever a caller or a node says is marked in every scenario.
+    let told: Vec<_> = seen.label_values().into_iter().filter(|value| value.contains(MARK)).collect();
+    assert!(told.is_empty(), "{told:?}");
+    SEEN.with_borrow_mut(|all| all.push(seen));
+}
+
+impl World {
+    /// Makes the next process.
+    pub(crate) async fn process(&self) -> Runtime {
+        self.process_with(|builder| builder).await
+    }
+
+    pub(crate) async fn process_with(&self, set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Runtime {
+        let builder = Runtime::builder(self.store.clone()).clock(Arc::clone(&self.clock) as _);
+        set(builder).build().await.unwrap()
+    }
+
+    /// Makes a process whose store can fail, or be gone for it.
+    pub(crate) async fn mortal(&self) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
+        self.mortal_with(|builder| builder).await
+    }
+
+    pub(crate) async fn mortal_with(
+        &self,
+        set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> (Arc<FaultStore<MemoryStore>>, Runtime) {
+        let store = Arc::new(FaultStore::new(self.store.clone(), FaultPlan::new()));
+        let builder = Runtime::builder_with(Arc::clone(&store) as _).clock(Arc::clone(&self.clock) as _);
+        (store, set(builder).build().await.unwrap())
+    }
+
+    /// Starts a run of which everything that a caller says is marked.
+    pub(crate) async fn start(&self, runtime: &Runtime, graph: &Graph<Context>) -> RunHandle<Context> {
+        self.start_as(runtime, graph, "secret-1").await
+    }
+
+    pub(crate) async fn start_as(
+        &self,
+        runtime: &Runtime,
+        graph: &Graph<Context>,
+        id: &str,
+    ) -> RunHandle<Context> {
+        let mut input = Context::new();
+        input.set("topic", "a secret").unwrap();
+        let start = runtime.start(graph, input).id(id).tenant("secret-tenant").user("secret-user");
+        start.label("secret-label", "secret-value").await.unwrap()
+    }
+
+    /// Lets time pass until `done` is ready.
+    pub(crate) async fn pass<T>(&self, done: impl Future<Output = T>) -> T {
+        let mut done = std::pin::pin!(done);
+        for _ in 0..100_000 {
+            tokio::select! {
+                biased;
+                result = &mut done => return result,
+                () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(50)),
+            }
+        }
+        panic!("nothing came of it in 5,000 seconds of the test's clock");
+    }
+
+    /// Lets time pass until something is true.
+    pub(crate) async fn pass_until(&self, is_so: impl Fn() -> bool) {
+        let wait = async {
+            while !is_so() {
+                tokio::task::yield_now().await;
+            }
+        };
+        self.pass(wait).await;
+    }
+
+    pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.seen.value(name, labels)
+    }
+}
+
+/// The run that [`World::start`] starts.
+pub(crate) fn key() -> RunKey {
+    RunKey::new(TenantId::new("secret-tenant").unwrap(), RunId::new("secret-1").unwrap())
+}
+
+/// A workflow of one node that waits for a word.
+pub(crate) fn gated(effect: Effect, word: &Arc<Notify>) -> Graph<Context> {
+    let word = Arc::clone(word);
+    Graph::<Context>::builder("w")
+        .node("gate", move |_cx: NodeContext, _s: Draft<Context>| {
+            let word = Arc::clone(&word);
+            async move {
+                word.notified().await;
+                Ok(())
+            }
+        })
+        .effect(effect)
+        .entry("gate")
+        .build()
+        .unwrap()
+}
