@@ -272,6 +272,10 @@ impl CheckpointStore for OneFile {
         })
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
     fn part(&self, _run: &RunKey) -> u64 {
         0
     }

@@ -98,7 +98,7 @@ pub use ferrata_macros::{AnswerShape, State};
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "postgres")]
-pub use ferrata_store_postgres::{PostgresOptions, PostgresStore};
+pub use ferrata_store_postgres::{Postgres, PostgresOptions, PostgresStore, PostgresTransaction};
 #[cfg(feature = "redis")]
 pub use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 #[cfg(feature = "s3")]
@@ -106,7 +106,7 @@ pub use ferrata_store_s3::{S3Options, S3Store};
 #[cfg(feature = "sharded")]
 pub use ferrata_store_sharded::{ShardedStore, ShardedStoreBuilder};
 #[cfg(feature = "sqlite")]
-pub use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+pub use ferrata_store_sqlite::{Sqlite, SqliteOptions, SqliteStore, SqliteTransaction, Synchronous};
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]

@@ -213,6 +213,10 @@ impl CheckpointStore for FsStore {
         beat.await.map_err(|fault| Error::from(fault).with_operation("store.heartbeat"))
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
     fn part(&self, _run: &RunKey) -> u64 {
         0
     }

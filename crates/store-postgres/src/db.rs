@@ -224,6 +224,11 @@ impl Db {
         sent
     }
 
+    /// How long a connection may take to say that it is there.
+    pub(crate) fn patience(&self) -> Duration {
+        patience(&self.options)
+    }
+
     /// Waits for what is done on a connection, for as long as so many answers may take.
     pub(crate) async fn in_time<T>(
         &self,

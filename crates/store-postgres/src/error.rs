@@ -81,6 +81,18 @@ impl StoreError {
         self.into_error(operation).with_run(run)
     }
 
+    /// The same of a commit: what it refuses are the rows of the application, by a constraint that is checked there.
+    pub(crate) fn at_commit(self) -> Self {
+        match self.kind {
+            ErrorKind::Corrupt => Self {
+                kind: ErrorKind::Invalid,
+                message: "the server refused the commit, by a constraint that is checked there".to_owned(),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// The same for another entry of the batch.
     pub(crate) fn again(&self) -> Self {
         let source = self.source.as_ref().map(|cause| Cause(cause.0.clone()));

@@ -34,6 +34,11 @@ pub(crate) struct IdleConnections {
 /// Gives a connection back to its pool, which asks the server whether it is well. The pool waits for the answer without a bound, and the
 /// connection's place with it, so one that does not answer in time is closed.
 pub(crate) fn give_back(mut connection: PoolConnection<Postgres>, patience: Duration) {
+    return_within(&mut connection, patience);
+}
+
+/// The same, of a connection that its holder cannot part with.
+pub(crate) fn return_within(connection: &mut PoolConnection<Postgres>, patience: Duration) {
     let returning = connection.return_to_pool();
     // Without a runtime no task can ask, and it is closed.
     if let Ok(runtime) = Handle::try_current() {

@@ -50,6 +50,7 @@ mod load;
 mod migrations;
 mod names;
 mod notices;
+mod opened;
 mod prune;
 mod row;
 mod setup;
@@ -58,7 +59,9 @@ mod statement;
 mod store;
 mod tail;
 mod tasks;
+mod transaction;
 
 pub use config::{PostgresOptions, SecretUrl};
 pub use migrations::Migration;
 pub use store::PostgresStore;
+pub use transaction::{Postgres, PostgresTransaction};

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, HeaderRange, Headers, IdSource as _,
     Notices, Page, Paged, PruneCut, RandomIds, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
-    SystemClock,
+    SystemClock, Transactions,
 };
 use sqlx::{PgConnection, PgPool};
 
@@ -120,6 +120,19 @@ impl PostgresStore {
             names,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub(crate) fn db(&self) -> &Db {
+        &self.inner.db
+    }
+
+    pub(crate) fn appending(&self) -> &Appending {
+        &self.inner.appending
+    }
+
+    /// Tells everybody that a run changed.
+    pub(crate) fn tell(&self, run: &RunKey) {
+        self.inner.hub.tell([run]);
     }
 
     /// Returns the scripts that make the tables, in order, for those who run such scripts with a tool of their own.
@@ -240,6 +253,10 @@ impl CheckpointStore for PostgresStore {
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         heartbeat::run(&self.inner.db, &self.inner.heartbeat, executor, ttl).await
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 
     fn part(&self, _run: &RunKey) -> u64 {

@@ -248,6 +248,10 @@ impl CheckpointStore for RedisStore {
         beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
     fn part(&self, _run: &RunKey) -> u64 {
         0
     }

@@ -216,6 +216,10 @@ impl CheckpointStore for S3Store {
         self.inner.heartbeat(executor, ttl).await.map_err(of("store.heartbeat"))
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
     fn part(&self, _run: &RunKey) -> u64 {
         0
     }

@@ -325,6 +325,10 @@ impl CheckpointStore for ShardedStore {
     }
 
     /// The shard of the run; of one that may be in several, and was not found yet, those together.
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         let places = self.map.places(run);
         let shard = places.only().or_else(|| self.known.get(run));

@@ -8,14 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::ErrorKind;
-use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{
-    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow,
+    SqliteSynchronous, SqliteTransactionManager,
 };
+use sqlx::{ConnectOptions as _, SqlSafeStr as _};
+use sqlx_core::transaction::TransactionManager as _;
 use tokio::sync::Semaphore;
 
 use crate::config::{SqliteOptions, Synchronous};
 use crate::error::{Call, StoreError, fault};
+use crate::session::Deadline;
 use crate::statement::Statement;
 
 /// The version of the layout that this library makes and uses.
@@ -32,6 +35,12 @@ const LONGEST: Duration = Duration::from_secs(24 * 86_400);
 
 /// To how much the write-ahead log is cut back when a checkpoint has emptied it.
 const KEPT_LOG: &str = "4194304";
+
+/// Begins with the lock of the writer, so that no statement after it is refused for want of it.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// How many connections of transactions are kept: all but one wait for the lock.
+const WRITERS: usize = 4;
 
 /// The size of a page, SQLite's own default.
 const PAGE: u64 = 4_096;
@@ -64,6 +73,8 @@ pub(crate) struct Db {
     path: PathBuf,
     pub(crate) options: SqliteOptions,
     idle: Mutex<Vec<Opened>>,
+    /// Connections of transactions that were committed.
+    writers: Mutex<Vec<Opened>>,
     turns: Semaphore,
     /// Whether it was there before, so that its absence is a loss.
     was_there: AtomicBool,
@@ -72,7 +83,14 @@ pub(crate) struct Db {
 impl Db {
     pub(crate) fn new(path: PathBuf, options: SqliteOptions) -> Self {
         let turns = Semaphore::new(options.readers.get().min(Semaphore::MAX_PERMITS));
-        Self { path, options, idle: Mutex::default(), turns, was_there: AtomicBool::new(false) }
+        Self {
+            path,
+            options,
+            idle: Mutex::default(),
+            writers: Mutex::default(),
+            turns,
+            was_there: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -152,6 +170,35 @@ impl Db {
                 .journal_mode(SqliteJournalMode::Wal);
         }
         options
+    }
+
+    /// Begins a transaction with the lock of the one writer, which is waited for.
+    pub(crate) async fn begin(&self) -> Result<Opened, StoreError> {
+        let deadline = Deadline::after(self.options.lock_wait);
+        let kept = self.writers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut opened = match kept {
+            Some(opened) if self.is_there(&opened) => opened,
+            _ => self.open(Purpose::Write).await?,
+        };
+        loop {
+            let begun =
+                SqliteTransactionManager::begin(&mut opened.connection, Some(BEGIN.into_sql_str())).await;
+            let failed = match begun {
+                Ok(()) => return Ok(opened),
+                Err(error) => fault(&error, Call::Read),
+            };
+            if !failed.is_busy() || deadline.is_over() {
+                return Err(failed);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next transaction. One whose transaction is open is closed instead, which rolls it back.
+    pub(crate) fn keep_writer(&self, opened: Opened) {
+        let mut writers = self.writers.lock().unwrap_or_else(PoisonError::into_inner);
+        if writers.len() < WRITERS {
+            writers.push(opened);
+        }
     }
 
     /// Reads with one statement, and so from one state of the database.

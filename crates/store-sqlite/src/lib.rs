@@ -53,7 +53,9 @@ mod session;
 mod setup;
 mod statement;
 mod store;
+mod transaction;
 mod writer;
 
 pub use config::{SqliteOptions, Synchronous};
 pub use store::SqliteStore;
+pub use transaction::{Sqlite, SqliteTransaction};

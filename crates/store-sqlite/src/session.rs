@@ -225,16 +225,16 @@ impl Session {
 }
 
 /// The end of a wait.
-struct Deadline(SystemClock, Duration);
+pub(crate) struct Deadline(SystemClock, Duration);
 
 impl Deadline {
-    fn after(wait: Duration) -> Self {
+    pub(crate) fn after(wait: Duration) -> Self {
         let clock = SystemClock::new();
         let end = clock.monotonic().saturating_add(wait);
         Self(clock, end)
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.0.monotonic() >= self.1
     }
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
     Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
-    SystemClock, check_append, check_batch,
+    SystemClock, Transactions, check_append, check_batch,
 };
 use sqlx::SqliteConnection;
 
@@ -111,6 +111,10 @@ impl SqliteStore {
             statement.query().execute(&mut *connection).await.map_err(|error| of_run(&error))?;
         }
         results.swap_remove(0)
+    }
+
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
     }
 
     /// Copies the database as it is at one moment into a file that does not exist yet, compact and synced, while it is in use.
@@ -238,6 +242,10 @@ impl CheckpointStore for SqliteStore {
             .bind(now.plus(ttl.min(LONGEST)).unix_ms());
         let done = self.writer.run(|reply| Job::Write(beat, reply)).await;
         done.flatten().map_err(|failed| failed.into_error("store.heartbeat"))
+    }
+
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        Some(self)
     }
 
     fn part(&self, _run: &RunKey) -> u64 {

@@ -1,4 +1,4 @@
-//! The contract between the library and a store: one trait of ten methods that a store must have and two that it may, and what goes in and comes out.
+//! The contract between the library and a store: one trait of ten methods that a store must have and three that it may, and what goes in and comes out.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::headers::{HeaderRange, Headers};
 use crate::id::{ExecutorId, HeadRef, RunKey, Seq, TenantId};
 use crate::record::{Record, RunFacts};
+use crate::transaction::Transactions;
 
 /// The records to add to one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -393,6 +394,11 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0
+    }
+
+    /// Returns the store's transactions, if nodes can write beside their records in them. The same for the life of the instance.
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        None
     }
 
     /// Subscribes to notices of changed runs, if the store sends any; the runtime polls otherwise.

@@ -19,6 +19,7 @@ pub mod refusal;
 mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod transaction;
 pub mod url;
 
 pub use check::{check_batch, check_loaded, check_prune, is_repeat};
@@ -36,3 +37,4 @@ pub use listing::{Listing, RunPlace};
 pub use memory::MemoryStore;
 pub use query::{At, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 pub use record::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
+pub use transaction::{AnyTransaction, Database, Transactions, causes};

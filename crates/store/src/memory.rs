@@ -240,6 +240,10 @@ impl CheckpointStore for MemoryStore {
         Ok(())
     }
 
+    fn transactions(&self) -> Option<&dyn crate::Transactions> {
+        None
+    }
+
     fn part(&self, _run: &RunKey) -> u64 {
         0
     }

@@ -55,6 +55,10 @@ impl<S: CheckpointStore + ?Sized> CheckpointStore for Arc<S> {
         (**self).heartbeat(executor, ttl).await
     }
 
+    fn transactions(&self) -> Option<&dyn crate::Transactions> {
+        (**self).transactions()
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         (**self).part(run)
     }

@@ -68,6 +68,10 @@ impl CheckpointStore for Noted {
         self.store.heartbeat(executor, ttl).await
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata::store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.store.part(run)
     }

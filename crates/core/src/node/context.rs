@@ -14,12 +14,14 @@ use uuid::Uuid;
 
 use super::children::{Host, StartedChildren};
 use super::resources::Resources;
+use super::transaction::{AttemptTransactions, Grant};
 use super::wish::{Replier, Waits, Wish};
 use crate::clock::Clock;
 use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::record::effect::Effect;
 use crate::record::memo::Memos;
 
 /// What all activations of a run share.
@@ -46,6 +48,10 @@ pub(crate) enum Command {
     Checkpoint(oneshot::Sender<Result<()>>),
     /// Note something under a name of the activation, or wait for it.
     Wish { activation: (u32, Visit), name: String, wish: Wish, reply: Replier },
+    /// Begin a transaction, once nothing of the run is on its way to the store.
+    Transaction { activation: (u32, Visit), reply: oneshot::Sender<Grant> },
+    /// The turn of a transaction is over.
+    TransactionOver(u64),
     /// An activation was polled and waits, or has read what it waited for.
     Parked((u32, Visit)),
 }
@@ -68,6 +74,8 @@ pub(crate) struct NodeScope {
     /// How long one attempt may take.
     pub(crate) time_limit: Option<Duration>,
     pub(crate) started: StartedChildren,
+    pub(crate) effect: Effect,
+    pub(crate) transactions: AttemptTransactions,
     /// Whether it asked for a resource that is not registered: another attempt would find it missing as well.
     pub(crate) lacks: AtomicBool,
 }
@@ -249,7 +257,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// What the store says; the run then stops by itself.
+    /// What the store says; the run then stops by itself. [`ErrorKind::Invalid`] while the node has a
+    /// [transaction](Self::transaction) open.
     ///
     /// # Cancel safety
     ///
@@ -257,6 +266,7 @@ impl NodeContext {
     ///
     /// <!-- held by: refused::a_step_returns_only_when_its_result_is_on_record -->
     pub async fn checkpoint(&self) -> Result<()> {
+        self.check_no_transaction()?;
         let (reply, answer) = oneshot::channel();
         let gone = || self.gone();
         self.scope.run.commands.send(Command::Checkpoint(reply)).map_err(|_| gone())?;

@@ -10,6 +10,7 @@ mod gate;
 mod question;
 mod resources;
 mod step;
+mod transaction;
 mod wait;
 mod wish;
 mod work;
@@ -29,6 +30,8 @@ pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::Taken;
 pub use resources::Resources;
+pub use transaction::Transaction;
+pub(crate) use transaction::{AttemptTransactions, Grant, HandedIn, Lease};
 pub(crate) use wish::{Given, Replier, Waits, Wish};
 pub(crate) use work::{Begin, Called, Typed, Work};
 

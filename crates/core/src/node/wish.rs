@@ -254,6 +254,22 @@ impl Drop for Count<'_> {
     }
 }
 
+/// Counts an attempt as at work, as long as it lives, which may be longer than the attempt.
+pub(super) struct Busy(Arc<NodeScope>);
+
+impl Busy {
+    pub(super) fn of(scope: &Arc<NodeScope>) -> Self {
+        scope.waits.working.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(scope))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.waits.working.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl NodeScope {
     /// Says that the attempt was polled and waits, if all it waits for are wishes of its own. Returns whether it does.
     pub(crate) fn park(&self) -> bool {
@@ -293,6 +309,7 @@ impl NodeScope {
 impl NodeContext {
     /// Sends the driver a wish, and waits for what it comes to.
     pub(super) async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
+        self.check_no_transaction()?;
         let _waiting = Count::of(&self.scope.waits.wishes);
         let (sender, answer) = oneshot::channel();
         let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };

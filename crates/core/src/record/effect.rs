@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// | `Read` | reads the world | at once | runs again |
 /// | `Write` | writes, and repeating it with the same idempotency key is safe | all earlier records are durable | runs again, same key |
 /// | `External` | must not be repeated | its intent is durable, too | the run is `Interrupted` with a question: retry, supply the result, skip, fail |
+/// | `Transactional` | writes in a [transaction](crate::node::NodeContext::transaction) of the store's database | at once | runs again if it was not committed |
 /// | `Human` | asks a person | all earlier records are durable | runs again, same key: as `Write` |
 ///
 /// Declaring less than the truth risks the world: a payment declared `Pure` may be made twice. Declaring more costs time only.
@@ -31,6 +32,9 @@ pub enum Effect {
     External,
     /// It asks a person.
     Human,
+    /// It writes in one [transaction](crate::node::NodeContext::transaction) of the store's database and nowhere else. What it wrote and its
+    /// record commit together: it is done exactly once.
+    Transactional,
 }
 
 impl Effect {
@@ -42,6 +46,7 @@ impl Effect {
             Self::Write => "write",
             Self::External => "external",
             Self::Human => "human",
+            Self::Transactional => "transactional",
         }
     }
 }

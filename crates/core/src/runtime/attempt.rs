@@ -99,7 +99,10 @@ impl<S: State> Future for Attempt<S> {
         this.scope.unpark();
         let end = match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
             Ok(Poll::Ready(Ok(update))) => AttemptEnd::Done(update),
-            Ok(Poll::Ready(Err(error))) => failed(&error),
+            Ok(Poll::Ready(Err(error))) => {
+                this.scope.transactions.note_failure(&error);
+                failed(&error)
+            }
             Ok(Poll::Pending) => {
                 let parked = this.scope.park();
                 let Some(Timeout { after, sleep }) = &mut this.timeout else { return Poll::Pending };

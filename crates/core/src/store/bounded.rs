@@ -1,12 +1,14 @@
 //! A wrapper that ends every call: with the store's answer, or when its time is up.
 
+use std::any::Any;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{At, Page, Paged, RunHead, RunQuery};
+use super::{AnyTransaction, At, Page, Paged, RunHead, RunQuery, Transactions};
 use super::{Capabilities, CheckpointStore, HeaderRange, Headers, Notices, PruneCut, Removed, RunAppend};
 use crate::clock::{Clock, within};
 use crate::error::{Error, ErrorKind, Result};
@@ -143,11 +145,51 @@ impl CheckpointStore for Bounded {
         self.call(Operation::Heartbeat, ErrorKind::Indeterminate, call).await
     }
 
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.store.transactions().is_some().then_some(self)
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.store.part(run)
     }
 
     fn subscribe(&self) -> Option<Notices> {
         self.store.subscribe()
+    }
+}
+
+impl Bounded {
+    fn transactions_inside(&self) -> Result<&dyn Transactions> {
+        let missing = || Error::new(ErrorKind::Unsupported, "the store has no transactions");
+        self.store.transactions().ok_or_else(missing)
+    }
+}
+
+#[async_trait]
+impl Transactions for Bounded {
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        let begin = self.transactions_inside()?.begin(run);
+        let begun = self.call(Operation::Begin, ErrorKind::Unavailable, begin);
+        begun.await.map_err(|error| error.with_run(run))
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
+        let run = append.run.clone();
+        let weights = StoreMeter::weigh(std::slice::from_ref(&append));
+        let commit = self.transactions_inside()?.commit(transaction, append);
+        let committed = self.call(Operation::Commit, ErrorKind::Indeterminate, commit);
+        let committed = committed.await.map_err(|error| error.with_run(&run));
+        self.meter.appended(&weights, std::slice::from_ref(&committed));
+        committed
+    }
+
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        // The caller rolls back after any error, so there is no doubt.
+        let append = self.transactions_inside()?.append_in(connection, append);
+        self.call(Operation::Append, ErrorKind::Unavailable, append).await
+    }
+
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.store.transactions().is_some_and(|inner| inner.gave_way(error))
     }
 }

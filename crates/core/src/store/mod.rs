@@ -3,9 +3,11 @@
 mod bounded;
 
 pub(crate) use bounded::Bounded;
-pub use ferrata_store::testing::{Fault, FaultOdds, FaultPlan, FaultStore};
+pub use ferrata_store::testing::{
+    Fault, FaultOdds, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, LedgerTransaction,
+};
 pub use ferrata_store::{
-    Anchor, At, Capabilities, CheckpointStore, Cursor, HeaderRange, Headers, Listing, MemoryStore, Notices,
-    Order, Page, Paged, PruneCut, Removed, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, check_append,
-    check_prune, is_repeat,
+    Anchor, AnyTransaction, At, Capabilities, CheckpointStore, Cursor, Database, HeaderRange, Headers,
+    Listing, MemoryStore, Notices, Order, Page, Paged, PruneCut, Removed, RunAppend, RunFilter, RunHead,
+    RunPlace, RunQuery, Transactions, check_append, check_prune, is_repeat,
 };

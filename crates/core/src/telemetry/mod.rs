@@ -30,6 +30,8 @@ pub(crate) use self::stores::{CommitterMeter, StoreMeter};
 pub(crate) enum Operation {
     Setup,
     Append,
+    Begin,
+    Commit,
     Load,
     Headers,
     Head,
@@ -45,6 +47,8 @@ impl Operation {
         match self {
             Self::Setup => "store.setup",
             Self::Append => "store.append",
+            Self::Begin => "store.begin",
+            Self::Commit => "store.commit",
             Self::Load => "store.load",
             Self::Headers => "store.headers",
             Self::Head => "store.head",

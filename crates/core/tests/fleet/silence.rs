@@ -94,6 +94,10 @@ impl<S: CheckpointStore> CheckpointStore for Silent<S> {
         self.call(self.inner.heartbeat(executor, ttl)).await
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.inner.part(run)
     }

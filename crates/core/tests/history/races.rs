@@ -82,6 +82,10 @@ impl CheckpointStore for Jittery {
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         self.inner.heartbeat(executor, ttl).await
     }
+    fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.inner.part(run)
     }

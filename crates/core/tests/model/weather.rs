@@ -149,6 +149,10 @@ impl CheckpointStore for Weather {
         self.inner.heartbeat(executor, ttl).await
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.inner.part(run)
     }

@@ -44,6 +44,7 @@ mod runs;
 mod sentences;
 mod subgraphs;
 mod subgraphs_flat;
+mod transactions;
 
 mod unfinished;
 mod values;

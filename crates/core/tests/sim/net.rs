@@ -268,6 +268,10 @@ impl CheckpointStore for Remote {
         self.call(move || now(store.heartbeat(&executor, ttl)), |kind| Err(failed(kind))).await
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_core::store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.net.store.part(run)
     }

@@ -206,6 +206,10 @@ impl CheckpointStore for Liar {
         self.shared.store.heartbeat(executor, told).await
     }
 
+    fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
+        None
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.shared.store.part(run)
     }

@@ -4,7 +4,9 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashSet};
+use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -21,6 +23,7 @@ use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::query::{At, Page, Paged, RunHead, RunQuery};
 use crate::record::Record;
 use crate::refusal;
+use crate::transaction::{AnyTransaction, Transactions};
 
 /// A store that fails on purpose, for tests of what is built on stores.
 ///
@@ -313,6 +316,11 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         }
     }
 
+    /// Transactions of the store inside. A commit is an operation, as an append is.
+    fn transactions(&self) -> Option<&dyn Transactions> {
+        self.inner.transactions().is_some().then_some(self)
+    }
+
     fn part(&self, run: &RunKey) -> u64 {
         self.inner.part(run)
     }
@@ -320,5 +328,34 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
     /// Notices of the store inside; none once the process is dead.
     fn subscribe(&self) -> Option<Notices> {
         if self.is_crashed() { None } else { self.inner.subscribe() }
+    }
+}
+
+impl<S: CheckpointStore> FaultStore<S> {
+    fn transactions_inside(&self) -> Result<&dyn Transactions> {
+        let missing = || Error::new(ErrorKind::Unsupported, "the store inside has no transactions");
+        self.inner.transactions().ok_or_else(missing)
+    }
+}
+
+#[async_trait]
+impl<S: CheckpointStore> Transactions for FaultStore<S> {
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        let inner = self.transactions_inside()?;
+        self.read("store.begin", inner.begin(run)).await
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
+        let (inner, run) = (self.transactions_inside()?, append.run.clone());
+        self.operate("store.commit", Some(&run), inner.commit(transaction, append)).await
+    }
+
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        let inner = self.transactions_inside()?;
+        self.read("store.append", inner.append_in(connection, append)).await
+    }
+
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.inner.transactions().is_some_and(|inner| inner.gave_way(error))
     }
 }

@@ -1,10 +1,11 @@
 //! For tests: a store that fails on purpose, a clock that stands still until it is told, ids that are the same in every run, logs as they
-//! ought to be stored, and headers of all sorts.
+//! ought to be stored, a store with transactions, and headers of all sorts.
 
 mod clock;
 mod fault;
 mod headers;
 mod ids;
+mod ledger;
 mod log;
 mod variety;
 
@@ -12,5 +13,6 @@ pub use clock::ManualClock;
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use headers::every_header;
 pub use ids::SeqIds;
+pub use ledger::{Ledger, LedgerRows, LedgerStore, LedgerTransaction};
 pub use log::{Log, facts};
 pub use variety::{any_headers, headers_by_field};

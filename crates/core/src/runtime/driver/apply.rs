@@ -48,6 +48,7 @@ impl<S: State> Driver<S> {
             );
             return Err(Error::new(ErrorKind::Invalid, message).with_run(self.journal.run()));
         }
+        self.break_transaction();
         while self.journal.pending() > 0 {
             let answer = self.journal.acknowledged().await;
             self.acknowledge(answer).await?;

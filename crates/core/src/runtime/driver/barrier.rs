@@ -30,7 +30,7 @@ impl<S: State> Driver<S> {
             self.flush(true)?;
         }
         match effect {
-            Effect::Pure | Effect::Read
+            Effect::Pure | Effect::Read | Effect::Transactional
                 if !matches!(checkpoint, NodeCheckpoint::Before | NodeCheckpoint::Both) =>
             {
                 return Ok(Barrier::Open);
@@ -71,6 +71,8 @@ impl<S: State> Driver<S> {
             if gaps == self.registration.gaps {
                 return Ok(true);
             }
+            // It may have the only connection.
+            self.break_transaction();
             match self.shared.store.head(self.journal.run()).await {
                 // Of no other life: while this driver is registered, this executor takes the run in none.
                 Ok(Some(head))

@@ -27,20 +27,40 @@ impl<S: State> Driver<S> {
         end: AttemptEnd<S>,
         took: Duration,
     ) -> Result<()> {
-        let told = match self.line.remove_running(key) {
-            Some(running) => running.scope().run.cancelled.get().is_some(),
+        let running = self.line.remove_running(key);
+        self.waiters.forget(key);
+        let (mut handed_in, mut gave_way) = (None, false);
+        let told = match &running {
+            Some(running) if running.is_broken() => {
+                // It ended just before it was broken off; nothing of it was written.
+                self.line.push_again(key);
+                return Ok(());
+            }
+            Some(running) => {
+                let scope = running.scope();
+                (handed_in, gave_way) = (scope.transactions.take(), scope.transactions.has_given_way());
+                scope.run.cancelled.get().is_some()
+            }
             None => self.stopping.has_told(),
         };
-        self.waiters.forget(key);
+        let is_failed = matches!(end, AttemptEnd::Failed { fatal: false, .. });
+        let anew = gave_way && is_failed && !told && self.begins_anew(key);
         let Some(activation) = self.machine.in_flight().get(&key) else {
             // Another writer came first, and the activation does not follow any more.
             return Ok(());
         };
         let failed = activation.failed + 1;
         match end {
-            AttemptEnd::Done(update) => self.apply_end(key, Ok(update), took)?,
+            AttemptEnd::Done(update)
+                if self.plan.node(NodeIx::new(key.0)).effect == Effect::Transactional =>
+            {
+                Box::pin(self.end_within(key, update, took, handed_in)).await?;
+            }
+            AttemptEnd::Done(update) => _ = self.apply_end(key, Ok(update), took, false)?,
             AttemptEnd::Failed { failure, unfinished: true, .. } if told => self.broken_off(key, failure)?,
+            AttemptEnd::Failed { .. } if anew => {}
             AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
+                drop(handed_in);
                 let node = self.plan.node(NodeIx::new(key.0));
                 let failure = failure.with_node(&node.name);
                 let what = if activation.is_doubted(&failure) {
@@ -115,18 +135,22 @@ impl<S: State> Driver<S> {
                 self.journal.remember(Fact { key, what: What::Retry { failed, failure, at } }, Some(seq));
                 Ok(())
             }
-            What::Ended { result, took } => self.apply_end(key, result, took),
+            What::Ended { result, took } => self.apply_end(key, result, took, false).map(|_| ()),
             What::Noted { name, what, first } => self.note_step(key, &name, what, first).map(|_| ()),
             What::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
         }
     }
 
-    fn apply_end(
+    /// Takes in the end of an activation, `within` the transaction that its record is to be part of. Returns whether it completed.
+    ///
+    /// Within a transaction the end is no fact before it is committed: it is neither kept nor told.
+    pub(super) fn apply_end(
         &mut self,
         key: ActivationKey,
         result: Result<Update<S>, Failure>,
         took: Duration,
-    ) -> Result<()> {
+        within: bool,
+    ) -> Result<bool> {
         let index = NodeIx::new(key.0);
         let keep = !self.journal.keeps_ends() && self.may_fail_after_apply(index);
         let before = keep.then(|| Arc::clone(&self.state));
@@ -156,7 +180,7 @@ impl<S: State> Driver<S> {
                     self.state = before;
                 } else if result.is_ok() {
                     self.failed_apply = Some(Box::new(FailedApply { key, failure, took }));
-                    return Ok(());
+                    return Ok(false);
                 }
                 (Err(failure), Patch::default(), Vec::new())
             }
@@ -179,24 +203,36 @@ impl<S: State> Driver<S> {
             self.line.push(fresh, &self.state);
         }
         let (node, visit) = (done.node.clone(), done.visit);
+        let (completed, untold) = (failed.is_none(), within && failed.is_none());
         match &failed {
+            None if within => {}
             None => self.registration.meter.completed(&node),
             Some(failure) => self.registration.meter.failed(&node, failure.kind),
         }
-        self.emit(|| match failed {
+        if self.journal.keeps_ends() && !untold {
+            let result = match &failed {
+                // Its rows are rolled back, so it must not complete after all.
+                Some(failure) if within => Err(failure.clone()),
+                _ => result,
+            };
+            self.journal.remember(Fact { key, what: What::Ended { result, took } }, None);
+        }
+        let told = || match failed {
             None => {
                 let verdict = done.output.as_deref().and_then(Verdict::of);
                 RunEventKind::NodeCompleted { node, visit, took, verdict }
             }
             Some(failure) => RunEventKind::NodeFailed { node, visit, failure, retry_in: None },
-        });
-        if self.journal.keeps_ends() {
-            self.journal.remember(Fact { key, what: What::Ended { result, took } }, None);
+        };
+        if !untold {
+            self.emit(told);
         }
         let node = self.plan.node(index);
-        let (checkpoint, must) = (node.checkpoint, node.effect == Effect::External);
+        let (checkpoint, must) = (node.checkpoint, within || node.effect == Effect::External);
         self.hold(done, patch, checkpoint, must)?;
-        self.announce(status);
-        Ok(())
+        if !untold {
+            self.announce(status);
+        }
+        Ok(completed)
     }
 }

@@ -16,7 +16,7 @@ use crate::engine::frontier::{ActivationKey, Local};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
-use crate::node::{NodeContext, NodeScope, RunScope, StartedChildren, Waits};
+use crate::node::{AttemptTransactions, NodeContext, NodeScope, RunScope, StartedChildren, Waits};
 use crate::record::body::{Event, StatusChange};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::attempt::Attempt;
@@ -86,13 +86,16 @@ impl<S: State> Driver<S> {
             waits: Waits::default(),
             time_limit: self.plan.node(index).timeout,
             started: StartedChildren::default(),
+            effect: self.plan.node(index).effect,
+            transactions: AttemptTransactions::default(),
             lacks: AtomicBool::new(false),
         };
         let scope = Arc::new(scope);
         self.emit(|| RunEventKind::NodeStarted { node: scope.node.clone(), visit: key.1, attempt });
         let plan = self.plan.node(index);
         // The given state stays for further attempts only if there may be any.
-        let state = self.line.state_of(key, plan.retry.attempts() == 1);
+        let is_last = plan.retry.attempts() == 1 && plan.effect != Effect::Transactional;
+        let state = self.line.state_of(key, is_last);
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
         let external = plan.effect == Effect::External;
         let bounds = (plan.retry.attempts(), plan.timeout);

@@ -27,6 +27,8 @@ pub(super) struct Running {
     external: bool,
     /// Tells whether it only waits.
     scope: Arc<NodeScope>,
+    /// Whether it was ended to begin anew: what it still says counts for nothing.
+    broken: bool,
     /// The waits that ended in attempts before beside others, each with its place in the order.
     ended: BTreeMap<String, usize>,
 }
@@ -34,6 +36,10 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn scope(&self) -> &NodeScope {
         &self.scope
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Returns the place of a wait among those that ended in attempts before.
@@ -229,7 +235,7 @@ impl<S: State> Line<S> {
             (key, end, took)
         });
         let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
-        self.running.insert(key, Running { task, external, scope, ended });
+        self.running.insert(key, Running { task, external, scope, broken: false, ended });
     }
 
     /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted.
@@ -272,6 +278,20 @@ impl<S: State> Line<S> {
     /// Counts the attempts that take a place in the run's concurrency.
     pub(super) fn working(&self) -> usize {
         self.running.values().filter(|running| !running.scope.waits.is_parked()).count()
+    }
+
+    /// Ends an attempt that is to begin anew once it is gone.
+    pub(super) fn break_off(&mut self, key: ActivationKey) {
+        if let Some(running) = self.running.get_mut(&key) {
+            running.broken = true;
+            running.task.abort();
+        }
+    }
+
+    /// Finds the attempt that was broken off and is gone by now.
+    pub(super) fn broken(&self, task: tokio::task::Id) -> Option<ActivationKey> {
+        let gone = |running: &Running| running.broken && running.task.id() == task;
+        self.running.iter().find(|(_, running)| gone(running)).map(|(&key, _)| key)
     }
 
     /// Ends every attempt but those that must not be repeated.

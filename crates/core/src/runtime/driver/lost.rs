@@ -46,6 +46,7 @@ impl<S: State> Driver<S> {
     /// Lets the run go as the store has it, with what had begun and must not be repeated. Returns why the driver stops.
     pub(super) async fn leave(&mut self, folded: Folded, lost: Lost) -> Error {
         let begun = self.begun();
+        self.break_transaction();
         match self.try_leave(folded, &begun).await {
             Err(error) => error,
             Ok(()) => {

@@ -20,6 +20,7 @@ mod rest;
 mod signal;
 mod stage;
 mod stopping;
+mod transactions;
 mod waiters;
 mod wishes;
 
@@ -34,6 +35,7 @@ use self::journal::{Expiry, Journal, Owed};
 pub(crate) use self::journal::{First, Outbox};
 use self::line::Line;
 use self::stopping::Stopping;
+pub(crate) use self::transactions::check_transactions;
 use self::waiters::Waiters;
 use super::event::Event as RunEventKind;
 use super::fleet::life::Tenure;
@@ -197,7 +199,12 @@ impl<S: State> Driver<S> {
             while let Some(answer) = self.journal.try_acknowledge() {
                 self.acknowledge(answer).await?;
             }
+            self.grant_transaction()?;
             if self.journal.pending() >= self.shared.limits.max_pending {
+                if !self.journal.is_sending() {
+                    // They go with the transaction that is open.
+                    return Ok(());
+                }
                 let answer = self.journal.acknowledged().await;
                 self.acknowledge(answer).await?;
                 continue;
@@ -240,7 +247,10 @@ impl<S: State> Driver<S> {
             Some(ended) = self.line.next_end() => match ended {
                 Ok((key, end, took)) => self.ended(key, end, took).await,
                 // Aborted on purpose; a panic of a node is caught inside its task.
-                Err(_) => Ok(()),
+                Err(gone) => {
+                    self.begin_broken_anew(gone.id());
+                    Ok(())
+                }
             },
             Some(answered) = self.asks.next_answer() => match answered {
                 Ok((task, (question, answer))) => Box::pin(self.answered(task, question, answer)).await,
@@ -276,6 +286,8 @@ impl<S: State> Driver<S> {
                 }
             }
             Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
+            Command::Transaction { activation, reply } => self.await_transaction(activation, reply),
+            Command::TransactionOver(number) => self.transaction_over(number),
             // The next turn looks at it.
             Command::Parked(key) => self.waiters.stir(key),
         }
@@ -303,7 +315,8 @@ impl<S: State> Driver<S> {
 
     /// Looks whether another writer has written to the run.
     async fn check_head(&mut self) -> Result<()> {
-        if self.journal.pending() > 0 || self.journal.durable().is_none() {
+        // A transaction may have the only connection, and its commit tells as well.
+        if self.has_transaction() || self.journal.pending() > 0 || self.journal.durable().is_none() {
             // A record on its way will meet what another writer wrote.
             return Ok(());
         }

@@ -51,6 +51,7 @@ impl<S: State> Driver<S> {
         self.flush(false)?;
         self.journal.owe_again();
         self.line.restart(&self.machine, &self.state, self.shared.clock.now());
+        self.reap_transaction();
         let in_flight = self.machine.in_flight();
         self.waiters.restart(|key| in_flight.contains_key(&key));
         Ok(())

@@ -143,6 +143,7 @@ impl<S: State> Driver<S> {
 
     /// Waits until everything is acknowledged. Returns false if another writer came first and the run is to be looked at anew.
     async fn drain(&mut self) -> Result<bool> {
+        self.break_transaction();
         while self.journal.pending() > 0 {
             match self.journal.acknowledged().await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {

@@ -28,6 +28,7 @@ impl<S: State> Driver<S> {
         if let Err(error) = checked {
             return Ok(Err(error.with_run(self.journal.run())));
         }
+        self.break_transaction();
         self.note(&Event::Signal(signal), None, false)?;
         self.said().await
     }
@@ -44,6 +45,7 @@ impl<S: State> Driver<S> {
             Ok(state) => state,
             Err(error) => return Ok(Err(misfit(error).with_run(&run))),
         };
+        self.break_transaction();
         // What is held back belongs before the edit, in the log as in the state.
         self.flush(true)?;
         self.state = Arc::new(state);

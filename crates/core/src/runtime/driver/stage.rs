@@ -11,9 +11,9 @@ use crate::compact::once::once;
 use crate::compact::queue::queue;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
-use crate::graph::Graph;
+use crate::graph::{Effect, Graph};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
-use crate::node::{Host, Inputs, NodeScope, RunScope, StartedChildren, Waits};
+use crate::node::{AttemptTransactions, Host, Inputs, NodeScope, RunScope, StartedChildren, Waits};
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
 use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
@@ -106,6 +106,8 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         waits: Waits::default(),
         time_limit: None,
         started: StartedChildren::default(),
+        effect: Effect::default(),
+        transactions: AttemptTransactions::default(),
         lacks: AtomicBool::new(false),
     })
 }

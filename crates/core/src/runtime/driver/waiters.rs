@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::children::ChildTasks;
+use super::transactions::Transactions;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
@@ -20,6 +21,8 @@ pub(super) struct Waiters {
     stirred: BTreeSet<ActivationKey>,
     /// The children that are watched for them.
     pub(super) children: ChildTasks,
+    /// Those who wait for a transaction, and who has one; absent as long as no node has asked.
+    pub(super) transactions: Option<Box<Transactions>>,
 }
 
 pub(super) struct Waiter {

@@ -16,6 +16,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunKey, WorkflowName};
+use crate::runtime::driver::check_transactions;
 use crate::runtime::handle::RunHandle;
 use crate::runtime::requests::resume::{Known, Terms, resume};
 use crate::runtime::shared::Shared;
@@ -252,6 +253,7 @@ pub(crate) fn serve<S: State>(
     graph: &Graph<S>,
     policy: CheckpointPolicy,
 ) -> Result<()> {
+    check_transactions(shared, graph)?;
     let (graph, name) = (graph.clone(), graph.name().clone());
     let claimer: Claimer = Arc::new(move |shared, known, permit| {
         let graph = graph.clone();

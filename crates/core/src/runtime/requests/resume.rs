@@ -14,7 +14,7 @@ use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
 use crate::record::body::{Claimed, Event, StatusChange};
 use crate::runtime::children::{is_wanted, look};
-use crate::runtime::driver::Outbox;
+use crate::runtime::driver::{Outbox, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::Permit;
 use crate::runtime::fleet::life::Tenure;
@@ -107,6 +107,7 @@ pub(crate) async fn resume<S: State>(
     mut known: Option<Known>,
     mut permit: Option<Permit>,
 ) -> Result<RunHandle<S>> {
+    check_transactions(shared, graph).map_err(|error| error.with_run(run))?;
     let mut races = Races::new();
     loop {
         let known = match known.take() {

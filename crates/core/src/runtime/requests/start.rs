@@ -18,7 +18,7 @@ use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
 use crate::record::parent_link::{refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts, RunStatus};
-use crate::runtime::driver::{First, Outbox, check_input};
+use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::{Go, room};
 use crate::runtime::fleet::life::{self, Tenure};
@@ -109,6 +109,7 @@ impl<S: State> StartRequest<S> {
     /// Checks what is asked for; nothing is touched yet.
     fn checked(self) -> Result<Checked<S>> {
         let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, policy } = self;
+        check_transactions(&shared, &graph)?;
         let now = shared.clock.now();
         let id = match id {
             Some(id) => id?,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::*;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
-use crate::node::{NodeResult, NodeScope, Resources, RunScope, Waits};
+use crate::node::{AttemptTransactions, NodeResult, NodeScope, Resources, RunScope, Waits};
 use crate::state::PatchWriter;
 
 async fn function(_cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
@@ -143,6 +143,8 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         waits: Waits::default(),
         time_limit: None,
         started: Default::default(),
+        effect: Effect::default(),
+        transactions: AttemptTransactions::default(),
         lacks: std::sync::atomic::AtomicBool::new(false),
     }));
     let mut state = Context::new();

@@ -97,6 +97,8 @@ pub(super) struct Journal<S: State> {
     first: Option<Box<First>>,
     held: Held,
     facts: Facts<S>,
+    /// Whether what is written now holds nothing but the end of an activation whose transaction it is part of: refused, both are undone.
+    within: bool,
     /// Replies, each with the record that must be durable before it is sent.
     replies: VecDeque<(Seq, Owed)>,
     /// The last record when old ones were last pruned.
@@ -121,6 +123,7 @@ impl<S: State> Journal<S> {
             first: first.map(Box::new),
             held,
             facts: Facts::default(),
+            within: false,
             replies: VecDeque::new(),
             pruned_at,
         }
@@ -284,6 +287,7 @@ impl<S: State> Journal<S> {
     fn anew(&self, event: &Event) -> Anew {
         match event {
             Event::Node(_) if self.keeps_ends() => Anew::Kept,
+            Event::Node(_) | Event::Base if self.within => Anew::Follows,
             Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => Anew::Kept,
             // An activation in line asks for its intent anew; `come_to_rest`, the deadline and `ring` look at what is due.
             Event::Intent(_) | Event::Release(_) => Anew::Follows,
@@ -338,6 +342,21 @@ impl<S: State> Journal<S> {
     /// Cancel safe: an answer that was not returned is returned by the next call.
     pub(super) async fn acknowledged(&mut self) -> Result<HeadRef> {
         self.outbox.acknowledged().await
+    }
+
+    /// Says that an end is about to be held and written which is part of a transaction, or that it was.
+    pub(super) fn set_within(&mut self, within: bool) {
+        self.within = within && !self.held.any;
+    }
+
+    /// The records on their way, for who holds them back and commits them within a transaction.
+    pub(super) fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// Whether an answer of the store is to come.
+    pub(super) fn is_sending(&self) -> bool {
+        self.outbox.is_sending()
     }
 
     /// Keeps a fact until its record is acknowledged: one that was written, or the next that is.

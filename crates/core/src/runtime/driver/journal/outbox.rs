@@ -41,6 +41,8 @@ pub(crate) struct Outbox {
     facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
     sent: Option<(usize, oneshot::Receiver<Result<HeadRef>>)>,
+    /// Whether nothing more is sent for now: a transaction of the run is open, or about to begin.
+    held: bool,
     /// Whether any of what is not acknowledged, or was refused, cannot be decided again.
     is_unique: Unique,
     /// The last acknowledged record.
@@ -64,6 +66,7 @@ impl Outbox {
             facts,
             queue: VecDeque::new(),
             sent: None,
+            held: false,
             is_unique: Unique::default(),
             durable,
             term,
@@ -112,15 +115,34 @@ impl Outbox {
     }
 
     fn send(&mut self) {
-        if self.sent.is_some() || self.queue.is_empty() {
+        if self.held || self.sent.is_some() || self.queue.is_empty() {
             return;
         }
+        let append = self.take();
+        self.sent = Some((append.records.len(), self.committer.submit(append, Some(self.term))));
+    }
+
+    /// Takes everything that waits, for an append whose answer [`answered`](Self::answered) takes in.
+    pub(crate) fn take(&mut self) -> RunAppend {
         let records: Vec<Record> = self.queue.drain(..).collect();
         let facts = if self.durable.is_none() { self.facts.as_deref().cloned() } else { None };
         self.is_unique.sent = std::mem::take(&mut self.is_unique.queued);
-        let count = records.len();
-        let append = RunAppend { run: self.run.clone(), expected: self.durable, records, facts };
-        self.sent = Some((count, self.committer.submit(append, Some(self.term))));
+        RunAppend { run: self.run.clone(), expected: self.durable, records, facts }
+    }
+
+    /// Sends nothing more until [`release`](Self::release).
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    pub(crate) fn release(&mut self) {
+        self.held = false;
+        self.send();
+    }
+
+    /// Whether an answer of the store is to come.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sent.is_some()
     }
 
     /// Takes an answer that has come already, without waiting.
@@ -146,7 +168,8 @@ impl Outbox {
         }
     }
 
-    fn answered(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
+    /// Takes in what the store answered to what was taken.
+    pub(crate) fn answered(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
         self.sent = None;
         let is_unique = std::mem::take(&mut self.is_unique.sent);
         self.is_unique.refused |= is_unique && result.is_err();

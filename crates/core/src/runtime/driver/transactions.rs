@@ -1,0 +1,287 @@
+//! Transactions of nodes: whose turn it is, and the commit of a node's rows with its record.
+//!
+//! **The rule.** While a transaction of a run is open, nothing else of the run is on its way to the store, and the driver asks the store for
+//! nothing. A transaction begins when every append that was sent is answered; what is recorded from then on waits, and goes with it. So
+//! the place of the record in the log is known before the commit, and the driver waits for no connection, and no lock, that the transaction
+//! holds: not with a pool of one connection, and not in a database with one writer. Other nodes go on meanwhile. Whoever says something to
+//! the run must not wait for a node, so the transaction is broken off then, and the node begins anew.
+//!
+//! The driver waits for the commit and does nothing else: no node runs ahead of what may be undone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::Id;
+
+use super::Driver;
+use super::journal::facts::{Fact, What};
+use crate::clock::Timestamp;
+use crate::engine::frontier::ActivationKey;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::node_set::NodeIx;
+use crate::graph::{Effect, Graph};
+use crate::id::HeadRef;
+use crate::node::{Grant, HandedIn, Lease};
+use crate::past::Verdict;
+use crate::record::{Failure, FailureKind};
+use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::caught;
+use crate::state::{State, Update};
+use crate::store::At;
+
+/// How often a node whose transaction gave way to another begins anew before that counts as a failed attempt, and after which time at first;
+/// it doubles.
+const BEGINNINGS: u32 = 8;
+const FIRST_DELAY: Duration = Duration::from_millis(10);
+
+/// Whose turn it is.
+#[derive(Default)]
+pub(super) struct Transactions {
+    waiting: VecDeque<(ActivationKey, oneshot::Sender<Grant>)>,
+    /// Whose transaction is open, and the number of its turn.
+    open: Option<(ActivationKey, u64)>,
+    turns: u64,
+    /// How often activations have begun anew.
+    anew: BTreeMap<ActivationKey, u32>,
+}
+
+/// Refuses a graph with transactional nodes on a store without transactions.
+pub(crate) fn check_transactions<S: State>(shared: &Shared, graph: &Graph<S>) -> Result<()> {
+    let mut nodes = graph.plan().nodes.iter();
+    let Some(node) = nodes.find(|node| node.effect == Effect::Transactional) else { return Ok(()) };
+    if shared.store.transactions().is_some() {
+        return Ok(());
+    }
+    let store = shared.store.capabilities().name;
+    let message = format!(
+        "the node is declared `transactional`, and the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite, or declare the \
+         node `write` and make repeating it safe"
+    );
+    Err(Error::new(ErrorKind::Unsupported, message).with_node(&node.name))
+}
+
+/// Turns.
+impl<S: State> Driver<S> {
+    pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<Grant>) {
+        self.waiters.transactions.get_or_insert_default().waiting.push_back((key, reply));
+    }
+
+    /// Whether a transaction is open.
+    pub(super) fn has_transaction(&self) -> bool {
+        self.waiters.transactions.as_ref().is_some_and(|transactions| transactions.open.is_some())
+    }
+
+    /// Lets the next transaction begin, if none is open and nothing is on its way.
+    pub(super) fn grant_transaction(&mut self) -> Result<()> {
+        let Some(transactions) = &mut self.waiters.transactions else { return Ok(()) };
+        if transactions.open.is_some() {
+            return Ok(());
+        }
+        transactions.waiting.retain(|(_, reply)| !reply.is_closed());
+        if transactions.waiting.is_empty() {
+            self.journal.outbox().release();
+            return Ok(());
+        }
+        if !self.journal.keeps_ends() {
+            // What nodes returned is not kept, so it must not be undone with the transaction.
+            self.flush(true)?;
+            if self.journal.pending() > 0 {
+                return Ok(());
+            }
+        }
+        self.journal.outbox().hold();
+        let Some(transactions) = self.waiters.transactions.as_mut().filter(|_| !self.journal.is_sending())
+        else {
+            return Ok(());
+        };
+        let Some((key, reply)) = transactions.waiting.pop_front() else { return Ok(()) };
+        transactions.turns += 1;
+        transactions.open = Some((key, transactions.turns));
+        let lease = Lease { run: Arc::clone(&self.scope), number: transactions.turns };
+        // Dropped unread, it says that the turn is over.
+        drop(reply.send(Grant { store: Arc::clone(&self.shared.store), lease }));
+        Ok(())
+    }
+
+    /// Ends a turn. What was recorded meanwhile is sent before the next.
+    pub(super) fn transaction_over(&mut self, number: u64) {
+        let Some(transactions) = &mut self.waiters.transactions else { return };
+        if transactions.open.take_if(|(_, open)| *open == number).is_some() {
+            self.journal.outbox().release();
+        }
+    }
+
+    /// Breaks off the transaction that is open: the driver is about to wait for the store. The node begins anew.
+    pub(super) fn break_transaction(&mut self) {
+        let Some(transactions) = &mut self.waiters.transactions else { return };
+        if let Some((key, _)) = transactions.open.take() {
+            self.line.break_off(key);
+        }
+        self.journal.outbox().release();
+    }
+
+    /// Ends the turn of an attempt that does not run any more.
+    pub(super) fn reap_transaction(&mut self) {
+        let Some(transactions) = &mut self.waiters.transactions else { return };
+        if transactions.open.take_if(|(key, _)| self.line.running(*key).is_none()).is_some() {
+            self.journal.outbox().release();
+        }
+    }
+
+    /// Puts an attempt in line again that was broken off, once it is gone.
+    pub(super) fn begin_broken_anew(&mut self, task: Id) {
+        let Some(key) = self.line.broken(task) else { return };
+        self.line.remove_running(key);
+        self.waiters.forget(key);
+        if self.machine.in_flight().contains_key(&key) {
+            self.line.push_again(key);
+        }
+    }
+
+    /// Has an activation begin anew because another transaction was in the way. Returns false if that happened too often.
+    pub(super) fn begins_anew(&mut self, key: ActivationKey) -> bool {
+        match self.next_beginning(key) {
+            Some(at) => {
+                self.line.wait_until(at, key);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn next_beginning(&mut self, key: ActivationKey) -> Option<Timestamp> {
+        let begun = self.waiters.transactions.get_or_insert_default().anew.entry(key).or_default();
+        *begun += 1;
+        let delay = FIRST_DELAY.saturating_mul(1 << (*begun - 1).min(10));
+        if *begun > BEGINNINGS {
+            *begun = 0;
+            return None;
+        }
+        tracing::debug!(run = %self.journal.run(), ?delay, "a transaction gave way to another; its node begins anew");
+        Some(self.shared.clock.now().plus(delay))
+    }
+}
+
+/// Commits.
+impl<S: State> Driver<S> {
+    /// Takes in the end of a transactional node: its rows and its record commit together, or it has not ended.
+    pub(super) async fn end_within(
+        &mut self,
+        key: ActivationKey,
+        update: Update<S>,
+        took: Duration,
+        handed_in: Option<Box<HandedIn>>,
+    ) -> Result<()> {
+        let Some(handed_in) = handed_in else {
+            let message = "the node is declared `transactional` and returned without its transaction; return `s.commit_with(tx)`, with the `tx` of \
+                           `cx.transaction()`, or declare another effect";
+            let failure = Failure::new(FailureKind::Update, message);
+            return self.apply_end(key, Err(failure), took, false).map(|_| ());
+        };
+        let HandedIn { transaction, lease } = *handed_in;
+        let number = lease.number;
+        let is_open = |open: &Transactions| open.open == Some((key, number));
+        if !self.waiters.transactions.as_deref().is_some_and(is_open) {
+            // It was broken off, and its end came first.
+            self.line.push_again(key);
+            return Ok(());
+        }
+        let (status, verdict) = (self.machine.status(), update.output().and_then(Verdict::of));
+        self.journal.set_within(true);
+        let applied = self.apply_end(key, Ok(update), took, true);
+        self.journal.set_within(false);
+        if !applied? {
+            drop(transaction);
+            self.transaction_over(number);
+            return Ok(());
+        }
+        let committed = self.commit(transaction).await;
+        let committed = self.journal.outbox().answered(committed);
+        self.transaction_over(number);
+        match committed {
+            Ok(head) => {
+                if let Some(transactions) = &mut self.waiters.transactions {
+                    transactions.anew.remove(&key);
+                }
+                let (node, visit) = (self.machine.name(key.0).clone(), key.1);
+                self.registration.meter.completed(&node);
+                self.emit(|| RunEventKind::NodeCompleted { node, visit, took, verdict });
+                self.announce(status);
+                self.acknowledge(Ok(head)).await
+            }
+            Err(error) => self.rolled_back(key, error, took).await,
+        }
+    }
+
+    /// Commits the transaction with everything that was recorded and is not on its way.
+    async fn commit(&mut self, transaction: crate::store::AnyTransaction) -> Result<HeadRef> {
+        let append = self.journal.outbox().take();
+        let run = append.run.clone();
+        if self.shared.registry.stop().term != self.registration.term {
+            return Err(self.shared.heartbeat.fenced().with_run(&run));
+        }
+        let last = append.records.last().map(|record| record.header.head());
+        let missing = |what: &str| Error::new(ErrorKind::Unsupported, what.to_owned()).with_run(&run);
+        let last = last.ok_or_else(|| missing("a transaction without a record; report this"))?;
+        let store = Arc::clone(&self.shared.store);
+        let transactions =
+            store.transactions().ok_or_else(|| missing("the store has no transactions any more"))?;
+        let committed = match caught(&run, Box::pin(transactions.commit(transaction, append))).await {
+            Ok(committed) => committed,
+            Err(panic) => {
+                Err(Error::new(ErrorKind::Indeterminate, "the store panicked in a commit").with_source(panic))
+            }
+        };
+        match committed {
+            Err(error) if error.kind() == ErrorKind::Indeterminate => {}
+            committed => return committed,
+        }
+        // Whether it was committed is what the log says. A commit that comes after this look meets no harm: of two that expect the same
+        // head, one is refused.
+        match self.shared.committer.read(|| store.load(&run, At::Record(last.id))).await {
+            Ok(Some(_)) => Ok(last),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                let message = "the reply of a commit was lost, and whether it was done cannot be looked up; resume the run";
+                Err(Error::new(ErrorKind::Indeterminate, message).with_run(&run).with_source(error))
+            }
+            _ => {
+                let message = "the reply of a commit was lost, and it was not done";
+                Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
+            }
+        }
+    }
+
+    /// Goes on from the log after a transaction was rolled back: nothing of its node has happened.
+    async fn rolled_back(&mut self, key: ActivationKey, error: Error, took: Duration) -> Result<()> {
+        use ErrorKind::{Conflict, Invalid, TooLarge, Unavailable};
+        if !matches!(error.kind(), Conflict | Unavailable | Invalid | TooLarge) {
+            return Err(error.with_run(self.journal.run()));
+        }
+        let (store, run) = (Arc::clone(&self.shared.store), self.journal.run().clone());
+        // As patient as appends are with a store that does not answer for a while.
+        self.shared.committer.read(|| store.head(&run)).await?;
+        Box::pin(self.rebase()).await?;
+        if error.kind() == Conflict || !self.machine.in_flight().contains_key(&key) {
+            return Ok(());
+        }
+        let at = if error.kind() == Unavailable { self.next_beginning(key) } else { None };
+        self.line.remove_ready(key);
+        if let Some(at) = at {
+            self.line.wait_until(at, key);
+            return Ok(());
+        }
+        let node = self.plan.node(NodeIx::new(key.0));
+        let failure = Failure::of(FailureKind::Update, &error).with_node(&node.name);
+        let failed = self.machine.in_flight().get(&key).map_or(1, |activation| activation.failed + 1);
+        let what = if error.kind() == Unavailable && failed < node.retry.attempts() {
+            let delay = node.retry.delay(failed, u64::from(key.0) << 32 | u64::from(key.1.get()));
+            What::Retry { failed, failure, at: Some(self.shared.clock.now().plus(delay)) }
+        } else {
+            What::Ended { result: Err(failure), took }
+        };
+        self.apply_fact(Fact { key, what })
+    }
+}

@@ -1,0 +1,109 @@
+//! Transactions on the store's connections: a node's rows and its record in one commit.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use async_trait::async_trait;
+use ferrata_store::{
+    AnyTransaction, Database, Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, Transactions, causes,
+};
+use sqlx::PgConnection;
+
+use crate::append::Via;
+use crate::error::{Call, StoreError, fault};
+use crate::opened::Opened;
+use crate::store::PostgresStore;
+
+const BEGIN: &str = "store.begin";
+const COMMIT: &str = "store.commit";
+
+/// The kind of database of a [`PostgresStore`]: what a node names to get a transaction, `cx.transaction::<Postgres>()`.
+#[derive(Debug)]
+pub enum Postgres {}
+
+impl Database for Postgres {
+    const NAME: &'static str = "postgres";
+    type Connection = PgConnection;
+    type Transaction = PostgresTransaction;
+}
+
+/// A transaction on one of the store's connections. It reads as the `sqlx` connection, and is rolled back when it is dropped.
+pub struct PostgresTransaction {
+    opened: Opened,
+}
+
+impl Deref for PostgresTransaction {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.opened
+    }
+}
+
+impl DerefMut for PostgresTransaction {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.opened
+    }
+}
+
+impl fmt::Debug for PostgresTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresTransaction").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transactions for PostgresStore {
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        let opened = self.db().begin().await.map_err(|failed| failed.of_run(BEGIN, run))?;
+        Ok(Box::new(PostgresTransaction { opened }))
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
+        let mut transaction = transaction.downcast::<PostgresTransaction>().map_err(|_| foreign())?;
+        let db = self.db();
+        let prepared = db.options().prepared;
+        let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
+        transaction.opened.check().map_err(of_run)?;
+        let appending = async {
+            let via = Via::Transaction { connection: &mut transaction.opened, prepared };
+            Ok(self.appending().run(via, std::slice::from_ref(&append)).await.swap_remove(0))
+        };
+        let appended =
+            db.in_time(2, Box::pin(appending)).await.map_err(|error| of_run(fault(&error, Call::Read)));
+        let head = appended.flatten().map_err(rolled_back)?;
+        transaction.opened.commit().await.map_err(of_run)?;
+        self.tell(&append.run);
+        Ok(head)
+    }
+
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        let connection = connection.downcast_mut::<PgConnection>().ok_or_else(foreign)?;
+        Self::append_in(self, connection, append).await
+    }
+
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+        let codes = causes(error).filter_map(|error| match error.downcast_ref::<sqlx::Error>()? {
+            sqlx::Error::Database(error) => error.code(),
+            _ => None,
+        });
+        codes.into_iter().any(|code| matches!(&*code, "40001" | "40P01" | "55P03"))
+    }
+}
+
+/// Says of an append whose transaction was not committed that nothing is in doubt.
+fn rolled_back(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Indeterminate => {
+            let message = "the transaction was lost before its commit, so nothing was written; begin it anew";
+            Error::new(ErrorKind::Unavailable, message).with_operation(COMMIT).with_source(error)
+        }
+        _ => error,
+    }
+}
+
+fn foreign() -> Error {
+    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `postgres`")
+}

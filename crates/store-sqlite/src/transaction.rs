@@ -1,0 +1,97 @@
+//! Transactions on the store's file: a node's rows and its record in one commit.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use async_trait::async_trait;
+use ferrata_store::{
+    AnyTransaction, Database, Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, Transactions, causes,
+};
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteTransactionManager;
+use sqlx_core::transaction::TransactionManager as _;
+
+use crate::db::Opened;
+use crate::error::{Call, StoreError, fault};
+use crate::store::SqliteStore;
+
+const BEGIN: &str = "store.begin";
+const COMMIT: &str = "store.commit";
+
+/// The kind of database of a [`SqliteStore`]: what a node names to get a transaction, `cx.transaction::<Sqlite>()`.
+#[derive(Debug)]
+pub enum Sqlite {}
+
+impl Database for Sqlite {
+    const NAME: &'static str = "sqlite";
+    type Connection = SqliteConnection;
+    type Transaction = SqliteTransaction;
+}
+
+/// A transaction on the store's file, which holds the one lock of the file. It reads as the `sqlx` connection, and is rolled back when it
+/// is dropped.
+pub struct SqliteTransaction {
+    opened: Opened,
+}
+
+impl Deref for SqliteTransaction {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.opened.connection
+    }
+}
+
+impl DerefMut for SqliteTransaction {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.opened.connection
+    }
+}
+
+impl fmt::Debug for SqliteTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteTransaction").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transactions for SqliteStore {
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
+        let opened = self.db().begin().await.map_err(|failed| failed.of_run(BEGIN, run))?;
+        Ok(Box::new(SqliteTransaction { opened }))
+    }
+
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
+        let SqliteTransaction { mut opened } =
+            *transaction.downcast::<SqliteTransaction>().map_err(|_| foreign())?;
+        let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
+        if SqliteTransactionManager::get_transaction_depth(&opened.connection) != 1 {
+            let message = "the transaction was ended, or a savepoint in it is open; end what was begun in it, and leave its commit to the run";
+            return Err(of_run(StoreError::new(ErrorKind::Invalid, message)));
+        }
+        let head = self.append_in(&mut opened.connection, append.clone()).await?;
+        let committed = SqliteTransactionManager::commit(&mut opened.connection).await;
+        committed.map_err(|error| of_run(fault(&error, Call::Write)))?;
+        if !self.db().is_there(&opened) {
+            return Err(of_run(StoreError::moved(self.db().path(), Call::Write)));
+        }
+        self.db().keep_writer(opened);
+        Ok(head)
+    }
+
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
+        let connection = connection.downcast_mut::<SqliteConnection>().ok_or_else(foreign)?;
+        Self::append_in(self, connection, append).await
+    }
+
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+        let faults = causes(error).filter_map(|error| error.downcast_ref::<sqlx::Error>());
+        faults.into_iter().any(|error| fault(error, Call::Read).is_busy())
+    }
+}
+
+fn foreign() -> Error {
+    Error::new(ErrorKind::Invalid, "the transaction is of another kind of store than `sqlite`")
+}

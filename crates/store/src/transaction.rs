@@ -1,0 +1,96 @@
+//! Transactions: what a node writes in tables of the store's database, and its record, in one commit.
+
+use std::any::Any;
+use std::error::Error as StdError;
+use std::ops::DerefMut;
+
+use async_trait::async_trait;
+
+use crate::contract::RunAppend;
+use crate::error::Result;
+use crate::id::{HeadRef, RunKey};
+
+/// A kind of database in which a node can write in the transaction that holds its record: `Postgres`, `Sqlite`.
+///
+/// It is the name by which a node asks for a transaction; there are no values of it.
+pub trait Database: Send + Sync + 'static {
+    /// The name of the stores that are in such a database, as in [`Capabilities::name`](crate::Capabilities::name).
+    const NAME: &'static str;
+
+    /// What a node writes with.
+    type Connection: Any + Send;
+
+    /// A transaction that has begun. It is rolled back when it is dropped.
+    type Transaction: Any + Send + DerefMut<Target = Self::Connection>;
+}
+
+/// A [`Database::Transaction`], whichever it is.
+pub type AnyTransaction = Box<dyn Any + Send>;
+
+/// The transactions of a store, for one that keeps its records in a database where applications have tables, too.
+///
+/// # To ensure correctness, implementors must
+///
+/// - make the work of the transaction and the records appear together or not at all, to every reader;
+/// - compare the run's head within the transaction, as [`append`](crate::CheckpointStore::append) does: of all who append after the
+///   same head, in a transaction or not, one succeeds;
+/// - roll a transaction back that is dropped, also while a call is under way.
+#[async_trait]
+pub trait Transactions: Send + Sync {
+    /// Begins a transaction for the work of a node of this run: a boxed [`Database::Transaction`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): no connection came free in time; retry.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: what had begun is rolled back.
+    ///
+    /// <!-- held by: transactions::a_dropped_transaction_leaves_nothing, ledger::rows_and_records_commit_together_or_not_at_all -->
+    async fn begin(&self, run: &RunKey) -> Result<AnyTransaction>;
+
+    /// Appends within the transaction, and commits it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`append`](crate::CheckpointStore::append). After any but [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) it was rolled
+    /// back: neither the records are there nor the other work. After `Indeterminate` both are there or neither: look for the records.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
+    ///
+    /// <!-- held by: transactions::the_rows_of_a_node_and_its_record_commit_together, transactions::a_conflict_at_the_commit_rolls_the_rows_back -->
+    async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef>;
+
+    /// Appends within a transaction of the caller's: the records are there exactly if it commits. `connection` is a
+    /// [`Database::Connection`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`append`](crate::CheckpointStore::append), and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a connection to another kind of
+    /// database. Roll the transaction back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe: roll the transaction back.
+    ///
+    /// <!-- held by: transactions::work_and_record_commit_together_or_not_at_all, transactions::a_connection_to_another_kind_is_invalid -->
+    async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef>;
+
+    /// Tells whether an error of a statement in a transaction says that another transaction was in the way (a deadlock, a
+    /// serialization failure, a lock that did not come free), so that the same work may succeed in a transaction begun anew. The
+    /// causes of the error are looked at, too.
+    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool;
+}
+
+/// Lists an error and its causes, for [`Transactions::gave_way`].
+pub fn causes<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
+}
