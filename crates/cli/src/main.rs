@@ -24,20 +24,19 @@ mod store;
 mod table;
 mod time;
 mod verdict;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ferrata::ErrorKind;
 
-use args::Cli;
 use context::Context;
 use exit::Exit;
 use failure::Failure;
 use output::Output;
 
 fn main() -> ExitCode {
-    let mut cli = match Cli::try_parse() {
+    let mut cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),
     };
@@ -73,7 +72,7 @@ fn main() -> ExitCode {
 
 /// Does again what a damaged log refused, on a copy of what stands before the damage, if there is one to be made.
 async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
-    let Ok(mut cli) = Cli::try_parse() else { return Err(failure) };
+    let Ok(mut cli) = args::parse() else { return Err(failure) };
     directory::resolve(&mut cli)?;
     let Some(salvaged) = salvage::prepare(&mut cli).await? else { return Err(failure) };
     let mut context = Context::new(cli.global);

@@ -1,6 +1,7 @@
 //! Where things go: data to stdout, everything else to stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
@@ -50,8 +51,14 @@ impl Color {
     }
 }
 
+/// What is kept of the one stdout while it is watched.
+fn screen() -> MutexGuard<'static, Option<String>> {
+    static SCREEN: Mutex<Option<String>> = Mutex::new(None);
+    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns how many columns a line has on stdout: as many as `COLUMNS` says, or those of the terminal.
-fn room() -> Option<usize> {
+pub(crate) fn room() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let seen = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     said.or_else(seen).filter(|&columns| columns > 0)
@@ -86,6 +93,26 @@ impl Output {
         }
     }
 
+    /// Keeps what is written from now on, until [`end_screen`](Self::end_screen).
+    pub(crate) fn begin_screen(&self) {
+        *screen() = Some(String::new());
+    }
+
+    /// Writes what was kept: on a terminal in the place of what was there. Tells whether it was anything.
+    pub(crate) fn end_screen(&self) -> Result<bool, Failure> {
+        let kept = screen().take().unwrap_or_default();
+        let mut stdout = io::stdout().lock();
+        let written = if stdout.is_terminal() {
+            // Each line is overwritten, so that nothing flickers, and what is below is cleared.
+            let lines: String = kept.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
+            stdout.write_all(format!("\u{1b}[H{lines}\u{1b}[J").as_bytes())
+        } else {
+            stdout.write_all(kept.as_bytes())
+        };
+        written.and_then(|()| stdout.flush()).map_err(unwritten)?;
+        Ok(!kept.is_empty())
+    }
+
     /// Tells whether a mistake on the command line is coloured: it is not known then what the options say.
     pub(crate) fn of_mistakes() -> bool {
         Color::Auto.on(io::stderr().is_terminal())
@@ -94,6 +121,10 @@ impl Output {
     /// Writes data.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
         let text = safe(text, self.color);
+        if let Some(kept) = screen().as_mut() {
+            kept.push_str(&text);
+            return Ok(());
+        }
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(unwritten)
     }
@@ -146,7 +177,16 @@ impl Output {
 
     /// Tells people something that is no data, unless they want quiet.
     pub(crate) fn note(&self, text: &str) {
-        if !self.quiet {
+        if self.quiet {
+            return;
+        }
+        // What is watched is looked at as a whole, and programs want the data alone.
+        let mut kept = screen();
+        if let Some(kept) = kept.as_mut() {
+            if self.format == Format::Table {
+                kept.push_str(&safe(&format!("{text}\n"), self.color));
+            }
+        } else {
             to_stderr(&format!("{text}\n"), self.color_notes);
         }
     }

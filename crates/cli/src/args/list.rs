@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use ferrata::{RunStatus, WorkflowName};
 
 use crate::time;
+use crate::watch::Watch;
 
 /// How a run stands, as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,6 +80,9 @@ pub(crate) struct LsArgs {
     /// All of them.
     #[arg(short, long, conflicts_with = "limit")]
     pub(crate) all: bool,
+    /// Again and again.
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 fn workflow(text: &str) -> Result<WorkflowName, String> {

@@ -8,6 +8,7 @@ mod read;
 mod run;
 mod steer;
 mod store;
+mod verbs;
 mod wait;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,7 @@ pub(crate) use steer::{
     AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, PauseArgs, RetryArgs, Runs, SendArgs, UnpauseArgs,
 };
 pub(crate) use store::{CheckArgs, StoreArgs, StoreCommand};
+pub(crate) use verbs::parse;
 pub(crate) use wait::WaitArgs;
 
 use crate::output::{Color, Format};
@@ -41,6 +43,7 @@ use crate::time::TimeFormat;
     version,
     propagate_version = true,
     disable_help_subcommand = true,
+    infer_subcommands = true,
     max_term_width = 100,
     after_help = exit_codes()
 )]
@@ -95,8 +98,10 @@ pub(crate) enum Command {
     /// Go on with a run of a pipeline.
     Resume(Box<ResumeArgs>),
     /// List runs, the newest first.
+    #[command(aliases = ["list", "ps"])]
     Ls(LsArgs),
     /// Show how a run stands: its nodes, its questions, and what to type next.
+    #[command(aliases = ["get", "describe"])]
     Show(ShowArgs),
     /// Show a run and the runs that its nodes have started, with what is open at each level.
     Tree(TreeArgs),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ferrata::Position;
 
 use crate::time;
+use crate::watch::Watch;
 
 /// Reads a place in a log; a number may have a `#` before it.
 pub(crate) fn position(text: &str) -> Result<Position, String> {
@@ -29,6 +30,9 @@ pub(crate) struct ShowArgs {
     /// The whole story as Markdown, with the state.
     #[arg(long, conflicts_with_all = ["node", "at"])]
     pub(crate) report: bool,
+    /// Again and again.
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 /// Show a run and the runs that its nodes have started, with what is open at each level.
@@ -40,6 +44,9 @@ pub(crate) struct TreeArgs {
     /// The run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
+    /// Again and again.
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }
 
 /// List the records of a run's log, without what they hold.
@@ -124,4 +131,7 @@ pub(crate) struct QuestionsArgs {
     /// Without a run, look at no more runs than this, the newest first.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1_000)]
     pub(crate) limit: usize,
+    /// Again and again.
+    #[command(flatten)]
+    pub(crate) watch: Watch,
 }

@@ -12,12 +12,18 @@ use crate::family;
 use crate::find::shown;
 use crate::output::Format;
 use crate::table::{Cell, Table, of_status};
+use crate::watch::Seen;
 
-pub(super) async fn run(context: &Context, args: LsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failure> {
     let store = context.store()?;
+    let once = async || list(context, &*store, args).await.map(|()| Seen::MayChange);
+    args.watch.run(context, once).await
+}
+
+async fn list(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> Result<(), Failure> {
     let roots = args.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
-    let query = query(context, &*store, args).await?;
+    let query = query(context, store, args).await?;
     let stream = matches!(context.out.format, Format::Jsonl | Format::Ids);
     let (mut heads, mut listed) = (Vec::new(), 0);
     let mut cursor = None;
@@ -56,16 +62,16 @@ pub(super) async fn run(context: &Context, args: LsArgs) -> Result<Exit, Failure
     if listed == 0 && context.out.format == Format::Table {
         context.out.note("no such runs");
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
-async fn query(context: &Context, store: &dyn CheckpointStore, args: LsArgs) -> Result<RunQuery, Failure> {
+async fn query(context: &Context, store: &dyn CheckpointStore, args: &LsArgs) -> Result<RunQuery, Failure> {
     let mut query = RunQuery::default();
     query.tenant.clone_from(&context.global.tenant);
-    query.workflow = args.workflow;
+    query.workflow.clone_from(&args.workflow);
     query.statuses = args.status.iter().flat_map(|status| status.meant()).copied().collect();
-    query.user = args.user;
-    query.labels = args.label;
+    query.user.clone_from(&args.user);
+    query.labels.clone_from(&args.label);
     query.created_from = args.since.map(|since| {
         let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_unix_ms(context.now().unix_ms().saturating_sub(ms))

@@ -42,7 +42,7 @@ pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Fai
     match command {
         Command::Run(args) => Box::pin(crate::run::run(context, *args)).await,
         Command::Resume(args) => Box::pin(crate::run::resume(context, *args)).await,
-        Command::Ls(args) => ls::run(context, args).await,
+        Command::Ls(args) => ls::run(context, &args).await,
         Command::Show(args) => show::run(context, &args).await,
         Command::Tree(args) => tree::run(context, &args).await,
         Command::History(args) => history::run(context, &args).await,

@@ -30,7 +30,7 @@ pub(super) async fn print(
     runtime: &Runtime,
     mut now: Checkpoint,
     wanted: &str,
-) -> Result<Exit, Failure> {
+) -> Result<(), Failure> {
     let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
     now.history.retain(|past| is(past.node.as_str(), past.visit));
     now.next.retain(|one| is(one.node.as_str(), one.visit));
@@ -53,8 +53,7 @@ pub(super) async fn print(
         "questions": now.questions,
         "failures": now.diagnostics,
     });
-    context.out.one(&value, |_| name.to_owned(), |_| people(context, &now, name, result))?;
-    Ok(Exit::Done)
+    context.out.one(&value, |_| name.to_owned(), |_| people(context, &now, name, result))
 }
 
 fn people(context: &Context, now: &Checkpoint, name: &str, result: Option<&Value>) -> String {

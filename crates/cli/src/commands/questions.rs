@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 use crate::table::Table;
+use crate::watch::Seen;
 
 /// A question and the run that asks it.
 #[derive(Debug, Serialize)]
@@ -23,12 +24,16 @@ struct Open {
 
 pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
+    args.watch.run(context, async || list(context, &runtime, args).await.map(|()| Seen::MayChange)).await
+}
+
+async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Result<(), Failure> {
     let open = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
-            of(&runtime, &run).await?
+            of(runtime, &run).await?
         }
-        None => of_all(context, &runtime, args.limit).await?,
+        None => of_all(context, runtime, args.limit).await?,
     };
     let now = context.now();
     context.out.all(
@@ -53,7 +58,7 @@ pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit,
     if open.is_empty() {
         context.out.note("no question is open");
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
 /// Keeps a column from pushing the next off the screen; `show` and JSON have all of it.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use ferrata::ask::{Question, QuestionKind};
 use ferrata::runtime::{Ancestor, Checkpoint};
 use ferrata::store::RunHead;
-use ferrata::{RunKey, RunStatus};
+use ferrata::{RunKey, RunStatus, Runtime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -22,6 +22,7 @@ use crate::find::shown;
 use crate::nodes;
 use crate::output::{completed, quoted};
 use crate::table::{clean, clean_lines, of_status, paint, word};
+use crate::watch::Seen;
 
 /// What `show` prints as JSON.
 #[derive(Serialize)]
@@ -39,14 +40,19 @@ struct Shown {
 
 pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
+    args.watch.run(context, async || look(context, &runtime, args).await).await
+}
+
+async fn look(context: &Context, runtime: &Runtime, args: &ShowArgs) -> Result<Seen, Failure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
+    let seen = Seen::of(&head);
     if args.report {
         context.out.text(&clean_lines(&runtime.post_mortem(&head.run).await?))?;
-        return Ok(Exit::Done);
+        return Ok(seen);
     }
     let checkpoint = runtime.checkpoint(&head.run, args.at.clone()).await?;
     if let Some(wanted) = &args.node {
-        return node::print(context, &runtime, checkpoint, wanted).await;
+        return node::print(context, runtime, checkpoint, wanted).await.map(|()| seen);
     }
     let line = runtime.lineage(&head.run).await?;
     let lineage = line.iter().map(ancestor).collect();
@@ -54,7 +60,7 @@ pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Fail
     let children = family::children(&**runtime.store(), &head).await?.iter().map(child).collect();
     let all = Shown { head, checkpoint, lineage, origin, children };
     context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all))?;
-    Ok(Exit::Done)
+    Ok(seen)
 }
 
 fn ancestor(one: &Ancestor) -> Value {

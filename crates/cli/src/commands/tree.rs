@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::family::{self, Family, Origin};
 use crate::find::shown;
 use crate::table::{clean, of_status, paint};
+use crate::watch::Seen;
 
 /// A run in its family.
 #[derive(Debug, Serialize)]
@@ -34,16 +35,21 @@ struct Branch {
 
 pub(super) async fn run(context: &Context, args: &TreeArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
+    args.watch.run(context, async || look(context, &runtime, args).await).await
+}
+
+async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<Seen, Failure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
+    let seen = Seen::of(&head);
     let (run, root) = (head.run.clone(), family::root(&head));
     let family = Family::below(&**runtime.store(), head).await?;
-    let tree = Box::pin(branch(&runtime, family)).await?;
+    let tree = Box::pin(branch(runtime, family)).await?;
     context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| people(context, tree))?;
     if root != run {
         context.out.note(&format!("it is of the family of {}", shown(&root)));
         context.next(&format!("ferrata tree {}", shown(&root)));
     }
-    Ok(Exit::Done)
+    Ok(seen)
 }
 
 /// Draws the family of a run; none if it has no children.

@@ -2,15 +2,53 @@
 
 use crate::support::{Place, expect};
 
+/// The groups of verbs in the help.
+const GROUPS: [&str; 5] = ["Look:", "Steer:", "Keep:", "Pipelines:", "Set up:"];
+
 /// Returns the verbs that the help lists.
 pub(crate) fn verbs(help: &str) -> Vec<String> {
-    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let group = |name: &str| help.split(&format!("\n{name}\n")).nth(1).unwrap().split("\n\n").next().unwrap();
     let named = |line: &str| line.split_whitespace().next().map(str::to_owned);
-    listed
-        .lines()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(named)
-        .collect()
+    let listed = GROUPS.into_iter().flat_map(|name| group(name).lines());
+    listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).filter_map(named).collect()
+}
+
+/// They were one list of 28.
+#[test]
+fn the_help_lists_the_verbs_in_groups() {
+    let place = Place::new();
+    let help = place.ok(&["--help"]);
+    let at = |part: &str| help.find(part).unwrap_or_else(|| panic!("{part} is not in {help}"));
+    for pair in GROUPS.windows(2) {
+        assert!(at(pair[0]) < at(pair[1]), "{help}");
+    }
+    assert!(at("\nLook:\n  ls ") < at("\nSteer:\n  answer ") && at("Set up:") < at("\nOptions:\n"), "{help}");
+    assert!(at("--store <URL>") < at("Exit codes:"), "{help}");
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    assert_eq!(place.ok(&["-h"]).matches("Steer:").count(), 1);
+}
+
+/// `hist` and `des` were answered with a list of what might have been meant.
+#[test]
+fn a_verb_is_known_by_its_beginning_and_by_what_others_call_it() {
+    let place = Place::new();
+    let about = |verb: &str| place.ok(&[verb, "--help"]);
+    for (said, meant) in [
+        ("hist", "history"),
+        ("ver", "verify"),
+        ("comp", "completions"),
+        ("get", "show"),
+        ("describe", "show"),
+        ("list", "ls"),
+        ("ps", "ls"),
+    ] {
+        assert_eq!(about(said), about(meant), "{said}");
+    }
+    // What several begin with is nobody's.
+    for said in ["re", "s", "p"] {
+        let said = place.call(&[said, "a"]);
+        assert_eq!(said.code, 2, "{said:?}");
+    }
 }
 
 #[test]

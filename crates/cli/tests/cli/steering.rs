@@ -195,3 +195,33 @@ async fn what_became_of_work_in_doubt_is_said_by_one_of_the_four_commands_that_s
         service.until(&run, status).await;
     }
 }
+
+/// Looking again was the shell's, as in `watch ferrata ls`.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
+    let place = Place::new();
+    let service = Service::start(&place).await;
+    let run = service.run(&pay(), "pay-1", Context::new()).await;
+    service.until(&run, RunStatus::Interrupted).await;
+    let watch = |line: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"));
+        command
+            .args(line)
+            .args(["--store", &place.url(), "--time", "unix"])
+            .stdout(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut list = watch(&["ls", "--watch=10ms"]);
+    let show = watch(&["show", "pay-1", "--watch=10ms"]);
+    let mut lines = std::io::BufReader::new(list.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    assert!(lines.any(|line| line.contains("interrupted")));
+    place.ok(&["answer", "pay-1", "yes"]);
+    assert!(lines.any(|line| line.contains("completed")));
+    // One run ends; the list goes on until it is told to stop, or nobody reads it.
+    let shown = show.wait_with_output().unwrap();
+    assert_eq!(shown.status.code(), Some(0));
+    assert!(String::from_utf8(shown.stdout).unwrap().contains("completed"));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&list), rustix::process::Signal::INT)
+        .unwrap();
+    assert_eq!(list.wait().unwrap().code(), Some(130));
+}

@@ -1,0 +1,84 @@
+//! The verbs in groups: what the help lists them by.
+
+use std::fmt::Write;
+
+use clap::builder::{StyledStr, Styles};
+use clap::{Command, CommandFactory, FromArgMatches};
+
+use super::Cli;
+
+/// How wide the help is at most.
+const WIDEST: usize = 100;
+
+/// Each verb in its group, in the order of the manual.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Look", &["ls", "show", "tree", "history", "state", "diff", "logs", "questions", "wait"]),
+    ("Steer", &["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "fork"]),
+    ("Keep", &["verify", "export", "import", "prune", "purge", "sweep"]),
+    ("Pipelines", &["run", "resume", "lint", "graph"]),
+    ("Set up", &["store", "completions"]),
+];
+
+/// Reads the command line.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    let command = Cli::command();
+    let help = template(&command, crate::output::room().unwrap_or(WIDEST).min(WIDEST));
+    let mut command = command.help_template(help);
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Makes the help of the command itself, with its verbs in groups.
+fn template(command: &Command, room: usize) -> StyledStr {
+    let styles = Styles::styled();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n");
+    let width = GROUPS.iter().flat_map(|(_, verbs)| *verbs).map(|verb| verb.len()).max().unwrap_or_default();
+    for (group, verbs) in GROUPS {
+        // Writing to a string never fails.
+        let _ = write!(text, "\n{header}{group}:{header:#}\n");
+        for verb in verbs {
+            let about = command.find_subcommand(verb).and_then(Command::get_about).map(ToString::to_string);
+            let about = wrapped(&about.unwrap_or_default(), room.saturating_sub(width + 4).max(20));
+            let pad = " ".repeat(width - verb.len());
+            let _ = writeln!(
+                text,
+                "  {literal}{verb}{literal:#}{pad}  {}",
+                about.join(&format!("\n{}", " ".repeat(width + 4)))
+            );
+        }
+    }
+    let _ = write!(text, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
+    text.into()
+}
+
+/// Breaks a text into lines between words.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verb_is_in_one_group() {
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, verbs)| *verbs).copied().collect();
+        listed.sort_unstable();
+        let command = Cli::command();
+        let mut verbs: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        verbs.sort_unstable();
+        assert_eq!(listed, verbs);
+    }
+}

@@ -1,0 +1,84 @@
+//! `--watch`: what a verb prints, again and again in the same place.
+
+use std::time::Duration;
+
+use clap::Args;
+use ferrata::store::RunHead;
+use ferrata::{Clock, ErrorKind};
+
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::time;
+
+/// The option of verbs that look.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Watch {
+    /// Print it again and again, every two seconds or as said; on a terminal, in the same place. Ctrl-C ends it.
+    #[arg(
+        short,
+        long = "watch",
+        value_name = "EVERY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2s",
+        value_parser = time::parse
+    )]
+    every: Option<Duration>,
+}
+
+impl Watch {
+    /// Does what a verb does once, or until it says that nothing more will change.
+    pub(crate) async fn run(
+        self,
+        context: &Context,
+        once: impl AsyncFn() -> Result<Seen, Failure>,
+    ) -> Result<Exit, Failure> {
+        let Some(every) = self.every else {
+            once().await?;
+            return Ok(Exit::Done);
+        };
+        let mut first = true;
+        // One and the same from the beginning, so that a key pressed during a look is not lost.
+        let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
+        loop {
+            context.out.begin_screen();
+            let seen = once().await;
+            let shown = context.out.end_screen()?;
+            match seen {
+                Ok(Seen::Over(exit)) => return Ok(exit),
+                Ok(Seen::MayChange) => {}
+                // A store that is away for a moment is looked at again.
+                Err(failure) if shown && !first && failure.code() == Some(ErrorKind::Unavailable.code()) => {
+                    context.out.failure(&failure, &context.global);
+                }
+                Err(failure) => return Err(failure),
+            }
+            first = false;
+            tokio::select! {
+                () = context.clock.sleep(every) => {}
+                result = &mut stop => {
+                    result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+                    return Ok(Exit::Interrupted);
+                }
+            }
+        }
+    }
+}
+
+/// What a look saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Something that may change.
+    MayChange,
+    /// A run that has ended: so the command ends if it watches.
+    Over(Exit),
+}
+
+impl Seen {
+    /// Tells of a run whether it may change.
+    pub(crate) fn of(head: &RunHead) -> Self {
+        let exit = Exit::of_status(head.status).filter(|_| head.status.is_finished());
+        exit.map_or(Self::MayChange, Self::Over)
+    }
+}
