@@ -70,11 +70,16 @@
 //! | `s3://bucket/prefix?endpoint=…&region=…&path_style=true` | `S3Store`, objects in a bucket | `s3` |
 //! | `sharded:///path`, `sharded:relative` | `ShardedStore`, the stores that this file names | `sharded`, on unless turned off |
 //!
+//! # Guide
+//!
+//! The module [`guide`] goes from the first graph to a service at night.
+//!
 //! # Metrics
 //!
 //! With the feature `metrics`, a runtime counts what it does through the `metrics` facade; the module `metrics` lists what.
 
 mod connect;
+pub mod guide;
 pub mod prelude;
 
 pub use connect::connect;

@@ -94,7 +94,7 @@ fn is_promising(path: &str) -> bool {
 
 /// Tells whether a page is one that users rely on.
 fn promises(path: &str) -> bool {
-    path == "README.md" || path.starts_with("docs/")
+    path == "README.md" || path.starts_with("docs/") || path.starts_with("crates/ferrata/guide/")
 }
 
 /// Returns the names in a line's comment.
