@@ -65,22 +65,8 @@ impl NodeContext {
         Fut: Future<Output = Result<T, E>>,
     {
         let name = self.claim(name.into())?;
-        match self.scope.memos.get(&name) {
-            Some(Memo::Result(text)) => {
-                if self.scope.memos.say_order() {
-                    self.wish(name.clone(), Wish::Recall).await?;
-                }
-                return serde_json::from_str(text.get()).map_err(|source| {
-                    let message = format!(
-                        "the step `{name}` was recorded with a result that is not of type {}",
-                        std::any::type_name::<T>()
-                    );
-                    let error = Error::new(ErrorKind::GraphChanged, message).with_node(self.node());
-                    NodeError::new(error.with_source(source)).fatal()
-                });
-            }
-            Some(_) => return Err(NodeError::new(self.mismatch(&name, "step")).fatal()),
-            None => {}
+        if let Some(result) = self.recalled(&name).await? {
+            return Ok(result);
         }
         let result = {
             let _working = self.scope.waits.work();
@@ -89,6 +75,27 @@ impl NodeContext {
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
         self.wish(name, Wish::Keep(text)).await?;
         Ok(result)
+    }
+
+    /// Returns what is recorded of a step.
+    pub(super) async fn recalled<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, NodeError> {
+        match self.scope.memos.get(name) {
+            Some(Memo::Result(text)) => {
+                if self.scope.memos.say_order() {
+                    self.wish(name.to_owned(), Wish::Recall).await?;
+                }
+                serde_json::from_str(text.get()).map(Some).map_err(|source| {
+                    let message = format!(
+                        "the step `{name}` was recorded with a result that is not of type {}",
+                        std::any::type_name::<T>()
+                    );
+                    let error = Error::new(ErrorKind::GraphChanged, message).with_node(self.node());
+                    NodeError::new(error.with_source(source)).fatal()
+                })
+            }
+            Some(_) => Err(NodeError::new(self.mismatch(name, "step")).fatal()),
+            None => Ok(None),
+        }
     }
 
     /// Claims a name for this attempt.

@@ -1,19 +1,24 @@
 //! Transactions of a node: what it writes in the store's database commits with its record.
 
 use std::fmt;
+use std::future::{Future as _, poll_fn};
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::{AnyTransaction, CheckpointStore, Database};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
+use super::NodeResult;
 use super::context::{Command, NodeContext, NodeScope, RunScope};
 use super::error::NodeError;
-use super::{NodeResult, wish::Busy};
+use super::wish::{Busy, Wish};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::effect::Effect;
-use crate::state::{Draft, State, Update};
+use crate::state::{Draft, State, Update, strict};
 
 /// What the driver gives an attempt that may begin a transaction: nothing else of the run is on its way to the store, nor will be as long
 /// as the lease lives.
@@ -42,6 +47,12 @@ pub(crate) struct HandedIn {
     pub(crate) lease: Lease,
 }
 
+impl fmt::Debug for HandedIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HandedIn({})", self.lease.number)
+    }
+}
+
 /// What an attempt has of transactions.
 #[derive(Default)]
 pub(crate) struct AttemptTransactions {
@@ -53,6 +64,8 @@ pub(crate) struct AttemptTransactions {
 #[derive(Default)]
 struct Slot {
     is_open: bool,
+    /// Whether the work of a step in a transaction is being polled.
+    in_step: bool,
     handed_in: Option<Box<HandedIn>>,
     store: Option<Arc<dyn CheckpointStore>>,
 }
@@ -64,7 +77,13 @@ impl AttemptTransactions {
 
     /// Whether the attempt holds a transaction that it has not handed in.
     pub(crate) fn is_open(&self) -> bool {
-        self.slot().is_open
+        let slot = self.slot();
+        slot.is_open || slot.in_step
+    }
+
+    /// Says that the attempt is to begin anew, and is no failure of the node.
+    pub(crate) fn give_way(&self) {
+        self.gave_way.store(true, Ordering::Relaxed);
     }
 
     /// Takes what was handed in.
@@ -201,20 +220,115 @@ impl NodeContext {
         }
         let open = {
             let mut slot = self.scope.transactions.slot();
-            if slot.is_open || slot.handed_in.is_some() {
+            if slot.is_open || slot.handed_in.is_some() || slot.in_step {
                 let message = "the attempt has a transaction already; do all of its work in one, or drop it before another is begun";
                 return Err(self.misused(message.to_owned()));
             }
             slot.is_open = true;
             Open { scope: Arc::clone(&self.scope), _busy: Busy::of(&self.scope) }
         };
+        let (inner, lease) = self.begin_transaction::<D>().await?;
+        Ok(Transaction { inner, open, lease })
+    }
+
+    /// Does something in a transaction on the store's database, once: its rows and what it comes to commit together, under this name. As a
+    /// [step](Self::step) otherwise: whenever the activation runs again, the recorded result is returned instead.
+    ///
+    /// For a part of a node. The node goes on once both are on stable storage, and may do more such steps, other steps, and wait between
+    /// them. If the commit is refused (another transaction was in the way, another writer wrote to the run), nothing of the step was done;
+    /// return the error, and the node begins anew. It does so for what [`transaction`](Self::transaction) says, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Self::step) and [`transaction`](Self::transaction), and [`ErrorKind::Invalid`] in a node declared `Pure` or `Read`, which must not
+    /// write, or `External`, which must not begin anew. [`ErrorKind::Unsupported`] if the store has no transactions.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped before its commit, nothing of the step was done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::{Ledger, LedgerRows, LedgerStore};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("order")
+    ///     .node("pay", async |cx, s| {
+    ///         let left: i64 = cx
+    ///             .step_in::<Ledger, _, _, _>("debit", async |tx: &mut LedgerRows| {
+    ///                 tx.add("cash", -5);
+    ///                 Ok::<_, std::io::Error>(tx.get("cash"))
+    ///             })
+    ///             .await?;
+    ///         assert_eq!(left, -5);
+    ///         Ok(s)
+    ///     })
+    ///     .entry("pay")
+    ///     .build()?;
+    /// let store = LedgerStore::new();
+    /// let runtime = Runtime::builder(store.clone()).build().await?;
+    /// runtime.start(&graph, Context::new()).await?.wait().await?;
+    /// assert_eq!(store.row("cash").await, -5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: transactional_steps::a_step_and_its_rows_commit_together_whatever_dies_when, transactional_steps::misuse_of_a_step_is_a_typed_error -->
+    pub async fn step_in<D, T, E, F>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
+    where
+        D: Database,
+        T: Serialize + DeserializeOwned,
+        E: Into<NodeError>,
+        F: AsyncFnOnce(&mut D::Connection) -> Result<T, E>,
+    {
+        let effect = self.scope.effect;
+        if matches!(effect, Effect::Pure | Effect::Read | Effect::External) {
+            let message = format!(
+                "the node is declared `{effect}`, so it cannot do a step in a transaction: that writes, and is begun anew where another was in the \
+                 way; declare the node `write`"
+            );
+            return Err(NodeError::new(self.misused(message)).fatal());
+        }
+        self.check_no_transaction()?;
+        let name = self.claim(name.into())?;
+        if let Some(result) = self.recalled(&name).await? {
+            return Ok(result);
+        }
+        let _busy = Busy::of(&self.scope);
+        let (mut inner, lease) = self.begin_transaction::<D>().await?;
+        let result = {
+            let mut working = pin!(work(&mut inner));
+            poll_fn(|context| {
+                // What the step itself would wait for is refused; what goes on beside it is not.
+                self.scope.transactions.slot().in_step = true;
+                let polled = working.as_mut().poll(context);
+                self.scope.transactions.slot().in_step = false;
+                polled
+            })
+            .await
+            .map_err(Into::into)?
+        };
+        let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
+        let handed_in = Box::new(HandedIn { transaction: inner, lease });
+        self.wish(name, Wish::Commit(text, handed_in)).await?;
+        Ok(result)
+    }
+
+    /// Waits for the turn of a transaction, and begins it.
+    async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, Lease)> {
         let (reply, granted) = oneshot::channel();
         let command = Command::Transaction { activation: self.scope.activation, reply };
         self.scope.run.commands.send(command).map_err(|_| self.gone())?;
         let Grant { store, lease } = granted.await.map_err(|_| self.gone())?;
         let name = store.capabilities().name;
         let Some(transactions) = store.transactions() else {
-            return Err(self.misused(format!("the store `{name}` has no transactions")));
+            let message =
+                format!("the store `{name}` has no transactions; keep the runs in PostgreSQL or SQLite");
+            return Err(Error::new(ErrorKind::Unsupported, message).with_node(self.node()));
         };
         let begun = transactions.begin(self.run()).await;
         let begun = begun.inspect_err(|error| {
@@ -226,7 +340,7 @@ impl NodeContext {
             return Err(self.misused(message));
         };
         self.scope.transactions.slot().store = Some(store);
-        Ok(Transaction { inner, open, lease })
+        Ok((inner, lease))
     }
 
     fn misused(&self, message: String) -> Error {

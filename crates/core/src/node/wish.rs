@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::context::{Command, NodeContext, NodeScope};
 use super::end_waiters::EndWaiter;
+use super::transaction::HandedIn;
 use crate::ask::Request;
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -23,6 +24,8 @@ use crate::record::pause::Message;
 pub(crate) enum Wish {
     /// Keep what a step came to.
     Keep(Box<RawValue>),
+    /// Keep what a step came to, together with the rows of its transaction.
+    Commit(Box<RawValue>, Box<HandedIn>),
     /// Keep this, and go on once it is durable, whatever the node's effect.
     Record(Box<RawValue>),
     /// Note that something was done, in passing.

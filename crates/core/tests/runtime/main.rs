@@ -44,6 +44,7 @@ mod runs;
 mod sentences;
 mod subgraphs;
 mod subgraphs_flat;
+mod transactional_steps;
 mod transactions;
 
 mod unfinished;

@@ -18,9 +18,9 @@ use ferrata_core::{Clock as _, ErrorKind, RunKey, Seq, SystemClock};
 use serde_json::Value;
 use tokio::sync::Notify;
 
-const RUN: &str = "r";
+pub(super) const RUN: &str = "r";
 
-fn key() -> RunKey {
+pub(super) fn key() -> RunKey {
     RunKey::try_from(RUN).unwrap()
 }
 
@@ -81,7 +81,7 @@ async fn careless(cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context>
     Ok(s.into())
 }
 
-async fn nothing(_cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+pub(super) async fn nothing(_cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
     Ok(s.into())
 }
 
@@ -124,7 +124,7 @@ async fn mismatch(store: &LedgerStore) -> Option<String> {
     ((ann, bob) != (-moved, moved)).then(|| format!("{moved} moved, and ann has {ann}, bob {bob}"))
 }
 
-async fn process(store: Arc<dyn CheckpointStore>, ledger: &LedgerStore) -> Runtime {
+pub(super) async fn process(store: Arc<dyn CheckpointStore>, ledger: &LedgerStore) -> Runtime {
     Runtime::builder_with(store)
         .resource(ledger.clone())
         .store_retries(2, Duration::from_millis(1))
@@ -446,7 +446,7 @@ impl Database for Elsewhere {
     type Transaction = ElsewhereTransaction;
 }
 
-async fn failure(effect: Effect, node: fn(NodeContext, Draft<Context>) -> Work) -> String {
+pub(super) async fn failure(effect: Effect, node: fn(NodeContext, Draft<Context>) -> Work) -> String {
     let graph =
         Graph::<Context>::builder("misuse").node("move", node).effect(effect).entry("move").build().unwrap();
     let store = LedgerStore::with_connections(1);
@@ -457,7 +457,7 @@ async fn failure(effect: Effect, node: fn(NodeContext, Draft<Context>) -> Work) 
     failure.message
 }
 
-type Work = std::pin::Pin<Box<dyn Future<Output = NodeResult<Context>> + Send>>;
+pub(super) type Work = std::pin::Pin<Box<dyn Future<Output = NodeResult<Context>> + Send>>;
 
 #[tokio::test]
 async fn misuse_is_a_typed_error_that_names_the_remedy() {

@@ -199,6 +199,7 @@ impl<S: State> Driver<S> {
             while let Some(answer) = self.journal.try_acknowledge() {
                 self.acknowledge(answer).await?;
             }
+            self.commit_steps().await?;
             self.grant_transaction()?;
             if self.journal.pending() >= self.shared.limits.max_pending {
                 if !self.journal.is_sending() {

@@ -12,19 +12,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::task::Id;
 
 use super::Driver;
 use super::journal::facts::{Fact, What};
+use super::waiters::WaitsFor;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, Graph};
 use crate::id::HeadRef;
-use crate::node::{Grant, HandedIn, Lease};
+use crate::node::{Grant, HandedIn, Lease, Replier};
 use crate::past::Verdict;
+use crate::record::body::Event;
+use crate::record::pause::{Noted, Stepped};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::shared::Shared;
@@ -44,8 +48,19 @@ pub(super) struct Transactions {
     /// Whose transaction is open, and the number of its turn.
     open: Option<(ActivationKey, u64)>,
     turns: u64,
+    /// Steps whose transactions are to commit.
+    steps: VecDeque<StepCommit>,
     /// How often activations have begun anew.
     anew: BTreeMap<ActivationKey, u32>,
+}
+
+/// A step that was done in a transaction, to be committed with what it came to.
+pub(super) struct StepCommit {
+    pub(super) key: ActivationKey,
+    pub(super) name: String,
+    pub(super) text: Box<RawValue>,
+    pub(super) handed_in: Box<HandedIn>,
+    pub(super) reply: Replier,
 }
 
 /// Refuses a graph with transactional nodes on a store without transactions.
@@ -216,6 +231,58 @@ impl<S: State> Driver<S> {
         }
     }
 
+    pub(super) fn await_commit(&mut self, step: StepCommit) {
+        self.waiters.transactions.get_or_insert_default().steps.push_back(step);
+    }
+
+    /// Commits the steps that were done in transactions, with what they came to.
+    pub(super) async fn commit_steps(&mut self) -> Result<()> {
+        while let Some(step) = self.waiters.transactions.as_mut().and_then(|all| all.steps.pop_front()) {
+            Box::pin(self.commit_step(step)).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit_step(&mut self, step: StepCommit) -> Result<()> {
+        let StepCommit { key, name, text, handed_in, reply } = step;
+        let HandedIn { transaction, lease } = *handed_in;
+        let number = lease.number;
+        let is_open = self.waiters.transactions.as_ref().is_some_and(|all| all.open == Some((key, number)));
+        if !is_open || !self.machine.in_flight().contains_key(&key) {
+            // It was broken off, or does not follow any more: the attempt is dropped.
+            return Ok(());
+        }
+        if let Err(error) = self.check_result(key, &name, &text) {
+            reply.send(Err(error));
+            return Ok(());
+        }
+        let first = reply.waits().has_rivals();
+        let node = self.machine.name(key.0).clone();
+        let what = Noted::Result(text.into());
+        let stepped = Stepped { node: node.clone(), visit: key.1, name: name.clone(), what, first };
+        let seq = self.note(&Event::Step(stepped), Some((node, key.1)), false)?;
+        let committed = self.commit(transaction).await;
+        let committed = self.journal.outbox().answered(committed);
+        self.transaction_over(number);
+        match committed {
+            Ok(head) => {
+                self.acknowledge(Ok(head)).await?;
+                self.waiters.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
+                Ok(())
+            }
+            Err(error) => {
+                self.return_to_log(&error).await?;
+                if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unavailable)
+                    && let Some(running) = self.line.running(key)
+                {
+                    running.scope().transactions.give_way();
+                }
+                reply.send(Err(error));
+                Ok(())
+            }
+        }
+    }
+
     /// Commits the transaction with everything that was recorded and is not on its way.
     async fn commit(&mut self, transaction: crate::store::AnyTransaction) -> Result<HeadRef> {
         let append = self.journal.outbox().take();
@@ -256,14 +323,8 @@ impl<S: State> Driver<S> {
 
     /// Goes on from the log after a transaction was rolled back: nothing of its node has happened.
     async fn rolled_back(&mut self, key: ActivationKey, error: Error, took: Duration) -> Result<()> {
-        use ErrorKind::{Conflict, Invalid, TooLarge, Unavailable};
-        if !matches!(error.kind(), Conflict | Unavailable | Invalid | TooLarge) {
-            return Err(error.with_run(self.journal.run()));
-        }
-        let (store, run) = (Arc::clone(&self.shared.store), self.journal.run().clone());
-        // As patient as appends are with a store that does not answer for a while.
-        self.shared.committer.read(|| store.head(&run)).await?;
-        Box::pin(self.rebase()).await?;
+        use ErrorKind::{Conflict, Unavailable};
+        self.return_to_log(&error).await?;
         if error.kind() == Conflict || !self.machine.in_flight().contains_key(&key) {
             return Ok(());
         }
@@ -283,5 +344,21 @@ impl<S: State> Driver<S> {
             What::Ended { result: Err(failure), took }
         };
         self.apply_fact(Fact { key, what })
+    }
+
+    /// Makes the run anew from the log after a transaction was rolled back.
+    ///
+    /// # Errors
+    ///
+    /// The reason of the rollback, if that is none to go on after.
+    async fn return_to_log(&mut self, error: &Error) -> Result<()> {
+        use ErrorKind::{Conflict, Invalid, TooLarge, Unavailable};
+        if !matches!(error.kind(), Conflict | Unavailable | Invalid | TooLarge) {
+            return Err(error.clone().with_run(self.journal.run()));
+        }
+        let (store, run) = (Arc::clone(&self.shared.store), self.journal.run().clone());
+        // As patient as appends are with a store that does not answer for a while.
+        self.shared.committer.read(|| store.head(&run)).await?;
+        Box::pin(self.rebase()).await
     }
 }

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::Driver;
 use super::journal::facts::{Fact, What};
+use super::transactions::StepCommit;
 use super::waiters::WaitsFor;
 use crate::ask::{Answer, OnDeadline, Request};
 use crate::clock::Timestamp;
@@ -50,6 +51,10 @@ impl<S: State> Driver<S> {
         }
         match wish {
             Wish::Keep(text) => self.keep(key, name, text, reply),
+            Wish::Commit(text, handed_in) => {
+                self.await_commit(StepCommit { key, name, text, handed_in, reply });
+                Ok(())
+            }
             Wish::Record(text) => {
                 let first = reply.waits().has_rivals();
                 let seq = self.note_step(key, &name, Noted::Result(text.into()), first)?;
@@ -106,13 +111,7 @@ impl<S: State> Driver<S> {
     }
 
     fn keep(&mut self, key: ActivationKey, name: String, text: Box<RawValue>, reply: Replier) -> Result<()> {
-        let (bytes, most) = (text.get().len(), self.journal.max_body());
-        if bytes > most {
-            let message = format!(
-                "the step `{name}` came to {bytes} bytes, allowed are {most}: keep large values elsewhere and return a \
-                 reference, or raise `max_body`"
-            );
-            let error = Error::new(ErrorKind::TooLarge, message).with_node(self.machine.name(key.0));
+        if let Err(error) = self.check_result(key, &name, &text) {
             reply.send(Err(error));
             return Ok(());
         }
@@ -120,6 +119,19 @@ impl<S: State> Driver<S> {
         let seq = self.note_step(key, &name, Noted::Result(text.into()), first)?;
         self.waiters.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
         Ok(())
+    }
+
+    /// Refuses what would not fit into a record.
+    pub(super) fn check_result(&self, key: ActivationKey, name: &str, text: &RawValue) -> Result<()> {
+        let (bytes, most) = (text.get().len(), self.journal.max_body());
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "the step `{name}` came to {bytes} bytes, allowed are {most}: keep large values elsewhere and return a \
+             reference, or raise `max_body`"
+        );
+        Err(Error::new(ErrorKind::TooLarge, message).with_node(self.machine.name(key.0)))
     }
 
     fn wait_until(

@@ -7,9 +7,11 @@ pub(crate) mod fork;
 pub(crate) mod resume;
 pub(crate) mod signal;
 pub(crate) mod start;
+pub(crate) mod within;
 
 pub use edit::EditRequest;
 pub use fork::{DriveRequest, ForkRequest};
 pub use resume::ResumeRequest;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
+pub use within::{StartWithin, Ticket};

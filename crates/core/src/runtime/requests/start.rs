@@ -107,7 +107,7 @@ impl<S: State> StartRequest<S> {
     }
 
     /// Checks what is asked for; nothing is touched yet.
-    fn checked(self) -> Result<Checked<S>> {
+    pub(super) fn checked(self) -> Result<Checked<S>> {
         let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, policy } = self;
         check_transactions(&shared, &graph)?;
         let now = shared.clock.now();
@@ -138,15 +138,15 @@ impl<S: State> StartRequest<S> {
 }
 
 /// A start that may be made.
-struct Checked<S: State> {
-    shared: Arc<Shared>,
-    graph: Graph<S>,
+pub(super) struct Checked<S: State> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) graph: Graph<S>,
     input: S,
     /// The input as the first record is to hold it, until it does.
     text: Option<Box<RawValue>>,
-    run: RunKey,
-    facts: RunFacts,
-    policy: CheckpointPolicy,
+    pub(super) run: RunKey,
+    pub(super) facts: RunFacts,
+    pub(super) policy: CheckpointPolicy,
 }
 
 impl<S: State> Checked<S> {
@@ -165,12 +165,29 @@ impl<S: State> Checked<S> {
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&self.run))
     }
 
+    /// Returns the input as the first record is to hold it.
+    pub(super) fn text(&mut self) -> Result<Box<RawValue>> {
+        match self.text.take() {
+            Some(text) => Ok(text),
+            None => check_input(&self.input, self.graph.schema(), self.shared.limits.max_body),
+        }
+    }
+
+    /// Makes what the first record says, and the run as of it.
+    pub(super) fn first(shared: &Shared, graph: &Graph<S>, facts: &RunFacts) -> Result<(Event, Machine)> {
+        let plan = graph.plan();
+        let mut machine = Machine::new(Some(Arc::clone(plan)));
+        let (graphs, effects, gates) =
+            (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
+        let (entry, life) = (plan.node(plan.entry).name.clone(), shared.ids.next(facts.created));
+        let event = Event::Start(Started { entry, graph: graphs, life, effects, gates });
+        machine.absorb(&event)?;
+        Ok((event, machine))
+    }
+
     /// Starts the run, or continues if another run had the id and is gone.
     async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
-        let text = match self.text.take() {
-            Some(text) => text,
-            None => check_input(&self.input, self.graph.schema(), self.shared.limits.max_body)?,
-        };
+        let text = self.text()?;
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let policy = *policy;
         let mut permit = shared.admission.try_admit(run, facts);
@@ -191,14 +208,8 @@ impl<S: State> Checked<S> {
             drop(registration);
             return self.again().await;
         }
-        let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
-        let entry = graph.plan().node(graph.plan().entry).name.clone();
-        let life = shared.ids.next(facts.created);
-        let plan = graph.plan();
-        let (graphs, effects, gates) =
-            (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
-        let event = Event::Start(Started { entry, graph: graphs, life, effects, gates });
-        machine.absorb(&event)?;
+        let (event, machine) = Self::first(shared, graph, facts)?;
+        let life = machine.life();
         let mut log = shared.log_writer(run);
         log.state_version = graph.schema().version();
         let (mut durable, mut first) = (None, None);
@@ -283,7 +294,7 @@ impl<S: State> Checked<S> {
 }
 
 /// Has a run that is recorded wait for room.
-fn line_up<S: State>(
+pub(super) fn line_up<S: State>(
     shared: &Arc<Shared>,
     graph: &Graph<S>,
     run: &RunKey,

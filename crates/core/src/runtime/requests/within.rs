@@ -1,0 +1,172 @@
+//! Starting a run within a transaction of the application's: the run and the application's rows appear together, or neither does.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::resume::{Terms, resume};
+use super::start::{Checked, StartRequest, line_up};
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
+use crate::id::{Epoch, RunKey};
+use crate::record::RunFacts;
+use crate::runtime::handle::{Link, RunHandle};
+use crate::runtime::shared::Shared;
+use crate::runtime::tasks::finish;
+use crate::state::State;
+
+/// A start within a transaction of the application's that is being prepared; `.await` writes its record into the transaction.
+///
+/// # Cancel safety
+///
+/// Not cancel safe: roll the transaction back.
+#[must_use = "a start does nothing until it is awaited"]
+pub struct StartWithin<'c, S: State> {
+    request: StartRequest<S>,
+    connection: &'c mut (dyn Any + Send),
+}
+
+impl<S: State> StartRequest<S> {
+    /// Starts the run within a transaction of the application's on the store's database: the run is there exactly if the transaction
+    /// commits. `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection`, as `&mut *tx` of a `sqlx` transaction is.
+    ///
+    /// Nothing goes on before the commit. After it, [`Ticket::follow`] begins at once; otherwise a process that
+    /// [serves](crate::runtime::Runtime::serve) the workflow finds the run at its next look.
+    ///
+    /// # Errors
+    ///
+    /// Of the `.await`: as [`Runtime::start`](crate::runtime::Runtime::start), and
+    /// - [`ErrorKind::AlreadyExists`]: there is a run with the id, whatever its input. Nothing was written for it.
+    /// - [`ErrorKind::Unsupported`]: the store has no transactions.
+    /// - [`ErrorKind::Invalid`]: the connection is to another kind of database, or checkpoints are disabled.
+    ///
+    /// After any error roll the transaction back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::LedgerStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let graph = Graph::<Context>::builder("order").node("pack", async |_cx, s| Ok(s)).entry("pack").build()?;
+    /// // `LedgerStore` is a table in memory, for tests; in an application the transaction is one of `sqlx`.
+    /// let store = LedgerStore::new();
+    /// let runtime = Runtime::builder(store.clone()).build().await?;
+    /// let mut tx = store.transaction().await?;
+    /// tx.add("orders", 1);
+    /// let ticket = runtime.start(&graph, Context::new()).id("order-7").within(&mut *tx).await?;
+    /// store.finish(tx).await?;
+    /// ticket.follow().await?.wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: transactional_steps::a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all -->
+    pub fn within<C: Any + Send>(self, connection: &mut C) -> StartWithin<'_, S> {
+        StartWithin { request: self, connection }
+    }
+}
+
+impl<'c, S: State> IntoFuture for StartWithin<'c, S> {
+    type Output = Result<Ticket<S>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { begin(self.request.checked()?, self.connection).await })
+    }
+}
+
+impl<S: State> fmt::Debug for StartWithin<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartWithin").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+/// Writes the first record, of a run that no process has begun with.
+async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Send)) -> Result<Ticket<S>> {
+    let text = checked.text()?;
+    let Checked { shared, graph, run, facts, policy, .. } = checked;
+    if policy.frequency == CheckpointFrequency::Disabled {
+        let message = "with checkpoints disabled there is no record that could be part of a transaction; set another policy";
+        return Err(Error::new(ErrorKind::Invalid, message).with_run(&run));
+    }
+    let Some(transactions) = shared.store.transactions() else {
+        let store = shared.store.capabilities().name;
+        let message =
+            format!("the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite");
+        return Err(Error::new(ErrorKind::Unsupported, message).with_run(&run));
+    };
+    let (event, machine) = Checked::first(&shared, &graph, &facts)?;
+    let mut log = shared.log_writer(&run);
+    log.state_version = graph.schema().version();
+    log.epoch = Epoch::NEVER;
+    let append = log.begin(&event, &machine, text, true, facts.clone())?;
+    match transactions.append_in(connection, append).await {
+        Ok(_) => Ok(Ticket { shared, graph, run, facts, policy }),
+        Err(error) if error.kind() == ErrorKind::Conflict => {
+            let message = "there is a run with the id; use another, or roll the transaction back and start it to find it";
+            Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run).with_source(error))
+        }
+        Err(error) => Err(error.with_run(&run)),
+    }
+}
+
+/// A run that was started within a transaction, to be followed once that has committed.
+pub struct Ticket<S: State> {
+    shared: Arc<Shared>,
+    graph: Graph<S>,
+    run: RunKey,
+    facts: RunFacts,
+    policy: CheckpointPolicy,
+}
+
+impl<S: State> Ticket<S> {
+    /// Returns the run.
+    pub fn run(&self) -> &RunKey {
+        &self.run
+    }
+
+    /// Has this process go on with the run, after the transaction has committed. One that goes on elsewhere already is watched.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`]: the transaction has not committed. Otherwise as [`Runtime::resume`](crate::runtime::Runtime::resume).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    ///
+    /// <!-- held by: transactional_steps::a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all -->
+    pub async fn follow(self) -> Result<RunHandle<S>> {
+        finish(self.go_on()).await
+    }
+
+    async fn go_on(self) -> Result<RunHandle<S>> {
+        let Self { shared, graph, run, facts, policy } = self;
+        if shared.store.head(&run).await?.is_none() {
+            let message =
+                "there is no such run; follow it after the commit of the transaction in which it was started";
+            return Err(Error::new(ErrorKind::NotFound, message).with_run(&run));
+        }
+        let Some(permit) = shared.admission.try_admit(&run, &facts) else {
+            return Ok(line_up(&shared, &graph, &run, &facts, policy));
+        };
+        match resume(&shared, &graph, &run, policy, &Terms::default(), None, Some(permit)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
+                Ok(RunHandle::new(shared, graph, run, Link::Elsewhere))
+            }
+            resumed => resumed,
+        }
+    }
+}
+
+impl<S: State> fmt::Debug for Ticket<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("run", &self.run).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! Steps whose rows commit with them, and runs that start within a transaction of the application's.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{NodeContext, NodeError};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::store::{
+    CheckpointStore, Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, MemoryStore,
+};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{ErrorKind, RunKey, Timestamp};
+
+use super::transactions::{RUN, failure, key, nothing, process};
+
+/// A node of two steps in transactions, one after the other, beside a branch that writes records of its own.
+fn steps() -> Graph<Context> {
+    async fn add(cx: &NodeContext, name: &'static str) -> Result<i64, NodeError> {
+        cx.step_in::<Ledger, _, _, _>(name, async move |tx: &mut LedgerRows| {
+            tx.add(name, 1);
+            tokio::task::yield_now().await;
+            Ok::<_, std::io::Error>(tx.get(name))
+        })
+        .await
+    }
+    Graph::<Context>::builder("steps")
+        .node("begin", nothing)
+        .node("beside", nothing)
+        .node("both", async |cx: NodeContext, mut s: Draft<Context>| {
+            let one = add(&cx, "one").await?;
+            let two = add(&cx, "two").await?;
+            s.set("both", one + two)?;
+            Ok(s)
+        })
+        .entry("begin")
+        .edge("begin", ["both", "beside"])
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_step_and_its_rows_commit_together_whatever_dies_when() {
+    let graph = steps();
+    let lives = async |faults: FaultPlan, connections: usize| {
+        let ledger = LedgerStore::with_connections(connections);
+        let faulty = Arc::new(FaultStore::new(ledger.clone(), faults));
+        let first = process(Arc::clone(&faulty) as _, &ledger).await;
+        if let Ok(run) = first.start(&graph, Context::new()).id(RUN).await {
+            let _ = run.wait().await;
+        }
+        faulty.crash();
+        drop(first);
+        let (one, two) = (ledger.row("one").await, ledger.row("two").await);
+        assert!(one <= 1 && two <= one, "{one} {two}");
+        let second = process(Arc::new(ledger.clone()), &ledger).await;
+        let resumed = match second.resume(&graph, RUN).take_over().await {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                second.start(&graph, Context::new()).id(RUN).await
+            }
+            Err(error) if error.kind() == ErrorKind::WrongStatus => {
+                assert_eq!((one, two), (1, 1));
+                return faulty.operations();
+            }
+            resumed => resumed,
+        };
+        let state = resumed.unwrap().wait().await.unwrap().completed().unwrap();
+        assert_eq!(state.get::<i64>("both").unwrap(), Some(2));
+        assert_eq!((ledger.row("one").await, ledger.row("two").await), (1, 1));
+        faulty.operations()
+    };
+    lives(FaultPlan::new(), 1).await;
+    let writes = lives(FaultPlan::new(), 8).await;
+    for at in 0..writes {
+        for fault in Fault::ALL {
+            lives(FaultPlan::new().with_fault(at, fault), 8).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn misuse_of_a_step_is_a_typed_error() {
+    for (effect, part) in [(Effect::Read, "declared `read`"), (Effect::Pure, "declared `pure`")] {
+        let told = failure(effect, |cx, s| {
+            Box::pin(async move {
+                cx.step_in::<Ledger, _, _, _>("one", async |_: &mut LedgerRows| Ok::<_, std::io::Error>(()))
+                    .await?;
+                Ok(s.into())
+            })
+        });
+        assert!(told.await.contains(part));
+    }
+    let nested = failure(Effect::Write, |cx, s| {
+        Box::pin(async move {
+            let inner = cx.clone();
+            cx.step_in::<Ledger, _, _, _>("moved", async move |tx: &mut LedgerRows| {
+                tx.add("moved", 1);
+                inner.step("inner", async || Ok::<_, std::io::Error>(())).await
+            })
+            .await?;
+            Ok(s.into())
+        })
+    });
+    assert!(nested.await.contains("has a transaction open"));
+}
+
+#[tokio::test]
+async fn a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+    let store = LedgerStore::new().with_runs(MemoryStore::with_clock(Arc::clone(&clock) as _));
+    let process =
+        async || Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let (graph, runtime) = (steps(), process().await);
+    let mut tx = store.transaction().await.unwrap();
+    tx.add("orders", 1);
+    let ticket = runtime.start(&graph, Context::new()).id("lost").within(&mut *tx).await.unwrap();
+    drop(tx);
+    assert_eq!(ticket.follow().await.unwrap_err().kind(), ErrorKind::NotFound);
+
+    let mut tx = store.transaction().await.unwrap();
+    tx.add("orders", 1);
+    let ticket = runtime.start(&graph, Context::new()).id(RUN).within(&mut *tx).await.unwrap();
+    assert!(store.runs().head(&key()).await.unwrap().is_none(), "not before the commit");
+    store.finish(tx).await.unwrap();
+    assert_eq!((store.row("orders").await, ticket.run()), (1, &key()));
+    assert!(matches!(ticket.follow().await.unwrap().wait().await.unwrap(), Outcome::Completed(_)));
+
+    // Taken again, the id is in use: the rows of the caller are not the run's.
+    let mut tx = store.transaction().await.unwrap();
+    let refused = runtime.start(&graph, Context::new()).id(RUN).within(&mut *tx).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+
+    // Nobody follows: a process that serves the workflow finds it.
+    let mut tx = store.transaction().await.unwrap();
+    drop(runtime.start(&graph, Context::new()).id("found").within(&mut *tx).await.unwrap());
+    store.finish(tx).await.unwrap();
+    let server = process().await;
+    server.serve(&graph).unwrap();
+    let found = RunKey::try_from("found").unwrap();
+    for _ in 0..10_000 {
+        let head = store.runs().head(&found).await.unwrap().unwrap();
+        if head.status == ferrata_core::record::RunStatus::Completed {
+            return;
+        }
+        tokio::task::yield_now().await;
+        clock.advance(Duration::from_millis(50));
+    }
+    panic!("no process found the run");
+}
