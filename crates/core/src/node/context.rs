@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
 use super::children::{Host, StartedChildren};
@@ -39,13 +39,11 @@ pub(crate) struct RunScope {
 }
 
 /// What a node asks of the driver of its run.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all of what is sent are wishes, and a box for each would be made for nothing"
-)]
 pub(crate) enum Command {
     /// Write and make durable whatever has been absorbed.
     Checkpoint(oneshot::Sender<Result<()>>),
+    /// Note a batch of a durable stream under a name of the activation; the permit lets the next one come.
+    Chunks { activation: (u32, Visit), name: String, text: Box<RawValue>, taken: OwnedSemaphorePermit },
     /// Note something under a name of the activation, or wait for it.
     Wish { activation: (u32, Visit), name: String, wish: Wish, reply: Replier },
     /// Begin a transaction, once nothing of the run is on its way to the store.

@@ -2,6 +2,7 @@
 
 mod awake;
 mod children;
+mod chunks;
 mod context;
 mod conversation;
 mod end_waiters;

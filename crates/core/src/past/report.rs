@@ -7,6 +7,7 @@ use crate::ask::Answer;
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::body::{Event, NodeDone, SignalKind, StatusChange};
+use crate::record::chunks::stream_of;
 use crate::record::pause::Noted;
 use crate::record::{Failure, RecordHeader};
 use crate::store::{At, CheckpointStore};
@@ -133,7 +134,10 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<String> {
             one(format!("`{}@{}` is about to do what must not be done twice", intent.node, intent.visit))
         }
         Event::Step(step) => one(match &step.what {
-            Noted::Result(_) => format!("`{}@{}` did its step `{}`", step.node, step.visit, step.name),
+            Noted::Result(_) => match stream_of(&step.name) {
+                Some((_, stream)) => format!("`{}@{}` sent a part of `{stream}`", step.node, step.visit),
+                None => format!("`{}@{}` did its step `{}`", step.node, step.visit, step.name),
+            },
             Noted::Until(until) => format!("`{}@{}` waits until {until}", step.node, step.visit),
             Noted::Took(number) => format!("`{}@{}` took message {number}", step.node, step.visit),
             Noted::Refused { message, why } => {

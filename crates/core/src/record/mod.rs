@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 pub(crate) mod child;
+pub(crate) mod chunks;
 pub(crate) mod codec;
 mod done;
 pub(crate) mod effect;

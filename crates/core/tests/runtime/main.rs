@@ -42,6 +42,7 @@ mod retries;
 mod rounds;
 mod runs;
 mod sentences;
+mod streaming;
 mod subgraphs;
 mod subgraphs_flat;
 mod transactional_steps;

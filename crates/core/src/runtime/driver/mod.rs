@@ -51,6 +51,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::node::{Command, RunScope};
 use crate::past::retention;
+use crate::record::pause::Noted;
 use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 
@@ -285,6 +286,12 @@ impl<S: State> Driver<S> {
                     Some(seq) => self.journal.owe(seq, Owed::Done(reply)),
                     None => drop(reply.send(Ok(()))),
                 }
+            }
+            Command::Chunks { activation, name, text, taken } => {
+                if self.machine.in_flight().contains_key(&activation) {
+                    self.note_step(activation, &name, Noted::Result(text.into()), false)?;
+                }
+                drop(taken);
             }
             Command::Wish { activation, name, wish, reply } => self.wish(activation, name, wish, reply)?,
             Command::Transaction { activation, reply } => self.await_transaction(activation, reply),

@@ -11,6 +11,7 @@ use crate::id::{NodeName, RunId, RunKey, Visit};
 use crate::past::Verdict;
 use crate::record::body::{Event, NodeDone, Signal, SignalKind, StatusChange};
 use crate::record::child::{Bond, ChildEnd, ChildNote, Note, note_of};
+use crate::record::chunks::{Batch, stream_of};
 use crate::record::pause::{Noted, Stepped};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Patch;
@@ -147,26 +148,7 @@ fn ended(done: &NodeDone) -> Recorded {
 fn noted(step: &Stepped) -> Option<Recorded> {
     let (node, visit) = (step.node.clone(), step.visit);
     Some(match &step.what {
-        Noted::Result(text) => match note_of(&step.name) {
-            Some((Note::Child, _, name)) => {
-                let ChildNote { run: child, workflow, bond, .. } = serde_json::from_str(text.get()).ok()?;
-                let detached = bond == Bond::Detached;
-                Recorded::ChildStarted { node, visit, name: name.to_owned(), child, workflow, detached }
-            }
-            Some((Note::Told, _, name)) => {
-                let status = match serde_json::from_str(text.get()).ok()? {
-                    ChildEnd::Completed { .. } => Some(RunStatus::Completed),
-                    ChildEnd::Failed(_) => Some(RunStatus::Failed),
-                    ChildEnd::Cancelled { .. } => Some(RunStatus::Cancelled),
-                    ChildEnd::Gone => None,
-                };
-                Recorded::ChildEnded { node, visit, name: name.to_owned(), status }
-            }
-            // Nothing that the node did, but what the library notes for itself.
-            Some(_) => return None,
-            None if step.name.starts_with('#') => return None,
-            None => Recorded::StepDone { node, visit, name: step.name.clone() },
-        },
+        Noted::Result(text) => return result(step, text),
         Noted::Until(until) => Recorded::Waiting { node, visit, until: *until },
         Noted::Took(message) => Recorded::MessageTaken { node, visit, message: *message },
         Noted::Refused { message, why } => {
@@ -174,6 +156,35 @@ fn noted(step: &Stepped) -> Option<Recorded> {
         }
         Noted::Idle => return None,
     })
+}
+
+/// Says what happened by a result: one of a step, or what the library notes for itself.
+fn result(step: &Stepped, text: &RawValue) -> Option<Recorded> {
+    let (node, visit) = (step.node.clone(), step.visit);
+    if let Some((round, stream)) = stream_of(&step.name) {
+        let Batch { attempt, first, chunks } = serde_json::from_str(text.get()).ok()?;
+        return Some(Recorded::Chunks { node, visit, attempt, stream: stream.into(), round, first, chunks });
+    }
+    match note_of(&step.name) {
+        Some((Note::Child, _, name)) => {
+            let ChildNote { run: child, workflow, bond, .. } = serde_json::from_str(text.get()).ok()?;
+            let detached = bond == Bond::Detached;
+            Some(Recorded::ChildStarted { node, visit, name: name.to_owned(), child, workflow, detached })
+        }
+        Some((Note::Told, _, name)) => {
+            let status = match serde_json::from_str(text.get()).ok()? {
+                ChildEnd::Completed { .. } => Some(RunStatus::Completed),
+                ChildEnd::Failed(_) => Some(RunStatus::Failed),
+                ChildEnd::Cancelled { .. } => Some(RunStatus::Cancelled),
+                ChildEnd::Gone => None,
+            };
+            Some(Recorded::ChildEnded { node, visit, name: name.to_owned(), status })
+        }
+        None if !step.name.starts_with('#') => {
+            Some(Recorded::StepDone { node, visit, name: step.name.clone() })
+        }
+        _ => None,
+    }
 }
 
 fn said(signal: &Signal) -> Option<Recorded> {

@@ -83,6 +83,14 @@ impl Feeds {
         }
     }
 
+    /// Tells the watchers of a run what a node of it sends; it is made only if there is one.
+    pub(super) fn say(&self, run: &RunKey, live: impl FnOnce() -> Live) {
+        if let Some(feed) = self.find(run) {
+            // Fails when the last watcher has just gone.
+            let _ = feed.live.send(live());
+        }
+    }
+
     /// Has the watchers of a run look at its log; without a run, all watchers.
     pub(crate) fn wake(&self, run: Option<&RunKey>) {
         match run {

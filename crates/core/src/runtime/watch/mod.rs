@@ -2,8 +2,10 @@
 //!
 //! `derive.rs` is the one place where a record becomes events, so a run that this process drives is told as one that another does. A
 //! [`Feed`](feed::Feed) reads the log once for all watchers of a run; `member.rs` is one run of a watched family, `stream.rs` what a caller
-//! polls, `cursor.rs` where it goes on, and `sse.rs` the same as text for a browser.
+//! polls, `cursor.rs` where it goes on, and `sse.rs` the same as text for a browser. `chunks.rs` is the writing end of a stream, `say.rs` of
+//! single events.
 
+mod chunks;
 mod cursor;
 mod derive;
 mod feed;
@@ -14,9 +16,10 @@ mod sse;
 mod stream;
 mod what;
 
+pub use chunks::StreamWriter;
 pub use cursor::WatchCursor;
 pub(crate) use feed::Feeds;
 pub use request::WatchRequest;
 pub use sse::SseFrames;
 pub use stream::Watch;
-pub use what::{Live, Recorded, WatchEvent, WatchKind, What};
+pub use what::{Chunk, Live, Recorded, WatchEvent, WatchKind, What};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -146,6 +147,24 @@ pub enum Recorded {
         visit: Visit,
         /// The step.
         name: String,
+    },
+    /// A node sent chunks of a [durable stream](super::StreamWriter::durable): see [`WatchEvent::chunks`].
+    Chunks {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// Which attempt sent them.
+        attempt: u32,
+        /// The stream.
+        stream: Arc<str>,
+        /// How often the activation has begun the stream, this time included: a further attempt begins it anew, and so does one that
+        /// runs again after a crash.
+        round: u32,
+        /// How many chunks were sent before these, since the stream was begun.
+        first: u64,
+        /// The chunks, each as JSON text.
+        chunks: Vec<Arc<RawValue>>,
     },
     /// A timer runs, or a message is waited for, until then.
     Waiting {
@@ -300,6 +319,21 @@ pub enum Live {
         /// What it said, as JSON text.
         payload: Arc<RawValue>,
     },
+    /// A node sent a chunk of a [stream](crate::node::NodeContext::stream) that is not recorded.
+    Chunk {
+        /// The node.
+        node: NodeName,
+        /// Which visit.
+        visit: Visit,
+        /// Which attempt sent it: a further one begins the stream anew.
+        attempt: u32,
+        /// The stream.
+        stream: Arc<str>,
+        /// How many chunks the attempt sent before, so that a gap shows.
+        number: u64,
+        /// The chunk, as JSON text.
+        data: Arc<RawValue>,
+    },
     /// The store lost records that it had acknowledged to this process. The run stops here.
     RecordsLost {
         /// The last record that was acknowledged.
@@ -374,6 +408,7 @@ kinds! {
         InDoubt = "in_doubt" (node, visit),
         Intent = "intent" (node, visit),
         StepDone = "step_done" (node, visit),
+        Chunks = "chunks" (node, visit),
         Waiting = "waiting" (node, visit),
         MessageTaken = "message_taken" (node, visit),
         MessageRefused = "message_refused" (node, visit),
@@ -395,6 +430,7 @@ kinds! {
     live {
         AttemptStarted = "attempt_started" (node, visit),
         Custom = "custom" (node, visit),
+        Chunk = "chunk" (node, visit),
         RecordsLost = "records_lost",
     }
     other {
@@ -417,10 +453,61 @@ enum Other {
     Pruned { first: Seq },
 }
 
+/// A piece of a [stream](crate::node::NodeContext::stream).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Chunk<'a> {
+    /// The stream.
+    pub stream: &'a str,
+    /// The node that sent it.
+    pub node: &'a NodeName,
+    /// Which visit.
+    pub visit: Visit,
+    /// Which attempt. When it changes, or `number` is 0, the stream begins anew: drop what was shown of it.
+    pub attempt: u32,
+    /// How many chunks were sent before it, since the stream was begun.
+    pub number: u64,
+    /// The chunk, as JSON text.
+    pub data: &'a RawValue,
+}
+
+impl Chunk<'_> {
+    /// Reads the chunk as the type that the node sent.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is of another type.
+    ///
+    /// <!-- held by: streaming::chunks_are_told_in_order_and_before_the_end_of_their_node -->
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_str(self.data.get()).map_err(|source| {
+            let message = format!("the chunk is not of type {}", std::any::type_name::<T>());
+            Error::new(ErrorKind::Invalid, message).with_node(self.node).with_source(source)
+        })
+    }
+}
+
 impl WatchEvent {
     /// Returns which kind it is.
     pub fn kind(&self) -> WatchKind {
         self.what.kind()
+    }
+
+    /// Lists the chunks of a stream that the event brings: one of a stream that is not recorded, several of a durable one, none if it is
+    /// of another kind.
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
+        let (of, all): (_, &[Arc<RawValue>]) = match &self.what {
+            What::Live(Live::Chunk { node, visit, attempt, stream, number, data }) => {
+                (Some((node, *visit, *attempt, stream, *number)), std::slice::from_ref(data))
+            }
+            What::Recorded(Recorded::Chunks { node, visit, attempt, stream, first, chunks, .. }) => {
+                (Some((node, *visit, *attempt, stream, *first)), chunks)
+            }
+            _ => (None, &[]),
+        };
+        of.into_iter().flat_map(move |(node, visit, attempt, stream, first)| {
+            (first..).zip(all).map(move |(number, data)| Chunk { stream, node, visit, attempt, number, data })
+        })
     }
 
     /// Returns the event as one line of JSON: `kind`, `run`, `path`, `seq`, `at_ms`, and under `event` the fields of its kind.

@@ -1,0 +1,45 @@
+//! What a stream needs of the attempt that sends it: a name, and the way to the driver.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::context::{Command, NodeContext};
+use crate::clock::Clock;
+use crate::error::Result;
+
+impl NodeContext {
+    /// Claims the name of a stream for this attempt.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if it is taken, or is no name.
+    pub(crate) fn claim_stream(&self, name: &str) -> Result<()> {
+        self.claim(name.to_owned()).map(|_| ())
+    }
+
+    /// Returns how often the activation has begun a stream before this attempt.
+    pub(crate) fn rounds_of(&self, stream: &str) -> u32 {
+        self.scope.memos.rounds_of(stream)
+    }
+
+    /// Hands a batch of a durable stream over to the driver, which gives `taken` back once it is in the log's order.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the run is no longer driven here.
+    pub(crate) fn hand_over(
+        &self,
+        name: String,
+        text: Box<RawValue>,
+        taken: OwnedSemaphorePermit,
+    ) -> Result<()> {
+        let command = Command::Chunks { activation: self.scope.activation, name, text, taken };
+        self.scope.run.commands.send(command).map_err(|_| self.gone())
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.scope.run.clock
+    }
+}
