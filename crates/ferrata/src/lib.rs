@@ -77,9 +77,15 @@
 //! # Metrics
 //!
 //! With the feature `metrics`, a runtime counts what it does through the `metrics` facade; the module `metrics` lists what.
+//!
+//! # Traces
+//!
+//! With the feature `otel`, `OpenTelemetry` makes one trace of a run over all processes that drive it.
 
 mod connect;
 pub mod guide;
+#[cfg(feature = "otel")]
+mod otel;
 pub mod prelude;
 
 pub use connect::connect;
@@ -112,6 +118,8 @@ pub use ferrata_store_s3::{S3Options, S3Store};
 pub use ferrata_store_sharded::{ShardedStore, ShardedStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use ferrata_store_sqlite::{Sqlite, SqliteOptions, SqliteStore, SqliteTransaction, Synchronous};
+#[cfg(feature = "otel")]
+pub use otel::OpenTelemetry;
 
 /// The program of the README is compiled and run with the tests.
 #[cfg(doctest)]
@@ -150,4 +158,8 @@ mod pages {
 
     #[doc = include_str!("../../../docs/sharding.md")]
     struct Sharding;
+
+    #[cfg(feature = "otel")]
+    #[doc = include_str!("../../../docs/tracing.md")]
+    struct Tracing;
 }

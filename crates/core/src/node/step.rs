@@ -4,6 +4,7 @@ use std::future::Future;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tracing::Instrument as _;
 
 use super::context::NodeContext;
 use super::error::NodeError;
@@ -11,6 +12,7 @@ use super::wish::Wish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::Memo;
 use crate::state::strict;
+use crate::telemetry::spans;
 
 /// How long a name of a step or question may be, in bytes.
 const LONGEST: usize = 128;
@@ -70,7 +72,11 @@ impl NodeContext {
         }
         let result = {
             let _working = self.scope.waits.work();
-            work().await.map_err(Into::into)?
+            let work = async || work().await.map_err(Into::into).inspect_err(|_| spans::failed("step"));
+            match spans::step(&name) {
+                None => work().await?,
+                Some(span) => work().instrument(span).await?,
+            }
         };
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
         self.wish(name, Wish::Keep(text)).await?;

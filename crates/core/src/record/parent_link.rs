@@ -15,8 +15,11 @@ pub(crate) const BOND: &str = "ferrata.bond";
 pub(crate) const ROOT: &str = "ferrata.root";
 pub(crate) const DEPTH: &str = "ferrata.depth";
 
+/// The label of a run that was started in a trace: its `traceparent`.
+pub(crate) const TRACE: &str = "ferrata.trace";
+
 /// Labels that applications cannot set.
-pub(crate) const RESERVED: [&str; 5] = [PARENT, CHILD, BOND, ROOT, DEPTH];
+pub(crate) const RESERVED: [&str; 6] = [PARENT, CHILD, BOND, ROOT, DEPTH, TRACE];
 
 /// Who started a run, as its labels say.
 #[derive(Clone, Debug)]
@@ -103,7 +106,10 @@ pub(crate) fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
     match labels.iter().find(|(key, _)| RESERVED.contains(&&**key)) {
         None => Ok(()),
         Some((key, _)) => {
-            let message = format!("the label `{key}` says which node started a run; use another key");
+            let message = match key.as_str() {
+                TRACE => format!("the label `{key}` says which trace a run belongs to; use `trace_parent`"),
+                _ => format!("the label `{key}` says which node started a run; use another key"),
+            };
             Err(Error::new(ErrorKind::Invalid, message))
         }
     }

@@ -18,7 +18,7 @@ use crate::id::{ExecutorId, IdSource, RandomIds};
 use crate::node::Resources;
 use crate::past::retention::RetentionPolicy;
 use crate::store::{Bounded, CheckpointStore};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, TraceContext};
 
 /// The largest body of a record unless set otherwise, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
@@ -60,6 +60,7 @@ pub struct RuntimeBuilder {
     budget: RetryBudget,
     store_timeout: Duration,
     by_node: bool,
+    trace: Option<Arc<dyn TraceContext>>,
 }
 
 impl RuntimeBuilder {
@@ -91,6 +92,7 @@ impl RuntimeBuilder {
             budget: RetryBudget { attempts: 8, first_delay: Duration::from_millis(50) },
             store_timeout: STORE_TIMEOUT,
             by_node: false,
+            trace: None,
         }
     }
 
@@ -258,6 +260,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Has the spans of a run be one trace, in whatever processes it goes on: a start records where the caller's current span stands, and whoever
+    /// drives the run goes on from there. No trace reaches over processes unless set.
+    #[must_use]
+    pub fn trace_context(mut self, context: impl TraceContext) -> Self {
+        self.trace = Some(Arc::new(context));
+        self
+    }
+
     /// Has the metrics of activations and attempts tell nodes apart, by the label `ferrata.node.name`; together unless set.
     ///
     /// A recorder keeps each series for good, so this is for applications whose workflows have few and fixed names: some twenty series for
@@ -340,6 +350,7 @@ impl RuntimeBuilder {
             run_limits,
             budget,
             by_node,
+            trace,
             ..
         } = self;
         let executor = ExecutorId::from_uuid(ids.next(clock.now()));
@@ -348,7 +359,7 @@ impl RuntimeBuilder {
         let committer =
             Committer::new(Arc::clone(&store), Arc::clone(&clock), Arc::clone(&heartbeat), budget);
         let telemetry = Telemetry::new(by_node);
-        let services = Services { resources: Arc::new(resources), answerer, retention, telemetry };
+        let services = Services { resources: Arc::new(resources), answerer, retention, telemetry, trace };
         Arc::new(Shared::new(
             role, store, committer, clock, ids, executor, heartbeat, limits, services, run_limits, EVENTS,
         ))

@@ -17,6 +17,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tracing::{Instrument as _, Span};
 
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::tasks::spawn;
@@ -25,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::panics::panic_text;
 use crate::store::{At, CheckpointStore, RunAppend};
-use crate::telemetry::CommitterMeter;
+use crate::telemetry::{CommitterMeter, spans};
 
 /// How many batches of one part of the store are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
 const LANES: usize = 4;
@@ -62,6 +63,8 @@ struct Submission {
     /// The term of heartbeats in which the run was taken; nothing is sent for it once that is over. Absent for signallers.
     term: Option<u64>,
     reply: oneshot::Sender<Result<HeadRef>>,
+    /// What it is a part of.
+    origin: Span,
 }
 
 #[derive(Default)]
@@ -117,7 +120,8 @@ impl Committer {
     pub(crate) fn submit(&self, append: RunAppend, term: Option<u64>) -> oneshot::Receiver<Result<HeadRef>> {
         let (reply, answer) = oneshot::channel();
         let bytes = append.records.iter().map(|record| record.body.len()).sum();
-        self.enqueue(Submission { append, bytes, failed: 0, in_doubt: false, term, reply });
+        let origin = spans::origin();
+        self.enqueue(Submission { append, bytes, failed: 0, in_doubt: false, term, reply, origin });
         answer
     }
 
@@ -246,7 +250,12 @@ impl Lane {
                 continue;
             }
             let (appends, rest): (Vec<_>, Vec<_>) = batch.into_iter().map(|s| (s.append.clone(), s)).unzip();
-            let results = match self.append(appends).await {
+            let span = spans::batch(rest.iter().map(|submission| &submission.origin));
+            let appended = match span {
+                None => self.append(appends).await,
+                Some(span) => Box::pin(self.append(appends).instrument(span)).await,
+            };
+            let results = match appended {
                 Ok(results) if results.len() == rest.len() => results,
                 Ok(_) => {
                     let message =

@@ -43,3 +43,4 @@ pub use crate::past::{
     Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position,
     Replanned, RetentionPolicy, SweepLimits, SweepReport, TimelineEntry, Verdict, Verified, WaitingToken,
 };
+pub use crate::telemetry::{TraceContext, TraceParent};

@@ -27,7 +27,7 @@ use crate::past::retention::RetentionPolicy;
 use crate::record::body::Signal;
 use crate::state::Patch;
 use crate::store::{CheckpointStore, RunAppend};
-use crate::telemetry::{RunMeter, Telemetry};
+use crate::telemetry::{RunMeter, Telemetry, TraceContext};
 
 /// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
 /// of what a store is asked, and heartbeats would wait behind them.
@@ -114,6 +114,7 @@ pub(crate) struct Services {
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
     pub(crate) retention: Option<RetentionPolicy>,
     pub(crate) telemetry: Telemetry,
+    pub(crate) trace: Option<Arc<dyn TraceContext>>,
 }
 
 pub(crate) struct Shared {
@@ -178,6 +179,11 @@ impl Shared {
     /// What is measured here.
     pub(crate) fn telemetry(&self) -> &Telemetry {
         &self.services.telemetry
+    }
+
+    /// What makes one trace of the spans of several processes.
+    pub(crate) fn trace(&self) -> Option<&dyn TraceContext> {
+        self.services.trace.as_deref()
     }
 
     /// Tells subscribers, if there are any; `event` is made only then.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tracing::Instrument as _;
 
 use super::{AnyTransaction, At, Page, Paged, RunHead, RunQuery, Transactions};
 use super::{Capabilities, CheckpointStore, HeaderRange, Headers, Notices, PruneCut, Removed, RunAppend};
@@ -14,7 +15,7 @@ use crate::clock::{Clock, within};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::Record;
-use crate::telemetry::{Operation, StoreMeter};
+use crate::telemetry::{Operation, StoreMeter, spans};
 
 /// How many times as long a call may take that goes over all of a run or of the store.
 const LONG: u32 = 10;
@@ -27,13 +28,14 @@ pub(crate) struct Bounded {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
     bound: Duration,
+    name: &'static str,
     meter: StoreMeter,
 }
 
 impl Bounded {
     pub(crate) fn new(store: Arc<dyn CheckpointStore>, clock: Arc<dyn Clock>, bound: Duration) -> Self {
-        let meter = StoreMeter::new(store.capabilities().name);
-        Self { store, clock, bound, meter }
+        let name = store.capabilities().name;
+        Self { store, clock, bound, name, meter: StoreMeter::new(name) }
     }
 
     async fn call<T>(
@@ -58,7 +60,10 @@ impl Bounded {
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         let measured = self.meter.begin(operation, &*self.clock);
-        let answer = within(&*self.clock, bound, call).await;
+        let answer = match spans::store(operation, self.name) {
+            None => within(&*self.clock, bound, call).await,
+            Some(span) => Box::pin(within(&*self.clock, bound, call).instrument(span)).await,
+        };
         let answer = answer.unwrap_or_else(|| Err(unanswered(operation, kind, bound)));
         measured.end(answer.as_ref().err().map(Error::kind));
         answer
@@ -96,7 +101,11 @@ impl CheckpointStore for Bounded {
         };
         let weights = StoreMeter::weigh(&batch);
         let measured = self.meter.begin(Operation::Append, &*self.clock);
-        let answer = within(&*self.clock, self.bound, self.store.append(batch)).await;
+        let call = self.store.append(batch);
+        let answer = match spans::store(Operation::Append, self.name) {
+            None => within(&*self.clock, self.bound, call).await,
+            Some(span) => Box::pin(within(&*self.clock, self.bound, call).instrument(span)).await,
+        };
         let results = answer.unwrap_or_else(|| runs.iter().map(lost).collect());
         // A conflict is an answer of a store that is well.
         let mut failed = results.iter().filter_map(|result| result.as_ref().err().map(Error::kind));

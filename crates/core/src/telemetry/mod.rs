@@ -13,8 +13,10 @@ mod off;
 mod runs;
 #[cfg(feature = "metrics")]
 mod runtime;
+pub(crate) mod spans;
 #[cfg(feature = "metrics")]
 mod stores;
+mod trace;
 
 #[cfg(not(feature = "metrics"))]
 pub(crate) use self::off::{AttemptMeter, CommitterMeter, QueueMeter, RunMeter, StoreMeter, Telemetry};
@@ -24,6 +26,8 @@ pub(crate) use self::runs::{AttemptMeter, RunMeter};
 pub(crate) use self::runtime::{QueueMeter, Telemetry};
 #[cfg(feature = "metrics")]
 pub(crate) use self::stores::{CommitterMeter, StoreMeter};
+
+pub use self::trace::{TraceContext, TraceParent};
 
 /// What is asked of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

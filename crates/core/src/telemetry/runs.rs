@@ -227,6 +227,13 @@ impl Runs {
 /// A run that is driven here.
 pub(crate) struct ActiveRun(RunMeter);
 
+impl ActiveRun {
+    /// The driver has stopped.
+    pub(crate) fn end(self) {
+        drop(self);
+    }
+}
+
 impl Drop for ActiveRun {
     fn drop(&mut self) {
         self.0.with(|runs| runs.active.decrement(1));

@@ -7,8 +7,6 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
-use tracing::level_filters::LevelFilter;
-
 use super::Driver;
 use super::barrier::Barrier;
 use super::journal::facts::{Fact, What};
@@ -22,6 +20,7 @@ use crate::record::{Failure, FailureKind};
 use crate::runtime::attempt::Attempt;
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Draft, State};
+use crate::telemetry::spans;
 
 impl<S: State> Driver<S> {
     /// Starts the next activation that may start. Returns whether there was anything to do.
@@ -100,14 +99,9 @@ impl<S: State> Driver<S> {
         let external = plan.effect == Effect::External;
         let bounds = (plan.retry.attempts(), plan.timeout);
         let mut work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
-        // Asked first: where `log` is enabled, even a span without a subscriber costs more than the rest of a small node.
-        if LevelFilter::current() >= LevelFilter::DEBUG {
-            let span = tracing::debug_span!(
-                "ferrata.node", run.id = %self.journal.run().run, node.id = %scope.node, node.visit = %key.1, attempt
-            );
-            if !span.is_disabled() {
-                work = Box::pin(tracing::Instrument::instrument(work, span));
-            }
+        if let Some(span) = spans::attempt(self.journal.run(), &scope.node, key.1, attempt) {
+            let told = async move { work.await.inspect_err(|_| spans::failed("node")) };
+            work = Box::pin(tracing::Instrument::instrument(told, span));
         }
         // How long it took is told in the record and to subscribers.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();

@@ -7,7 +7,7 @@ use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::node::{Host, RunScope};
-use crate::record::parent_link::{ChildRef, parent_link, place};
+use crate::record::parent_link::{ChildRef, TRACE, parent_link, place};
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::children::{look_after_rest, look_after_start, notify_parent};
 use crate::runtime::driver::{Driver, First, Outbox, Stopped};
@@ -18,6 +18,7 @@ use crate::runtime::outcome::Outcome;
 use crate::runtime::shared::{Registration, Shared};
 use crate::runtime::tasks::{caught, spawn};
 use crate::state::State;
+use crate::telemetry::spans;
 
 /// What a driver starts from.
 pub(crate) struct Parts<S> {
@@ -61,7 +62,7 @@ pub(crate) fn drive<S: State>(
     registration.meter = meter.clone();
     let (mut driver, facts) =
         Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
-    let span = tracing::info_span!("ferrata.run", run.id = %run, workflow.name = %graph.name());
+    let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();
     let facts = Box::new(facts);
@@ -74,6 +75,7 @@ pub(crate) fn drive<S: State>(
         });
         if outcome.is_ok() {
             let lasted = || driver.shared().clock.now().since(facts.created);
+            spans::settled(driver.machine().status());
             meter.settled(driver.machine().status(), || Some(lasted()));
         }
         let begun = driver.has_begun();
@@ -112,7 +114,7 @@ pub(crate) fn drive<S: State>(
         if let Err(error) = &outcome {
             stopped.stopped(error.kind());
         }
-        drop(active);
+        active.end();
         if let (true, Err(error)) = (begun, &outcome) {
             life::let_go(&weak, &run_then, tenure, error);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::watch;
+use tracing::{Instrument as _, Span};
 
 use super::drive::{Parts, drive};
 use super::resume::resume;
@@ -16,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
 use crate::record::body::{Event, Started};
-use crate::record::parent_link::{refuse_reserved, same_start};
+use crate::record::parent_link::{TRACE, refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts, RunStatus};
 use crate::runtime::driver::{First, Outbox, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
@@ -27,6 +28,7 @@ use crate::runtime::print::input_print;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::{caught, finish};
 use crate::state::State;
+use crate::telemetry::{TraceParent, spans};
 
 /// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -53,6 +55,7 @@ pub struct StartRequest<S: State> {
     /// What says which node started it.
     parent_labels: Vec<(String, String)>,
     policy: CheckpointPolicy,
+    trace: Option<Result<TraceParent>>,
 }
 
 impl<S: State> StartRequest<S> {
@@ -67,6 +70,7 @@ impl<S: State> StartRequest<S> {
             labels: Vec::new(),
             parent_labels: Vec::new(),
             policy: CheckpointPolicy::default(),
+            trace: None,
         }
     }
 
@@ -100,6 +104,14 @@ impl<S: State> StartRequest<S> {
         self
     }
 
+    /// Says which trace the run belongs to, as a W3C `traceparent`, and which span of it starts the run: recorded, so that the spans of the run go
+    /// on in it in whatever process. Taken from the caller's current span unless set, if the runtime has a
+    /// [`trace_context`](crate::runtime::RuntimeBuilder::trace_context).
+    pub fn trace_parent(mut self, traceparent: impl Into<String>) -> Self {
+        self.trace = Some(TraceParent::new(traceparent));
+        self
+    }
+
     /// Sets when the run writes checkpoints; after every node unless set.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
@@ -108,7 +120,7 @@ impl<S: State> StartRequest<S> {
 
     /// Checks what is asked for; nothing is touched yet.
     pub(super) fn checked(self) -> Result<Checked<S>> {
-        let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, policy } = self;
+        let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, policy, trace } = self;
         check_transactions(&shared, &graph)?;
         let now = shared.clock.now();
         let id = match id {
@@ -132,6 +144,12 @@ impl<S: State> StartRequest<S> {
         let mut kept = Labels::default();
         refuse_reserved(&labels).map_err(|error| error.with_run(&run))?;
         labels.into_iter().chain(parent_labels).try_for_each(|(key, value)| kept.insert(key, value))?;
+        let said = trace.transpose().map_err(|error| error.with_run(&run))?;
+        let here = shared.trace().and_then(|context| context.trace_parent(&Span::current()));
+        if let Some(trace) = here.or(said) {
+            // A run that has as many labels as it may goes without.
+            drop(kept.insert(TRACE, trace.as_str()));
+        }
         let facts = facts.with_labels(kept);
         Ok(Checked { shared, graph, input, text: Some(text), run, facts, policy })
     }
@@ -355,7 +373,11 @@ impl<S: State> IntoFuture for StartRequest<S> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { finish(self.checked()?.start()).await })
+        Box::pin(async move {
+            let parent = self.trace.as_ref().and_then(|trace| trace.as_ref().ok());
+            let span = spans::start(self.graph.name(), self.shared.trace(), parent);
+            async move { finish(self.checked()?.start()).await }.instrument(span).await
+        })
     }
 }
 

@@ -1,0 +1,91 @@
+//! How the spans of a run are one trace, whatever processes drive it.
+
+use std::fmt;
+
+use tracing::Span;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The trace that a run belongs to, as a `traceparent` of the W3C's
+/// [Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header): version 00, the trace, the span that started the run, and whether it
+/// is sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceParent(String);
+
+impl TraceParent {
+    /// Reads a `traceparent`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is not one of version 00.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::runtime::TraceParent;
+    ///
+    /// let parent = TraceParent::new("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")?;
+    /// assert_eq!((parent.trace(), parent.span(), parent.flags()), ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1));
+    /// assert!(TraceParent::new("00-0-0-0").is_err());
+    /// # Ok::<(), ferrata_core::Error>(())
+    /// ```
+    pub fn new(text: impl Into<String>) -> Result<Self> {
+        let text = text.into();
+        let is_hex =
+            |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+        let is_id = |part: &str, len| part.len() == len && is_hex(part) && part.bytes().any(|b| b != b'0');
+        let parts: Vec<&str> = text.split('-').collect();
+        match parts[..] {
+            ["00", trace, span, flags]
+                if is_id(trace, 32) && is_id(span, 16) && flags.len() == 2 && is_hex(flags) =>
+            {
+                Ok(Self(text))
+            }
+            _ => {
+                let message =
+                    "it is no `traceparent`; give one as in `00-<32 hex digits>-<16 hex digits>-01`";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+        }
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the id of the trace, 32 hexadecimal digits.
+    pub fn trace(&self) -> &str {
+        self.0.get(3..35).unwrap_or_default()
+    }
+
+    /// Returns the id of the span, 16 hexadecimal digits.
+    pub fn span(&self) -> &str {
+        self.0.get(36..52).unwrap_or_default()
+    }
+
+    /// Returns the flags; the lowest bit says that the trace is sampled.
+    pub fn flags(&self) -> u8 {
+        self.0.get(53..).and_then(|flags| u8::from_str_radix(flags, 16).ok()).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The way between `tracing` spans and traces that reach over processes. The facade crate has one for OpenTelemetry.
+///
+/// Given to [`RuntimeBuilder::trace_context`](crate::runtime::RuntimeBuilder::trace_context).
+pub trait TraceContext: fmt::Debug + Send + Sync + 'static {
+    /// Returns where a span stands in its trace; `None` if it belongs to none.
+    fn trace_parent(&self, span: &Span) -> Option<TraceParent>;
+
+    /// Makes a span that was not entered yet go on in a trace, below a span that may be of another process.
+    fn set_parent(&self, span: &Span, parent: &TraceParent);
+
+    /// Links a span to another one that it follows from.
+    fn add_link(&self, span: &Span, to: &TraceParent);
+}
