@@ -59,7 +59,7 @@ struct Payment {
     eur: u32,
 }
 
-fn graph() -> Result<Graph<Invoice>, Box<dyn Error>> {
+fn graph() -> Result<Graph<Invoice>, GraphError> {
     let graph = Graph::<Invoice>::builder("approval")
         .node("check", async |_cx, s| {
             println!("process {}: checks the invoice", std::process::id());

@@ -49,7 +49,7 @@ struct Turn {
     answer: String,
 }
 
-fn graph() -> Result<Graph<Chat>, Box<dyn Error>> {
+fn graph() -> Result<Graph<Chat>, GraphError> {
     let graph = Graph::<Chat>::builder("chat")
         // That a message was taken is recorded before this is called: after a crash, it is called with the same message again.
         .conversation("talk", ["end"], Conversation::new().exit_on(QUIT), async |_cx, s, said: String| {

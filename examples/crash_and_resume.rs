@@ -47,7 +47,7 @@ async fn work(cx: NodeContext, _order: Draft<Order>) -> NodeResult<Order> {
     Ok(Order::update().done([format!("`{node}` by process {process}")]).into())
 }
 
-fn graph() -> Result<Graph<Order>, Box<dyn Error>> {
+fn graph() -> Result<Graph<Order>, GraphError> {
     let mut builder = Graph::builder("crash_and_resume").entry(CHAIN[0]);
     for node in CHAIN {
         builder = builder.node(node, work);
@@ -55,7 +55,7 @@ fn graph() -> Result<Graph<Order>, Box<dyn Error>> {
     for pair in CHAIN.windows(2) {
         builder = builder.edge(pair[0], pair[1]);
     }
-    Ok(builder.build()?)
+    builder.build()
 }
 
 #[tokio::main]

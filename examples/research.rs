@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ferrata::prelude::*;
-use ferrata::store::{Page, RunHead, RunQuery};
+use ferrata::store::RunHead;
 use ferrata::{Clock, RunId, RunKey, RunStatus, SystemClock};
 use serde::{Deserialize, Serialize};
 
@@ -296,7 +296,5 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Lists the agents of a run.
 async fn agents(runtime: &Runtime, run: &RunKey) -> Result<Vec<RunHead>, Box<dyn Error>> {
-    let mut query = RunQuery::default();
-    query.labels.push(("ferrata.parent".to_owned(), run.run.to_string()));
-    Ok(runtime.store().runs(&query, Page::default()).await?.items)
+    Ok(runtime.runs().label("ferrata.parent", run.run.as_str()).await?.items)
 }

@@ -22,7 +22,7 @@ struct Trip {
     spent: u32,
 }
 
-fn graph() -> Result<Graph<Trip>, Box<dyn Error>> {
+fn graph() -> Result<Graph<Trip>, GraphError> {
     let graph = Graph::<Trip>::builder("trip")
         .node("plan", async |_cx, mut trip| {
             trip.people = 4;

@@ -91,7 +91,7 @@ pub mod prelude;
 pub use connect::connect;
 pub use ferrata_core::ask::{self, Answer, AnswerShape, Ask, AskError};
 pub use ferrata_core::graph::{
-    self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, Join, Lens, RetryPolicy, Route,
+    self, CheckpointFrequency, CheckpointPolicy, Effect, Graph, GraphError, Join, Lens, RetryPolicy, Route,
 };
 #[cfg(feature = "metrics")]
 pub use ferrata_core::metrics;

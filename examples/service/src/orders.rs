@@ -77,7 +77,7 @@ async fn pay(cx: NodeContext, order: Draft<Order>) -> NodeResult<Order> {
 /// # Errors
 ///
 /// If it has mistakes.
-pub(crate) fn graph() -> Result<Graph<Order>, Box<dyn std::error::Error>> {
+pub(crate) fn graph() -> Result<Graph<Order>, GraphError> {
     let graph =
         Graph::<Order>::builder("order")
             .node("reserve", work)

@@ -11,6 +11,7 @@ use super::fleet::recovery::{self, Stalled};
 use super::inbox::{Message, inbox};
 use super::requests::edit::EditRequest;
 use super::requests::resume::ResumeRequest;
+use super::requests::runs::RunsRequest;
 use super::requests::signal::SignalRequest;
 use super::requests::start::StartRequest;
 use super::shared::{Phase, Shared};
@@ -415,6 +416,17 @@ impl Runtime {
     /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.shared.store.head(run).await
+    }
+
+    /// Lists runs by workflow, status, label, user, tenant and age, without reading their logs.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunsRequest`].
+    ///
+    /// <!-- held by: operator::runs_are_listed_by_what_is_known_of_them -->
+    pub fn runs(&self) -> RunsRequest {
+        RunsRequest::new(&self.shared)
     }
 
     /// Watches a run, wherever it goes on: what is recorded of it, each record once and in order, and what is heard of it here.

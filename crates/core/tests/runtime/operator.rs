@@ -188,3 +188,47 @@ async fn what_happened_is_said_from_any_record_on() {
     assert_eq!(later, all[all.len() - later.len()..]);
     assert!(later.len() < all.len());
 }
+
+/// Whatever is known of a run is a condition, those that are set hold together, and the pages of a listing follow each other.
+#[tokio::test]
+async fn runs_are_listed_by_what_is_known_of_them() {
+    let (_store, service, tool, first) = waiting().await;
+    for n in 0..5 {
+        let run = service
+            .start(&graph(), Context::new())
+            .id(format!("b-{n}"))
+            .label("parity", ["even", "odd"][n % 2]);
+        run.user(format!("user-{n}")).await.unwrap().wait().await.unwrap();
+    }
+    service.cancel(&RunKey::try_from("b-4").unwrap(), "enough").await.unwrap();
+    let ids = async |request: ferrata_core::runtime::RunsRequest| {
+        let mut ids: Vec<_> =
+            request.await.unwrap().items.iter().map(|head| head.run.run.to_string()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(ids(tool.runs()).await, ["a", "b-0", "b-1", "b-2", "b-3", "b-4"]);
+    assert_eq!(ids(tool.runs().label("parity", "even")).await, ["b-0", "b-2", "b-4"]);
+    assert_eq!(ids(tool.runs().label("parity", "even").status(RunStatus::Cancelled)).await, ["b-4"]);
+    let either = tool.runs().status(RunStatus::Cancelled).status(RunStatus::Interrupted).workflow("count");
+    assert_eq!(ids(either).await.len(), 6);
+    assert_eq!(ids(tool.runs().user("user-3")).await, ["b-3"]);
+    assert_eq!(ids(tool.runs().workflow("other")).await, [""; 0]);
+    assert_eq!(ids(tool.runs().tenant("other")).await, [""; 0]);
+    let head = tool.head(&first).await.unwrap().unwrap();
+    assert!(!ids(tool.runs().before(head.facts.created)).await.contains(&"a".to_owned()));
+    assert!(ids(tool.runs().since(head.facts.created)).await.contains(&"a".to_owned()));
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = tool.runs().oldest_first().limit(4).after(after).await.unwrap();
+        seen.extend(page.items.iter().map(|head| head.run.run.to_string()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((seen.len(), &*seen[0]), (6, "a"));
+    let error = tool.runs().workflow("no such\nname").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(tool.runs().tenant("").await.unwrap_err().kind(), ErrorKind::Invalid);
+}
