@@ -20,7 +20,7 @@ const SIMULATION: &str = "test --package ferrata-core --test sim --locked";
 const MODEL: &str = "test --package ferrata-model --locked";
 
 /// Real processes on real servers.
-const PROCESSES: &str = "test --package ferrata-tests --test fleet --test kill --no-run --locked";
+const PROCESSES: &str = "test --package ferrata-tests --test bank --test fleet --test kill --no-run --locked";
 
 /// Tries as many seeds as asked for, then plays rounds until the time is over; the first failure ends it, with its seed.
 pub(crate) fn run(root: &Path, options: &ChaosOptions) -> Result<()> {

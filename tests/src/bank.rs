@@ -1,0 +1,131 @@
+//! A program to be killed: moves money between accounts that are in the database of the store.
+//!
+//! `bank STORE SCHEMA TTL RUNS HOW` starts so many runs, or goes on with them, and serves the workflow until it is killed. Each run makes three
+//! transfers and notes each in a table that takes a second note of the same one. `HOW` is `transactional`, or `write` for nodes that commit by
+//! themselves: what the test must find. After its death it counts as alive for `TTL` milliseconds.
+
+use std::error::Error;
+use std::time::Duration;
+
+use ferrata::{Postgres, Sqlite};
+use ferrata_core::graph::{Effect, Graph, RetryPolicy};
+use ferrata_core::node::{NodeContext, NodeError, NodeResult};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::{Clock, SystemClock};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, PgConnection, SqliteConnection,
+};
+
+/// Where the tables are, and how a node without a transaction of the store's reaches them.
+struct Tables {
+    schema: String,
+    url: String,
+}
+
+impl Tables {
+    /// The statements of a transfer: which accounts follows from the run and the visit alone.
+    fn statements(&self, cx: &NodeContext) -> Vec<String> {
+        let (run, visit, schema) = (&cx.run().run, cx.visit().get(), &self.schema);
+        let mixed = run.as_str().bytes().fold(u64::from(visit), |sum, byte| sum * 31 + u64::from(byte));
+        let (from, to) = (mixed % 5, (mixed % 5 + 1 + mixed / 5 % 4) % 5);
+        vec![
+            format!("UPDATE {schema}accounts SET balance = balance - 7 WHERE id = {from}"),
+            format!("UPDATE {schema}accounts SET balance = balance + 7 WHERE id = {to}"),
+            format!("INSERT INTO {schema}transfers VALUES ('{run}', {visit})"),
+        ]
+    }
+}
+
+/// Between an effect and its record lies the moment that matters: make it long enough to be hit.
+async fn linger() {
+    SystemClock::new().sleep(Duration::from_millis(3)).await;
+}
+
+async fn on_postgres(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    let mut tx = cx.transaction::<Postgres>().await?;
+    for statement in cx.resource::<Tables>().statements(&cx) {
+        tx.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
+    }
+    linger().await;
+    s.commit_with(tx)
+}
+
+async fn on_sqlite(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    let mut tx = cx.transaction::<Sqlite>().await?;
+    for statement in cx.resource::<Tables>().statements(&cx) {
+        tx.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
+    }
+    linger().await;
+    s.commit_with(tx)
+}
+
+async fn careless(cx: NodeContext, s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
+    let tables = cx.resource::<Tables>();
+    let statements = tables.statements(&cx).join("; ");
+    match tables.url.strip_prefix("sqlite:") {
+        Some(file) => {
+            let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(10));
+            let mut connection: SqliteConnection = options.connect().await?;
+            let all = format!("BEGIN IMMEDIATE; {statements}; COMMIT");
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(all))).await?;
+        }
+        None => {
+            let mut connection = PgConnection::connect(&tables.url).await?;
+            let all = format!("BEGIN; {statements}; COMMIT");
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(all))).await?;
+        }
+    }
+    linger().await;
+    Ok(s)
+}
+
+fn graph(is_sqlite: bool, how: &str) -> Result<Graph<Context>, Box<dyn Error>> {
+    let builder = Graph::<Context>::builder("bank");
+    let builder = match (how, is_sqlite) {
+        ("transactional", true) => builder.node("move", on_sqlite).effect(Effect::Transactional),
+        ("transactional", false) => builder.node("move", on_postgres).effect(Effect::Transactional),
+        _ => builder.node("move", careless),
+    };
+    Ok(builder
+        // A server that is away for a while is no failure.
+        .retry(RetryPolicy::none().with_attempts(100).with_delay(Duration::from_millis(20)).with_factor(1.0))
+        .node("end", async |_cx, s: Draft<Context>| Ok(s))
+        .entry("move")
+        .route("move", ["move", "end"], |_s, cx| if cx.visit().get() < 3 { "move" } else { "end" })
+        .build()?)
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [store, schema, ttl, runs, how] = &*arguments else {
+        return Err("usage: bank STORE SCHEMA TTL RUNS HOW".into());
+    };
+    let clock = SystemClock::new();
+    let url = store.split_once(['?', '&']).map_or(store.as_str(), |(url, _)| url).to_owned();
+    let graph = graph(store.starts_with("sqlite:"), how)?;
+    let runtime = loop {
+        let builder = Runtime::builder_with(ferrata::connect(store)?)
+            .heartbeat_ttl(Duration::from_millis(ttl.parse()?))
+            .sweep_interval(Duration::from_millis(100))
+            .resource(Tables { schema: schema.clone(), url: url.clone() });
+        match builder.build().await {
+            Ok(runtime) => break runtime,
+            Err(error) if error.is_retryable() => clock.sleep(Duration::from_millis(20)).await,
+            Err(error) => return Err(error.into()),
+        }
+    };
+    runtime.serve(&graph)?;
+    for at in 0..runs.parse::<u32>()? {
+        // What is not started here is started by another process, or found by a sweep.
+        while let Err(error) = runtime.start(&graph, Context::new()).id(format!("t{at}")).await {
+            if !error.is_retryable() {
+                break;
+            }
+            clock.sleep(Duration::from_millis(20)).await;
+        }
+    }
+    std::future::pending().await
+}
