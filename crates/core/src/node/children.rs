@@ -103,7 +103,17 @@ impl NodeContext {
 
     /// Counts the node as at work until what this returns is dropped.
     pub(crate) fn at_work(&self) -> impl Drop + '_ {
-        self.scope.waits.work()
+        if self.is_grouped { self.scope.waits.start() } else { self.scope.waits.work() }
+    }
+
+    /// Returns a context for the children of a group: whoever holds what [`wait_as_one`](Self::wait_as_one) returns waits for all of them.
+    pub(crate) fn grouped(&self) -> Self {
+        Self { is_grouped: true, ..self.clone() }
+    }
+
+    /// Counts all that the node waits for by contexts of a group as one wait until what this returns is dropped.
+    pub(crate) fn wait_as_one(&self) -> impl Drop + '_ {
+        self.scope.waits.wait_as_one()
     }
 
     /// Notes that a child is about to be started; when this returns, that is on stable storage.
@@ -117,6 +127,24 @@ impl NodeContext {
         let child = Child::new(name, round, note);
         self.scope.started.note(child.clone());
         Ok(Kept { child, is_new: true })
+    }
+
+    /// Notes of many children that they are about to be started, all at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`note_child`](Self::note_child).
+    pub(crate) async fn note_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<Kept>> {
+        let named = |(name, note): &(String, ChildNote)| Ok((child(1, name), to_raw(note)?));
+        let all = notes.iter().map(named).collect::<Result<Vec<_>>>()?;
+        let Some((first, _)) = all.first() else { return Ok(Vec::new()) };
+        self.wish(first.clone(), Wish::RecordAll(all)).await?;
+        let kept = notes.into_iter().map(|(name, note)| {
+            let child = Child::new(&name, 1, note);
+            self.scope.started.note(child.clone());
+            Kept { child, is_new: true }
+        });
+        Ok(kept.collect())
     }
 
     /// Finds a child again that was noted before this attempt, in its place among the waits that ended.
@@ -154,11 +182,45 @@ impl NodeContext {
         let wish = Wish::Child { child: self.child_ref(child), deadline: child.note.deadline, since };
         match self.wish(child.told_name(), wish).await? {
             Given::Kept(end) => {
-                self.scope.started.told(&child.name, &end);
+                self.heard(child, &end);
                 Ok(end)
             }
             _ => Err(self.mismatch(&child.name, "child")),
         }
+    }
+
+    /// Notes that a child of a group was started, and has the waits of the group take in what comes of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`note_child`](Self::note_child).
+    pub(crate) async fn join_group(
+        &self,
+        group: &str,
+        child: &Child,
+        since: Option<EndWaiter>,
+    ) -> Result<()> {
+        let began = (!child.began).then(|| child.began_name());
+        let (group, deadline) = (group.to_owned(), child.note.deadline);
+        let wish = Wish::Join { group, began, child: self.child_ref(child), deadline, since };
+        self.wish(child.told_name(), wish).await.map(|_| ())
+    }
+
+    /// Waits for what comes of the children of a group: of all that have ended, by the names of their waits, and of one at least.
+    ///
+    /// # Errors
+    ///
+    /// As [`note_child`](Self::note_child).
+    pub(crate) async fn ends(&self, group: &str) -> Result<Vec<(String, Arc<RawValue>)>> {
+        match self.wish(group.to_owned(), Wish::Ends).await? {
+            Given::Ends(ends) => Ok(ends),
+            _ => Err(self.mismatch(group, "group of children")),
+        }
+    }
+
+    /// Says that the node knows what came of a child.
+    pub(crate) fn heard(&self, child: &Child, end: &Arc<RawValue>) {
+        self.scope.started.told(&child.name, end);
     }
 
     /// Names a child of this activation.

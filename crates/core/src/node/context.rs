@@ -136,11 +136,13 @@ fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T> {
 #[derive(Clone)]
 pub struct NodeContext {
     pub(super) scope: Arc<NodeScope>,
+    /// Whether it is that of a group of children.
+    pub(super) is_grouped: bool,
 }
 
 impl NodeContext {
     pub(crate) fn new(scope: Arc<NodeScope>) -> Self {
-        Self { scope }
+        Self { scope, is_grouped: false }
     }
 
     /// Returns the run.

@@ -28,8 +28,20 @@ pub(crate) enum Wish {
     Commit(Box<RawValue>, Box<HandedIn>),
     /// Keep this, and go on once it is durable, whatever the node's effect.
     Record(Box<RawValue>),
+    /// Keep all of these, and go on once they are durable, whatever the node's effect.
+    RecordAll(Vec<(String, Box<RawValue>)>),
     /// Note that something was done, in passing.
     Mark,
+    /// Note under `began`, in passing, that this child was started, and have the waits of a group take in what comes of it.
+    Join {
+        group: String,
+        began: Option<String>,
+        child: ChildRef,
+        deadline: Option<Timestamp>,
+        since: Option<EndWaiter>,
+    },
+    /// Wait for what comes of the children of the group of this name: of all that have ended, and of one at least.
+    Ends,
     /// Wait for what comes of this child, which is cancelled at its deadline; `since` is a wait that was begun before it was started.
     Child { child: ChildRef, deadline: Option<Timestamp>, since: Option<EndWaiter> },
     /// Find what a step came to, in its place among the waits that ended before.
@@ -59,6 +71,8 @@ pub(crate) enum Given {
     Kept(Arc<RawValue>),
     /// What became of the question.
     Reply(Arc<Asked>),
+    /// What came of some children, by the names of their waits, in the order in which they ended.
+    Ends(Vec<(String, Arc<RawValue>)>),
 }
 
 /// What an attempt counts of its waits.
@@ -74,6 +88,8 @@ pub(crate) struct Waits {
     unaccepted: AtomicU32,
     /// How many steps are at work.
     working: AtomicU32,
+    /// How many children of groups are being started: work, and no rival of the wait for what comes of them.
+    starting: AtomicU32,
     /// How many replies were sent, or are about to be, that the node has not read yet.
     unread: AtomicU32,
     /// How often it is kept awake.
@@ -152,6 +168,16 @@ impl Waits {
     /// Counts a step as at work until what it returns is dropped.
     pub(super) fn work(&self) -> Count<'_> {
         Count::of(&self.working)
+    }
+
+    /// Counts a child of a group as being started until what this returns is dropped.
+    pub(super) fn start(&self) -> Count<'_> {
+        Count::of(&self.starting)
+    }
+
+    /// Counts all the waits of a group as one until what this returns is dropped.
+    pub(super) fn wait_as_one(&self) -> Count<'_> {
+        Count::of(&self.wishes)
     }
 
     /// Says that the node waits, as if it had been polled.
@@ -277,7 +303,8 @@ impl NodeScope {
     /// Says that the attempt was polled and waits, if all it waits for are wishes of its own. Returns whether it does.
     pub(crate) fn park(&self) -> bool {
         let waits = &self.waits;
-        let parked = waits.wishes.load(Ordering::SeqCst) > 0 && waits.working.load(Ordering::SeqCst) == 0;
+        let at_work = waits.working.load(Ordering::SeqCst) + waits.starting.load(Ordering::SeqCst);
+        let parked = waits.wishes.load(Ordering::SeqCst) > 0 && at_work == 0;
         if parked {
             waits.parked.store(true, Ordering::SeqCst);
         }
@@ -313,7 +340,8 @@ impl NodeContext {
     /// Sends the driver a wish, and waits for what it comes to.
     pub(super) async fn wish(&self, name: String, wish: Wish) -> Result<Given> {
         self.check_no_transaction()?;
-        let _waiting = Count::of(&self.scope.waits.wishes);
+        // The waits of a group are counted by the group.
+        let _waiting = (!self.is_grouped).then(|| Count::of(&self.scope.waits.wishes));
         let (sender, answer) = oneshot::channel();
         let reply = Replier { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
         let mut reader = Reader { answer, scope: &self.scope };

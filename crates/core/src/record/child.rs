@@ -83,7 +83,7 @@ impl ChildEnd {
     }
 
     /// Whether the text of an end says that the child is completed.
-    fn is_good(text: &RawValue) -> bool {
+    pub(crate) fn is_good(text: &RawValue) -> bool {
         text.get().starts_with("{\"completed\"")
     }
 }

@@ -84,7 +84,8 @@ impl Memos {
 
     /// Returns under which name the next wait that ends is noted.
     pub(crate) fn next_ended(&self) -> String {
-        let last = self.keys().filter_map(|name| place_of(name)).max().unwrap_or(0);
+        let noted = self.range(ENDED.to_owned()..).take_while(|(name, _)| name.starts_with(ENDED));
+        let last = noted.filter_map(|(name, _)| place_of(name)).max().unwrap_or(0);
         format!("{ENDED}{}", last.saturating_add(1))
     }
 

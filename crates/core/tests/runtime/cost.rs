@@ -162,3 +162,18 @@ async fn a_child_of_the_same_process_is_not_read_from_the_store() {
         assert!(heads + loads <= 10, "{}: {counts:?}", graph.name());
     }
 }
+
+/// One activation was handed one thing at a time, each durable before the next: three appends for each child, one after the other.
+#[tokio::test]
+async fn the_children_of_a_node_are_noted_together() {
+    for graph in [over(), mapped()] {
+        let counts = counted(&graph).await;
+        let [.., to_parent, to_others, records] = all(&counts);
+        println!("{counts:?}");
+        assert!(to_parent <= CHILDREN as usize / 4, "{}: {counts:?}", graph.name());
+        assert_eq!(to_others, 2 * CHILDREN as usize, "the start of each, and its only node");
+        // Each is noted, noted as started, and noted with what came of it; a map has a node for each beside that.
+        let own = if graph.name().as_str() == "mapped" { 2 + CHILDREN as usize } else { 2 };
+        assert_eq!(records, 3 * CHILDREN as usize + own, "{}: {counts:?}", graph.name());
+    }
+}

@@ -178,3 +178,46 @@ async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
         assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline is over"));
     }
 }
+
+/// Which failure ended the wait first is what a node acts on: when it runs again, that one ends the wait again, though others failed since.
+#[tokio::test]
+async fn the_failure_that_came_first_comes_first_again() {
+    let (world, asking) = (World::new(), gate());
+    let runtime = world.process().await;
+    let child = Graph::<Context>::builder("fails")
+        .node(
+            "fail",
+            using!(asking; cx, s => {
+                if s.get::<u32>("number")? == Some(0) {
+                    cx.child(&asking, with(1)).id("late").await?;
+                }
+                if true { Err("no".into()) } else { Ok(s) }
+            }),
+        )
+        .entry("fail")
+        .build()
+        .unwrap();
+    let first = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&first);
+    let graph = over(
+        "parent",
+        using!(child, seen; cx, s => {
+            let failed = cx.children(&child, (0..2).map(with)).name("item").await.unwrap_err();
+            seen.lock().unwrap().push(failed.to_string().split('-').nth(1).unwrap().to_owned());
+            // The other fails meanwhile, and then the run rests.
+            cx.sleep(Duration::from_secs(30)).await?;
+            cx.sleep(HOUR).await?;
+            Ok(s)
+        }),
+    );
+    served(&runtime, &[&graph, &child, &asking]);
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    until(&world, &key("late"), RunStatus::Interrupted).await;
+    while first.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    runtime.respond(&key("late"), "ok", Answer::accept(true).unwrap()).await.unwrap();
+    world.pass(run.wait()).await.unwrap();
+    until(&world, &key("p"), RunStatus::Completed).await;
+    assert_eq!(*first.lock().unwrap(), ["1", "1"]);
+}

@@ -1,24 +1,20 @@
 //! One child for each of many items.
 
 use std::fmt;
-use std::future::{Future, IntoFuture, poll_fn};
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use super::error::ChildError;
-use super::request::{ChildRequest, OnParentEnd, Wanted};
+use super::gather::Gather;
+use super::request::{OnParentEnd, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::node::NodeContext;
-use crate::record::child::Bond;
 use crate::state::State;
 
 /// How many children run at once, unless it is said.
 const RUNNING: usize = 64;
-
-/// A child that has been started and is waited for.
-type Running<S> = Pin<Box<dyn Future<Output = Result<S, ChildError>> + Send>>;
 
 /// One child for each of many items, about to be started; `.await` starts them and returns their final states in the order of the items.
 ///
@@ -97,42 +93,27 @@ impl<S: State> ChildrenRequest<S> {
             return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());
         }
         let name = self.name.unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
-        let mut ended: Vec<Option<T>> = self.items.iter().map(|_| None).collect();
-        let mut running: Vec<(usize, Running<S>)> = Vec::new();
-        let mut items = self.items.into_iter().enumerate();
-        let begin = |(index, item): (usize, S)| {
-            let mut wanted = Wanted::new(&self.cx, &self.graph, item, Bond::Cancel);
+        let mut kept: Vec<Option<T>> = self.items.iter().map(|_| None).collect();
+        let cx = self.cx.grouped();
+        let _waiting = cx.wait_as_one();
+        let (graph, labels, bond) = (&self.graph, &self.labels, self.bond.into());
+        let wanted = self.items.into_iter().enumerate().map(|(index, item)| {
+            let mut wanted = Wanted::new(&cx, graph, item, bond);
             wanted.name = Some(format!("{name}-{index}"));
-            wanted.labels.clone_from(&self.labels);
+            wanted.labels.clone_from(labels);
             wanted.deadline = self.deadline;
-            (index, ChildRequest(wanted).on_parent_end(self.bond).into_future())
-        };
-        poll_fn(|task| {
-            loop {
-                running.extend(items.by_ref().take(self.running - running.len()).map(begin));
-                let before = running.len();
-                let mut failed = None;
-                running.retain_mut(|(index, child)| match child.as_mut().poll(task) {
-                    _ if failed.is_some() => true,
-                    Poll::Pending => true,
-                    Poll::Ready(end) => {
-                        match keep(end) {
-                            Ok(kept) => ended[*index] = Some(kept),
-                            Err(error) => failed = Some(error),
-                        }
-                        false
-                    }
-                });
-                match failed {
-                    Some(error) => return Poll::Ready(Err(error)),
-                    None if before == 0 => return Poll::Ready(Ok(())),
-                    None if running.len() == before => return Poll::Pending,
-                    None => {}
-                }
+            wanted
+        });
+        let mut gather = Gather::new(&cx, &name, wanted, self.running);
+        loop {
+            let came = gather.next().await;
+            if came.is_empty() {
+                return Ok(kept.into_iter().flatten().collect());
             }
-        })
-        .await?;
-        Ok(ended.into_iter().flatten().collect())
+            for (index, ended) in came {
+                kept[index] = Some(keep(ended)?);
+            }
+        }
     }
 }
 

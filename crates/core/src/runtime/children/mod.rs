@@ -6,6 +6,7 @@
 
 mod end;
 mod error;
+mod gather;
 mod many;
 mod node;
 mod notify;

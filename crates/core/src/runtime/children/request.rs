@@ -39,6 +39,15 @@ pub enum OnParentEnd {
     Leave,
 }
 
+impl From<OnParentEnd> for Bond {
+    fn from(what: OnParentEnd) -> Self {
+        match what {
+            OnParentEnd::Cancel => Self::Cancel,
+            OnParentEnd::Leave => Self::Leave,
+        }
+    }
+}
+
 /// What is asked for, whoever waits for it.
 pub(super) struct Wanted<S: State> {
     pub(super) cx: NodeContext,
@@ -59,26 +68,70 @@ impl<S: State> Wanted<S> {
 
     /// Starts the run once, whatever crashes.
     pub(super) async fn start(self) -> Result<ChildHandle<S>> {
+        let (name, shared) = self.claim()?;
+        let kept = match self.fresh(&shared, &name)? {
+            Some(note) => self.cx.note_child(&name, 1, note).await?,
+            None => self.keep(&shared, &name).await?,
+        };
+        let child = self.start_kept(&shared, kept).await?;
+        if !(child.child.began || child.child.told.is_some()) {
+            child.cx.note_began(&child.child).await?;
+        }
+        Ok(child)
+    }
+
+    /// Starts the run once as a child of a group. `kept` is its note, if that was made with others.
+    pub(super) async fn start_in(
+        self,
+        group: String,
+        name: String,
+        kept: Option<Kept>,
+    ) -> Result<ChildHandle<S>> {
+        let cx = self.cx.clone();
+        let shared = self.shared()?;
+        let kept = match kept {
+            Some(kept) => kept,
+            None => self.keep(&shared, &name).await?,
+        };
+        // Not before: what an attempt noted before is found again only while nothing else is at work.
+        let _starting = cx.at_work();
+        let child = self.start_kept(&shared, kept).await?;
+        cx.join_group(&group, &child.child, child.since.clone()).await?;
+        Ok(child)
+    }
+
+    /// Claims the name of the run for this attempt.
+    pub(super) fn claim(&self) -> Result<(String, Arc<Shared>)> {
         let name = self.name.clone().unwrap_or_else(|| self.graph.name().as_str().replace(':', "-"));
         if name.len() > LONGEST {
             let message = format!("the name of a child has {} bytes; use at most {LONGEST}", name.len());
             return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
         }
         self.cx.claim_child(&name)?;
-        let shared = self.shared()?;
-        let kept = self.keep(&shared, &name).await?;
-        let run = RunKey::new(self.cx.run().tenant.clone(), kept.child.note.run.clone());
-        if kept.child.told.is_none() {
-            let (cx, graph, child) = (self.cx.clone(), self.graph.clone(), kept.child.clone());
-            let working = cx.at_work();
-            let since = self.begin(&shared, &kept, &run).await?;
-            drop(working);
-            if !child.began {
-                cx.note_began(&child).await?;
-            }
-            return Ok(ChildHandle { cx, graph, child, run, since });
+        Ok((name, self.shared()?))
+    }
+
+    /// Returns what is to be noted of a run that no attempt before has noted.
+    pub(super) fn fresh(&self, shared: &Shared, name: &str) -> Result<Option<ChildNote>> {
+        if self.cx.known_child(name).is_some() {
+            return Ok(None);
         }
-        Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, run, since: None })
+        self.check_limits(shared)?;
+        let note = self.note(name, 1)?;
+        self.cx.count_child();
+        Ok(Some(note))
+    }
+
+    /// Starts the run as it is noted, unless it is noted what came of it.
+    async fn start_kept(self, shared: &Arc<Shared>, kept: Kept) -> Result<ChildHandle<S>> {
+        let run = RunKey::new(self.cx.run().tenant.clone(), kept.child.note.run.clone());
+        let (cx, graph, child) = (self.cx.clone(), self.graph.clone(), kept.child.clone());
+        let mut since = None;
+        if child.told.is_none() {
+            let _working = cx.at_work();
+            since = self.begin(shared, &kept, &run).await?;
+        }
+        Ok(ChildHandle { cx: cx.clone(), graph, child, run, since })
     }
 
     fn shared(&self) -> Result<Arc<Shared>> {
@@ -86,13 +139,12 @@ impl<S: State> Wanted<S> {
         shared.ok_or_else(|| self.cx.left())
     }
 
-    /// Finds the child as it is noted, or notes that it is about to be started.
+    /// Finds the child as an attempt before has noted it, or notes that it is about to be started anew.
     async fn keep(&self, shared: &Arc<Shared>, name: &str) -> Result<Kept> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
-            self.check_limits(shared)?;
-            cx.count_child();
-            return cx.note_child(name, 1, self.note(name, 1)?).await;
+            // Another attempt cannot forget it.
+            return Err(self.cx.left());
         };
         if known.note.workflow != *self.graph.name()
             || (known.note.bond == Bond::Detached) != self.is_detached()
@@ -279,10 +331,7 @@ impl<S: State> ChildRequest<S> {
 
     /// Sets what becomes of the child when its activation, or the run, ends first; [`OnParentEnd::Cancel`] unless set.
     pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
-        self.0.bond = match what {
-            OnParentEnd::Cancel => Bond::Cancel,
-            OnParentEnd::Leave => Bond::Leave,
-        };
+        self.0.bond = what.into();
         self
     }
 
@@ -398,8 +447,23 @@ impl<S: State> ChildHandle<S> {
     /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn result(&self) -> Result<S, ChildError> {
         let end = self.cx.wait_for_child(&self.child, self.since.clone()).await?;
+        self.read(&end)
+    }
+
+    /// Returns the name of the wait for what comes of the child.
+    pub(super) fn told_name(&self) -> String {
+        self.child.told_name()
+    }
+
+    /// Takes in what came of the child.
+    pub(super) fn hear(&self, end: &Arc<RawValue>) -> Result<S, ChildError> {
+        self.cx.heard(&self.child, end);
+        self.read(end)
+    }
+
+    fn read(&self, end: &RawValue) -> Result<S, ChildError> {
         let run = self.run.clone();
-        match read(&end)? {
+        match read(end)? {
             ChildEnd::Completed { state, version } => {
                 let channels = Channels::from_json(state.get())?;
                 let migrated = self.graph.migrated(&channels, version);

@@ -82,6 +82,11 @@ impl ChildTasks {
     pub(super) async fn next(&mut self) -> Option<Result<ChildEvent, JoinError>> {
         self.tasks.join_next().await
     }
+
+    /// Returns what was heard already.
+    pub(super) fn try_next(&mut self) -> Option<Result<ChildEvent, JoinError>> {
+        self.tasks.try_join_next()
+    }
 }
 
 impl<S: State> Driver<S> {
@@ -100,7 +105,7 @@ impl<S: State> Driver<S> {
                 if !activation.memos.contains_key(&name) && !self.machine.status().is_finished() {
                     self.note_step(key, &name, Noted::Result(end), false)?;
                 }
-                self.waiters.stir(key);
+                self.waiters.told(key, &name);
                 Ok(())
             }
         }

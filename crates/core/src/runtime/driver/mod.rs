@@ -263,11 +263,18 @@ impl<S: State> Driver<S> {
                     Ok(())
                 }
             },
-            Some(event) = self.waiters.children.next() => match event {
-                Ok(event) => self.absorb_child_event(event),
-                // A look that panicked, in a store say: whoever goes on looks again.
-                Err(_) => Ok(()),
-            },
+            Some(event) = self.waiters.children.next() => {
+                let mut next = Some(event);
+                while let Some(event) = next {
+                    match event {
+                        Ok(event) => self.absorb_child_event(event)?,
+                        // A look that panicked, in a store say: whoever goes on looks again.
+                        Err(_) => {}
+                    }
+                    next = self.waiters.children.try_next();
+                }
+                Ok(())
+            }
             command = self.commands.recv() => {
                 self.command(command)?;
                 // What others wish at the same time is weighed with it.

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::Driver;
 use super::journal::{Expiry, Owed};
 use super::waiters::{Waiter, WaitsFor};
@@ -18,6 +20,7 @@ use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
 use crate::node::{Given, Replier};
 use crate::record::body::{Event, StatusChange};
+use crate::record::child::ChildEnd;
 use crate::record::memo::{Memo, Memos, Reply, ended};
 use crate::record::pause::{Expired, Noted};
 use crate::state::State;
@@ -48,6 +51,8 @@ struct Offer {
 enum End {
     /// This, which is on record; there, too, is that it ended before others, if `placed`.
     Known { given: Given, seq: Option<Seq>, placed: bool },
+    /// What came of these children of a group; `placed` if it is on record that they ended before others.
+    Ends { names: Vec<String>, placed: bool },
     /// The first message that waits.
     Message,
     /// The patience for a message is over.
@@ -130,10 +135,15 @@ impl<S: State> Driver<S> {
         let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<Offer> = None;
+        let groups = self.waiters.ended(key);
         for waiter in self.waiters.of(key) {
             let again = running.place_of(&waiter.name);
             let inbox = inbox.filter(|_| first == Some(waiter.order));
-            let Some((turn, what)) = end_of(waiter, memos, now, again, inbox) else { continue };
+            let end = match waiter.what {
+                WaitsFor::Ends => ends_of(groups.get(&waiter.name), |name| running.place_of(name)),
+                _ => end_of(waiter, memos, now, again, inbox),
+            };
+            let Some((turn, what)) = end else { continue };
             // What ended before is the way to where the attempt before was; whatever is new waits.
             let held = stopping && !matches!(turn, Turn::Again(_) | Turn::Noted);
             let later = next.as_ref().is_some_and(|next| (next.turn, next.order) < (turn, waiter.order));
@@ -159,6 +169,11 @@ impl<S: State> Driver<S> {
                 let (place, of) = (activation.memos.next_ended(), ended(&name)?);
                 (Some(self.note_step(key, &place, Noted::Result(of), false)?), given)
             }
+            End::Ends { names, placed } => {
+                self.waiters.handed(key, &name, &names);
+                let ends = self.place_ends(key, names, first, placed)?;
+                (self.journal.on_its_way(), Given::Ends(ends))
+            }
             End::Message => {
                 let Some(message) = self.machine.inbox().front().cloned() else { return Ok(()) };
                 let seq = self.note_step(key, &name, Noted::Took(message.number), first)?;
@@ -168,7 +183,34 @@ impl<S: State> Driver<S> {
             End::Pending => return Ok(()),
         };
         self.give(key, seq, waiter.reply, given, strong);
+        // What else it waits for is looked at once it has read this, also if it has other work then.
+        self.waiters.stir(key);
         Ok(())
+    }
+
+    /// Finds what came of children of a group, and notes that it ended before others: each if something else might have ended instead, and
+    /// whatever is no success in any case, because the first of them may end the wait for all.
+    fn place_ends(
+        &mut self,
+        key: ActivationKey,
+        names: Vec<String>,
+        first: bool,
+        placed: bool,
+    ) -> Result<Vec<(String, Arc<RawValue>)>> {
+        let mut ends = Vec::with_capacity(names.len());
+        for name in names {
+            let Some(memos) = self.machine.in_flight().get(&key).map(|activation| &activation.memos) else {
+                break;
+            };
+            let Some(Memo::Result(end)) = memos.get(&name) else { continue };
+            let end = Arc::clone(end);
+            if !placed && (first || !ChildEnd::is_good(&end)) {
+                let (place, of) = (memos.next_ended(), ended(&name)?);
+                self.note_step(key, &place, Noted::Result(of), false)?;
+            }
+            ends.push((name, end));
+        }
+        Ok(ends)
     }
 
     /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that, or in any case.
@@ -201,6 +243,21 @@ impl<S: State> Driver<S> {
     }
 }
 
+/// Tells which ends of a group are handed over next: those that ended in an attempt before, as far as nothing else ended between them, and
+/// then all others.
+fn ends_of(ended: Option<&Vec<String>>, place_of: impl Fn(&str) -> Option<usize>) -> Option<(Turn, End)> {
+    let ended = ended?;
+    let mut before: Vec<_> = ended.iter().filter_map(|name| Some((place_of(name)?, name))).collect();
+    before.sort_unstable();
+    let Some(&(first, _)) = before.first() else {
+        let turn = Turn::Said(Timestamp::default());
+        return Some((turn, End::Ends { names: ended.clone(), placed: false }));
+    };
+    let in_a_row = (first..).zip(before).take_while(|(place, (at, _))| place == at);
+    let names = in_a_row.map(|(_, (_, name))| name.clone()).collect();
+    Some((Turn::Again(first), End::Ends { names, placed: true }))
+}
+
 /// Tells whether a wait is over, and how it ends then. `again` is its place among what ended before this attempt,
 /// `inbox` the time of a message that is for this one.
 fn end_of(
@@ -226,7 +283,8 @@ fn end_of(
         (WaitsFor::Child, Some(Memo::Result(end))) => {
             known(Turn::Said(Timestamp::default()), Given::Kept(Arc::clone(end)))
         }
-        (WaitsFor::Child, _) => None,
+        // A group's ends are those of its children.
+        (WaitsFor::Child | WaitsFor::Ends, _) => None,
         // What has rung before has rung, whatever the clock says here.
         (WaitsFor::Time, _) => known(again.or(due)?, Given::Done),
         (WaitsFor::Message, Some(Memo::Message(message))) => {

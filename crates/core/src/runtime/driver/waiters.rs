@@ -23,6 +23,16 @@ pub(super) struct Waiters {
     pub(super) children: ChildTasks,
     /// Those who wait for a transaction, and who has one; absent as long as no node has asked.
     pub(super) transactions: Option<Box<Transactions>>,
+    /// The children whose ends one wait takes in as they come, by activation and name of the group.
+    groups: BTreeMap<(ActivationKey, String), Group>,
+}
+
+/// Children whose ends one wait takes in, by the names of their notes.
+#[derive(Default)]
+struct Group {
+    going: BTreeSet<String>,
+    /// What came of these is noted, and not handed over.
+    ended: Vec<String>,
 }
 
 pub(super) struct Waiter {
@@ -43,6 +53,8 @@ pub(super) enum WaitsFor {
     Time,
     /// What comes of a child.
     Child,
+    /// What comes of some children of the group of the wait's name.
+    Ends,
     Message,
     Answer,
     /// An answer whose deadline is over, until that is durable.
@@ -97,7 +109,42 @@ impl Waiters {
 
     /// Whether a wait for what comes of a child is open.
     pub(super) fn is_for_child(&self) -> bool {
-        self.open().any(|(_, waiter)| waiter.what == WaitsFor::Child)
+        self.open().any(|(_, waiter)| matches!(waiter.what, WaitsFor::Child | WaitsFor::Ends))
+    }
+
+    /// Adds a child to a group; `is_told` if it is noted what came of it.
+    pub(super) fn join_group(&mut self, key: ActivationKey, group: String, name: String, is_told: bool) {
+        let group = self.groups.entry((key, group)).or_default();
+        if is_told {
+            group.ended.push(name);
+            self.stir(key);
+        } else {
+            group.going.insert(name);
+        }
+    }
+
+    /// Says that it is noted what came of a child.
+    pub(super) fn told(&mut self, key: ActivationKey, name: &str) {
+        let groups = self.groups.range_mut((key, String::new())..).take_while(|((of, _), _)| *of == key);
+        for (_, group) in groups {
+            group.ended.extend(group.going.take(name));
+        }
+        self.stir(key);
+    }
+
+    /// Lists the groups of an activation of which children have ended, with their names in the order of the ends.
+    pub(super) fn ended(&self, key: ActivationKey) -> BTreeMap<String, Vec<String>> {
+        let groups = self.groups.range((key, String::new())..).take_while(|((of, _), _)| *of == key);
+        let ended = groups.filter(|(_, group)| !group.ended.is_empty());
+        ended.map(|((_, name), group)| (name.clone(), group.ended.clone())).collect()
+    }
+
+    /// Says that a group was handed what came of these.
+    pub(super) fn handed(&mut self, key: ActivationKey, group: &str, names: &[String]) {
+        if let Some(group) = self.groups.get_mut(&(key, group.to_owned())) {
+            let handed: BTreeSet<&String> = names.iter().collect();
+            group.ended.retain(|name| !handed.contains(name));
+        }
     }
 
     /// Returns when time moves the run next.
@@ -208,6 +255,7 @@ impl Waiters {
 
     /// Forgets an activation that has ended.
     pub(super) fn forget(&mut self, key: ActivationKey) {
+        self.groups.retain(|(of, _), _| *of != key);
         let Some(all) = self.by_activation.remove(&key) else { return };
         for waiter in &all {
             if let Some(until) = waiter.until {

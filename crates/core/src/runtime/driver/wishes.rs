@@ -61,6 +61,30 @@ impl<S: State> Driver<S> {
                 self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply);
                 Ok(())
             }
+            Wish::RecordAll(all) => {
+                let first = reply.waits().has_rivals();
+                match self.note_all(key, all, first)? {
+                    Some(seq) => self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply),
+                    None => reply.send(Ok(Given::Done)),
+                }
+                Ok(())
+            }
+            Wish::Join { group, began, child, deadline, since } => {
+                let is_told = memo.is_some();
+                if let Some(began) = began.filter(|began| !activation.memos.contains_key(began)) {
+                    self.note_step(key, &began, Noted::Result(to_raw(&true)?.into()), false)?;
+                }
+                if !is_told {
+                    self.waiters.children.watch(&self.shared, key, &name, child, deadline, since);
+                }
+                self.waiters.join_group(key, group, name, is_told);
+                reply.send(Ok(Given::Done));
+                Ok(())
+            }
+            Wish::Ends => {
+                self.waiters.add(key, name, WaitsFor::Ends, None, reply);
+                Ok(())
+            }
             Wish::Mark => {
                 if memo.is_none() {
                     self.note_step(key, &name, Noted::Result(to_raw(&true)?.into()), false)?;
@@ -250,6 +274,22 @@ impl<S: State> Driver<S> {
         let seq = self.note(&Event::Step(step), Some((node, key.1)), false)?;
         self.remember(key, fact, seq);
         Ok(seq)
+    }
+
+    /// Notes several things, which leave together. Returns the last record; `None` if there is nothing to note.
+    fn note_all(
+        &mut self,
+        key: ActivationKey,
+        all: Vec<(String, Box<RawValue>)>,
+        first: bool,
+    ) -> Result<Option<Seq>> {
+        let mut last = None;
+        self.journal.gather(true);
+        for (name, text) in all {
+            last = Some(self.note_step(key, &name, Noted::Result(text.into()), first)?);
+        }
+        self.journal.gather(false);
+        Ok(last)
     }
 
     pub(super) fn note_asked(&mut self, key: ActivationKey, name: &str, ask: Request) -> Result<Seq> {

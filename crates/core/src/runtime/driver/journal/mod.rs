@@ -317,6 +317,11 @@ impl<S: State> Journal<S> {
         self.outbox.is_durable(seq)
     }
 
+    /// Gathers records, so that those of now leave together, until they are to leave.
+    pub(super) fn gather(&mut self, gathers: bool) {
+        self.outbox.gather(gathers);
+    }
+
     /// Whether no record that is not acknowledged holds this note.
     pub(super) fn is_noted(&self, key: ActivationKey, name: &str) -> bool {
         !self.facts.iter().any(|fact| fact.key == key && fact.is_note(name))

@@ -43,6 +43,8 @@ pub(crate) struct Outbox {
     sent: Option<(usize, oneshot::Receiver<Result<HeadRef>>)>,
     /// Whether nothing more is sent for now: a transaction of the run is open, or about to begin.
     held: bool,
+    /// Whether more records are about to follow that leave with those in the queue.
+    gathers: bool,
     /// Whether any of what is not acknowledged, or was refused, cannot be decided again.
     is_unique: Unique,
     /// The last acknowledged record.
@@ -67,6 +69,7 @@ impl Outbox {
             queue: VecDeque::new(),
             sent: None,
             held: false,
+            gathers: false,
             is_unique: Unique::default(),
             durable,
             term,
@@ -114,8 +117,14 @@ impl Outbox {
         self.durable
     }
 
+    /// Gathers records until they are to leave.
+    pub(crate) fn gather(&mut self, gathers: bool) {
+        self.gathers = gathers;
+        self.send();
+    }
+
     fn send(&mut self) {
-        if self.held || self.sent.is_some() || self.queue.is_empty() {
+        if self.held || self.gathers || self.sent.is_some() || self.queue.is_empty() {
             return;
         }
         let append = self.take();

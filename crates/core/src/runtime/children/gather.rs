@@ -1,0 +1,179 @@
+//! Starting the children of a group, and taking in what comes of them: many at a time, so that none waits for the records of another.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use serde_json::value::RawValue;
+
+use super::error::ChildError;
+use super::request::{ChildHandle, Wanted};
+use crate::error::Result;
+use crate::node::{Kept, NodeContext};
+use crate::state::State;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What came of children, each with the index of its item.
+type Came<S> = Vec<(usize, Result<S, ChildError>)>;
+
+/// The children of a group, so many of which go on at a time.
+pub(super) struct Gather<S: State, I> {
+    cx: NodeContext,
+    /// Of the waits for what comes of them.
+    group: String,
+    wanted: std::iter::Enumerate<I>,
+    most: usize,
+    /// How many are noted and have not ended.
+    going: usize,
+    /// Those whose notes are on their way, by index and name.
+    noted: Vec<(usize, String, Wanted<S>)>,
+    noting: Option<Boxed<Result<Vec<Kept>>>>,
+    starting: Vec<(usize, Boxed<Result<ChildHandle<S>>>)>,
+    /// By the names of the waits for what comes of them.
+    open: HashMap<String, (usize, ChildHandle<S>)>,
+    ends: Option<Boxed<Result<Vec<(String, Arc<RawValue>)>>>>,
+}
+
+impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {
+    pub(super) fn new(cx: &NodeContext, name: &str, wanted: I, most: usize) -> Self {
+        Self {
+            cx: cx.clone(),
+            group: format!("#ends.{name}"),
+            wanted: wanted.enumerate(),
+            most,
+            going: 0,
+            noted: Vec::new(),
+            noting: None,
+            starting: Vec::new(),
+            open: HashMap::new(),
+            ends: None,
+        }
+    }
+
+    /// Waits for what comes of some children; of none once all have ended.
+    ///
+    /// Cancel safe: dropped, it leaves the children as they are.
+    pub(super) async fn next(&mut self) -> Came<S> {
+        poll_fn(|task| self.poll_next(task)).await
+    }
+
+    fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Came<S>> {
+        let mut came = Vec::new();
+        loop {
+            let noted = self.note_more(&mut came) | self.poll_notes(task, &mut came);
+            let moved = self.poll_starts(task, &mut came) | self.poll_ends(task, &mut came);
+            if !came.is_empty() || (self.going == 0 && !noted) {
+                return Poll::Ready(came);
+            }
+            if !(noted || moved) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Notes as many more as may go on, unless others are being noted. Returns whether there were any.
+    fn note_more(&mut self, came: &mut Came<S>) -> bool {
+        if self.noting.is_some() {
+            return false;
+        }
+        let (mut notes, mut any) = (Vec::new(), false);
+        while self.going < self.most
+            && let Some((index, wanted)) = self.wanted.next()
+        {
+            any = true;
+            let named = wanted.claim();
+            let fresh = named.and_then(|(name, shared)| Ok((wanted.fresh(&shared, &name)?, name)));
+            match fresh {
+                Ok((Some(note), name)) => {
+                    notes.push((name.clone(), note));
+                    self.noted.push((index, name, wanted));
+                    self.going += 1;
+                }
+                Ok((None, name)) => {
+                    self.start(index, name, wanted, None);
+                    self.going += 1;
+                }
+                Err(error) => came.push((index, Err(error.into()))),
+            }
+        }
+        if !notes.is_empty() {
+            let cx = self.cx.clone();
+            self.noting = Some(Box::pin(async move { cx.note_children(notes).await }));
+        }
+        any
+    }
+
+    fn start(&mut self, index: usize, name: String, wanted: Wanted<S>, kept: Option<Kept>) {
+        self.starting.push((index, Box::pin(wanted.start_in(self.group.clone(), name, kept))));
+    }
+
+    fn poll_notes(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
+        let Some(Poll::Ready(kept)) = self.noting.as_mut().map(|noting| noting.as_mut().poll(task)) else {
+            return false;
+        };
+        self.noting = None;
+        let noted = std::mem::take(&mut self.noted);
+        match kept {
+            Ok(kept) => {
+                for ((index, name, wanted), kept) in noted.into_iter().zip(kept) {
+                    self.start(index, name, wanted, Some(kept));
+                }
+            }
+            Err(error) => {
+                self.going -= noted.len();
+                came.extend(noted.into_iter().map(|(index, ..)| (index, Err(error.clone().into()))));
+            }
+        }
+        true
+    }
+
+    fn poll_starts(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
+        let before = self.starting.len();
+        let (open, going) = (&mut self.open, &mut self.going);
+        self.starting.retain_mut(|(index, starting)| match starting.as_mut().poll(task) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(child)) => {
+                open.insert(child.told_name(), (*index, child));
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                *going -= 1;
+                came.push((*index, Err(error.into())));
+                false
+            }
+        });
+        self.starting.len() < before
+    }
+
+    fn poll_ends(&mut self, task: &mut Context<'_>, came: &mut Came<S>) -> bool {
+        if self.open.is_empty() {
+            return false;
+        }
+        let (cx, group) = (&self.cx, &self.group);
+        let ends = self.ends.get_or_insert_with(|| {
+            let (cx, group) = (cx.clone(), group.clone());
+            Box::pin(async move { cx.ends(&group).await })
+        });
+        let Poll::Ready(ended) = ends.as_mut().poll(task) else { return false };
+        self.ends = None;
+        match ended {
+            Ok(ended) => {
+                for (name, end) in ended {
+                    if let Some((index, child)) = self.open.remove(&name) {
+                        self.going -= 1;
+                        came.push((index, child.hear(&end)));
+                    }
+                }
+            }
+            Err(error) => {
+                self.going -= self.open.len();
+                let open = self.open.drain();
+                came.extend(open.map(|(_, (index, _))| (index, Err(error.clone().into()))));
+            }
+        }
+        true
+    }
+}
