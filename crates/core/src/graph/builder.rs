@@ -100,6 +100,15 @@ impl<S: State> GraphBuilder<S> {
         self.push(name, Arc::new(Typed(node)))
     }
 
+    /// Adds a node that waits whatever it is told: for an answer, a message, or a child.
+    pub(crate) fn add_waiting(self, name: impl Into<String>, node: impl Node<S>) -> Self {
+        let mut graph = self.add(name, node);
+        if let Some(node) = graph.outline.nodes.last_mut() {
+            node.waits = true;
+        }
+        graph
+    }
+
     fn push(mut self, name: impl Into<String>, node: Arc<dyn Begin<S>>) -> Self {
         self.outline.nodes.push(NodeOutline { name: name.into(), ..NodeOutline::default() });
         self.nodes.push(Behaviour { node, goal: None, route: None });

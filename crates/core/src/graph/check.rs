@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::graph::Effect;
 use crate::graph::edge::EdgeKind;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
@@ -100,6 +101,13 @@ impl Checker<'_> {
         }
         if let Some(message) = node.retry.problem() {
             wrong(message);
+        }
+        if node.waits && node.effect == Effect::External {
+            wrong(
+                "is declared `External`, so it must not be started twice and cannot wait; declare another effect, and do what must not be \
+                 repeated in a node beside it"
+                    .into(),
+            );
         }
         if node.timeout.is_some_and(|timeout| timeout.is_zero()) {
             wrong("has a timeout of zero; use a longer one, or leave `timeout` out".into());

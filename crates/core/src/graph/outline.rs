@@ -55,6 +55,8 @@ pub(crate) struct NodeOutline {
     pub(crate) leads_on: bool,
     /// Whether it came with a subgraph, so that its name is a path.
     pub(crate) inner: bool,
+    /// Whether it waits, whatever it is told: for an answer, a message, or a child.
+    pub(crate) waits: bool,
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
     pub(crate) revision: Option<String>,

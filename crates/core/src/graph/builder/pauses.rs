@@ -69,7 +69,7 @@ impl<S: State> GraphBuilder<S> {
         T: Fn(&mut S, Result<A, Declined>) -> R + Send + Sync + 'static,
         R: Taken + 'static,
     {
-        self.add(name, GateNode { ask, take, answer: PhantomData }).effect(Effect::Human)
+        self.add_waiting(name, GateNode { ask, take, answer: PhantomData }).effect(Effect::Human)
     }
 
     /// Adds a conversation: a node that takes one message an activation and comes back to itself, until its policy ends it; then
@@ -123,7 +123,7 @@ impl<S: State> GraphBuilder<S> {
         let (turns, over) = (policy.turns, policy.over.clone());
         let targets: Vec<String> = std::iter::once(name.clone()).chain(next.iter().cloned()).collect();
         let itself = name.clone();
-        self.add(name.clone(), TalkNode { policy, handle, message: PhantomData }).route(
+        self.add_waiting(name.clone(), TalkNode { policy, handle, message: PhantomData }).route(
             name,
             targets,
             move |state, cx| {

@@ -105,7 +105,7 @@ impl<S: State> GraphBuilder<S> {
         U: Fn(&mut S, &NodeContext, Result<C, ChildError>) -> R + Send + Sync + 'static,
         R: Taken + 'static,
     {
-        self.add(name, ChildNode { graph: graph.clone(), input, update })
+        self.add_waiting(name, ChildNode { graph: graph.clone(), input, update })
     }
 }
 

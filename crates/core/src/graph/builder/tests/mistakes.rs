@@ -1,6 +1,8 @@
 //! Every mistake with its exact message.
 
 use super::*;
+use crate::ask::Ask;
+use crate::graph::Effect;
 
 /// Checks that these are the mistakes of a graph, and no others.
 #[track_caller]
@@ -36,6 +38,29 @@ fn names_that_are_refused() {
             "workflow name \"my graph\" contains ' '; use 1 to 128 of A-Z a-z 0-9 . _ : - and do not start with a dot",
             "node `a/b`: contains '/', which stands between a subgraph and its nodes; use another character",
         ],
+    );
+}
+
+#[test]
+fn nodes_that_wait_and_must_not_be_repeated() {
+    let child = nodes("a").entry("a").build().unwrap();
+    let waits = Graph::builder("g")
+        .child(
+            "child",
+            &child,
+            |_s: &Context, _cx| Ok(Context::new()),
+            |_s: &mut Context, _child: Context| {},
+        )
+        .effect(Effect::External)
+        .gate("gate", |_s: &Context| Ask::<bool>::new("Go on?"), |_s: &mut Context, _yes| {})
+        .effect(Effect::External)
+        .entry("child")
+        .edge("child", "gate");
+    let message = "is declared `External`, so it must not be started twice and cannot wait; declare another effect, and do what must \
+                   not be repeated in a node beside it";
+    check(
+        waits,
+        &["child", "gate"].map(|name| format!("node `{name}`: {message}")).each_ref().map(String::as_str),
     );
 }
 
