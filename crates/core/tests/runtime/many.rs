@@ -221,3 +221,29 @@ async fn the_failure_that_came_first_comes_first_again() {
     until(&world, &key("p"), RunStatus::Completed).await;
     assert_eq!(*first.lock().unwrap(), ["1", "1"]);
 }
+
+/// Counted by what each run of a node holds: nothing of the node is kept while its run rests, of the parent as of its children.
+#[tokio::test]
+async fn a_parent_at_rest_with_a_thousand_children_keeps_nothing_in_memory() {
+    let world = World::new();
+    let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
+    let runtime = builder.release_after(Duration::ZERO).build().await.unwrap();
+    let (child, held) = (gate(), Arc::new(()));
+    let holding = Arc::clone(&held);
+    let graph = over(
+        "parent",
+        using!(child, holding; cx, s => {
+            let _held = Arc::clone(&holding);
+            cx.children(&child, (0..1_000).map(with)).max_running(1_000).await?;
+            Ok(s)
+        }),
+    );
+    let before = Arc::strong_count(&held);
+    let run = runtime.start(&graph, Context::new()).id("p").await.unwrap();
+    let Outcome::Sleeping { .. } = world.pass(run.wait()).await.unwrap() else { panic!() };
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(Arc::strong_count(&held), before);
+    assert_eq!(children_of(&world, "p").await.len(), 1_000);
+}

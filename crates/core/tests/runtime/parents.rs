@@ -9,10 +9,10 @@ use std::time::Duration;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
-use ferrata_core::record::RunStatus;
+use ferrata_core::record::{Record, RunStatus};
 use ferrata_core::runtime::{OnParentEnd, Outcome, Position};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, RunHead};
+use ferrata_core::store::{At, CheckpointStore, RunHead};
 
 use super::family::*;
 use super::world::World;
@@ -209,6 +209,52 @@ async fn a_fork_keeps_what_came_of_a_child_and_starts_its_own_for_one_that_runs(
         let state = runtime.checkpoint(&key(run), Position::Latest).await.unwrap();
         let got = state.state.to_string();
         assert!(got.contains(&format!("[2,{answer}]")), "{run}: {got}");
+    }
+}
+
+/// Before the child's start, between, and after its end: a fork starts a child of its own, or has what came of the one that ended.
+#[tokio::test]
+async fn a_fork_at_any_record_of_a_parent_shares_no_child_that_goes_on() {
+    for has_ended in [false, true] {
+        let world = World::new();
+        let (runtime, child) = (world.process().await, gate());
+        let graph = parent(&child, "yes");
+        served(&runtime, &[&graph, &child]);
+        runtime.start(&graph, Context::new()).id("p").await.unwrap();
+        until_asleep(&world, &key("p")).await;
+        let original = only_child_of(&world, "p").await.run;
+        if has_ended {
+            runtime.respond(&original, "ok", Answer::accept(true).unwrap()).await.unwrap();
+            until(&world, &key("p"), RunStatus::Completed).await;
+        }
+        let log = world.store.load(&key("p"), At::Latest).await.unwrap().unwrap();
+        let is_told = |record: &Record| String::from_utf8_lossy(&record.body).contains("#told1.gate");
+        let told = log.iter().find(|record| is_told(record)).map(|record| record.header.seq);
+        assert_eq!((told.is_some(), log[0].header.seq.get()), (has_ended, 0));
+        for record in log.iter().filter(|record| !record.header.status.is_finished()) {
+            let (seq, id) = (record.header.seq, format!("f{}", record.header.seq));
+            runtime.fork(&key("p"), seq).id(&id).await.unwrap();
+            let keeps = told.is_some_and(|told| told <= seq);
+            if !keeps {
+                let asks = async {
+                    while children_of(&world, &id)
+                        .await
+                        .iter()
+                        .all(|child| child.status != RunStatus::Interrupted)
+                    {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                world.pass(asks).await;
+                let own = only_child_of(&world, &id).await.run;
+                assert_ne!(own, original, "at {seq}");
+                runtime.respond(&own, "ok", Answer::accept(true).unwrap()).await.unwrap();
+            }
+            until(&world, &key(&id), RunStatus::Completed).await;
+            assert_eq!(children_of(&world, &id).await.len(), usize::from(!keeps), "at {seq}");
+        }
+        let wanted = if has_ended { RunStatus::Completed } else { RunStatus::Interrupted };
+        assert_eq!(status(&world, &original).await, wanted, "no fork touches it");
     }
 }
 

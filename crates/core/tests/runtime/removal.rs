@@ -304,3 +304,33 @@ async fn world_seconds(world: &World, seconds: u64) {
         tokio::task::yield_now().await;
     }
 }
+
+/// The first claimer recorded that the child is to be cancelled and left that to its owner, which was dead. Each claimer after it found the
+/// child told already, and left it, too.
+#[tokio::test]
+async fn a_child_without_a_parent_is_cancelled_also_if_its_process_died() {
+    let world = World::new();
+    let child = Graph::<Context>::builder("works")
+        .node("work", async |_cx, s| {
+            std::future::pending::<()>().await;
+            Ok(s)
+        })
+        .entry("work")
+        .build()
+        .unwrap();
+    let (store, mortal) = world.mortal().await;
+    mortal.start(&parent(&child, "number"), Context::new()).id("p").await.unwrap();
+    let works = async {
+        while children_of(&world, "p").await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    world.pass(works).await;
+    let child_run = only_child_of(&world, "p").await.run;
+    store.crash();
+    // As after a purge that was made before the child was there, by a process that another one had taken the parent from.
+    world.store.purge(&key("p"), None).await.unwrap();
+    let second = world.process().await;
+    served(&second, &[&child]);
+    until(&world, &child_run, RunStatus::Cancelled).await;
+}

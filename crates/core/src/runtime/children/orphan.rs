@@ -15,14 +15,25 @@ use crate::runtime::requests::signal::send;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::spawn;
 
-/// Tells whether the parent of a run still waits for it, or leaves it to itself. If not, the run is cancelled.
+/// How a run stands to a parent that may have gone.
+enum Orphan {
+    /// Its parent waits for it, or leaves it to itself. Unless that is decided, it may change while the run goes on.
+    No { decided: bool },
+    /// It was told to stop now.
+    Told,
+    /// It was told to stop before, or has ended: whoever claims it carries that out.
+    ToldBefore,
+}
+
+/// Tells whether a run is to be claimed: its parent still waits for it, or leaves it to itself, or the run was told to stop, and its owner
+/// has not carried that out. If its parent does not wait for it any more, it is told to stop.
 ///
 /// # Errors
 ///
 /// What the store says.
 pub(crate) async fn is_wanted(shared: &Arc<Shared>, run: &RunKey, facts: &RunFacts) -> Result<bool> {
     match parent_link(run, facts).filter(|link| link.bond == Bond::Cancel) {
-        Some(link) => Ok(!cancelled_as_orphan(shared, run, &link).await?.0),
+        Some(link) => Ok(!matches!(cancel_orphan(shared, run, &link).await?, Orphan::Told)),
         None => Ok(true),
     }
 }
@@ -37,9 +48,9 @@ pub(crate) fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentL
     spawn(async move {
         let mut pause = shared.limits.poll;
         loop {
-            match cancelled_as_orphan(&shared, &run, &link).await {
-                Ok((true, _) | (_, true)) => return,
-                Ok((false, false)) => {}
+            match cancel_orphan(&shared, &run, &link).await {
+                Ok(Orphan::No { decided: false }) => {}
+                Ok(_) => return,
                 Err(error) => {
                     tracing::debug!(%run, %error, "cannot look for the parent of a child; trying again")
                 }
@@ -50,20 +61,20 @@ pub(crate) fn look_after_start(shared: &Arc<Shared>, run: &RunKey, link: ParentL
     });
 }
 
-/// Cancels a run that its parent does not wait for any more. Returns whether it does not, and whether that cannot change any more without
-/// an end of the run.
-async fn cancelled_as_orphan(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<(bool, bool)> {
+/// Cancels a run that its parent does not wait for any more.
+async fn cancel_orphan(shared: &Arc<Shared>, run: &RunKey, link: &ParentLink) -> Result<Orphan> {
     let reason = match parent_of(&*shared.store, run, link).await? {
-        Parent::Waits { began } => return Ok((false, began)),
-        Parent::Unknown | Parent::Told => return Ok((false, true)),
+        Parent::Waits { began } => return Ok(Orphan::No { decided: began }),
+        Parent::Unknown | Parent::Told => return Ok(Orphan::No { decided: true }),
         Parent::Gone => format!("its parent {} was purged", link.parent),
         Parent::Completed => format!("its parent {} is completed", link.parent),
         Parent::Cancelled => format!("its parent {} was cancelled", link.parent),
         Parent::WentOn => format!("its parent {} went on without it", link.parent),
     };
     match send(shared, run, SignalKind::Cancel { reason }, Some("parent".to_owned())).await {
-        Err(error) if matches!(error.kind(), ErrorKind::WrongStatus | ErrorKind::NotFound) => {}
-        sent => sent?,
+        Ok(()) => Ok(Orphan::Told),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Orphan::Told),
+        Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(Orphan::ToldBefore),
+        Err(error) => Err(error),
     }
-    Ok((true, true))
 }

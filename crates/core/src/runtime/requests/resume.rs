@@ -184,7 +184,7 @@ async fn claim<S: State>(
         return Ok(Claim::Taken(watching()));
     }
     if terms.recovery && head.status == RunStatus::InProgress && !is_wanted(shared, run, &head.facts).await? {
-        // It is carried out at once, or by the next claimer.
+        // It is carried out at once, or, if an owner is dead, by the next claimer.
         return Ok(Claim::Taken(watching()));
     }
     // Kept over further tries, so that no other run takes the room meanwhile.
