@@ -8,6 +8,7 @@ mod crates;
 mod layers;
 mod layout;
 mod markdown;
+mod package;
 mod pages;
 mod promises;
 mod repo;
@@ -41,6 +42,7 @@ const CHECKS: &[Check] = &[
     Check { name: "word", find: words::banned },
     Check { name: "manifest", find: crates::manifests },
     Check { name: "direction", find: crates::directions },
+    Check { name: "package", find: package::complete },
     Check { name: "layer", find: layers::order },
     Check { name: "error-page", find: pages::errors },
     Check { name: "dependency-row", find: pages::dependencies },

@@ -44,7 +44,8 @@ impl Repo {
                 if wanted && !SKIPPED.contains(&name.as_str()) {
                     self.read_folder(&entry.path(), &format!("{path}/"))?;
                 }
-            } else if kind.is_file() {
+            // The licences of the crates are links to those of the repository.
+            } else if kind.is_file() || (kind.is_symlink() && entry.path().is_file()) {
                 let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {path}"))?;
                 self.files.insert(path, String::from_utf8(bytes).unwrap_or_default());
             }
