@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferrata_core::graph::Effect;
+use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
-use ferrata_core::record::RecordKind;
+use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::{Clock, ExecutorId, RunKey};
 
@@ -43,6 +43,7 @@ pub(crate) struct Seat {
     pub(crate) dice: Arc<Dice>,
     pub(crate) rules: Arc<Rules>,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
+    kid: Graph<Context>,
     executor: Mutex<Option<ExecutorId>>,
 }
 
@@ -53,8 +54,9 @@ impl Seat {
         dice: Arc<Dice>,
         rules: Arc<Rules>,
         ledger: Arc<Mutex<Ledger>>,
+        kid: Graph<Context>,
     ) -> Self {
-        Self { process, clock, dice, rules, ledger, executor: Mutex::default() }
+        Self { process, clock, dice, rules, ledger, kid, executor: Mutex::default() }
     }
 
     pub(crate) fn executor(&self) -> Option<ExecutorId> {
@@ -232,6 +234,25 @@ pub(crate) async fn naps(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Cont
     let seconds = if cx.visit().get().is_multiple_of(2) { 3 } else { 20 };
     cx.sleep(Duration::from_secs(seconds)).await?;
     seat.work().await;
+    Ok(done(&cx))
+}
+
+/// Waits for some children, and checks that what came of them is on record with them.
+pub(crate) async fn family(cx: NodeContext, children: usize) -> NodeResult<Context> {
+    let seat = begin(&cx, Effect::Write).await;
+    if children == 1 {
+        cx.child(&seat.kid, Context::new()).await?;
+    } else {
+        let inputs = (0..children).map(|_| Context::new());
+        cx.children(&seat.kid, inputs).max_running(2).await?;
+    }
+    let start = format!("{}:{}:{}:", life(&cx), cx.node(), cx.visit());
+    let found = seat.rules.children_of(&start);
+    let is_whole =
+        found.len() == children && found.iter().all(|status| *status == Some(RunStatus::Completed));
+    if !is_whole && !seat.is_zombie(&cx) {
+        seat.broken(&cx, &format!("heard that {children} children are completed, on record is {found:?}"));
+    }
     Ok(done(&cx))
 }
 

@@ -80,7 +80,8 @@ impl Process {
                     .await;
                 match built {
                     Ok(runtime) => {
-                        workload.graphs.iter().for_each(|graph| runtime.serve(graph).unwrap());
+                        let graphs = workload.graphs.iter().chain([&workload.kid]);
+                        graphs.for_each(|graph| runtime.serve(graph).unwrap());
                         slot.set(runtime).unwrap();
                         return;
                     }

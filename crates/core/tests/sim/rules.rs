@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ferrata_core::record::{Record, RecordKind};
+use ferrata_core::record::{Record, RecordKind, RunStatus};
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
@@ -33,6 +33,10 @@ pub(crate) struct Seen {
     /// How many appends were refused because another came first.
     pub(crate) conflicts: u64,
     pub(crate) claims: u64,
+    /// The runs that were started as children, by what their labels say of the start.
+    pub(crate) children: BTreeMap<String, RunKey>,
+    /// How often the parent of a child was told at rest, by whoever knew.
+    pub(crate) told: u64,
 }
 
 impl Rules {
@@ -61,6 +65,14 @@ impl Rules {
         let now = seen.logs.get(run).map_or(0, times);
         let past = seen.past.iter().filter(|(of, _)| of == run).map(|(_, log)| times(log));
         (past.max().unwrap_or_default().max(now), now)
+    }
+
+    /// Returns how the children stand whose start begins so; none of one that is not there any more.
+    pub(crate) fn children_of(&self, start: &str) -> Vec<Option<RunStatus>> {
+        let seen = self.seen();
+        let found = seen.children.range(start.to_owned()..).take_while(|(of, _)| of.starts_with(start));
+        let status = |run| Some(seen.logs.get(run)?.records.last()?.header.status);
+        found.map(|(_, run)| status(run)).collect()
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -98,9 +110,16 @@ impl Rules {
             return;
         }
         let mut broken = Vec::new();
+        if let Some(start) = append.facts.as_ref().and_then(|facts| facts.labels.get("ferrata.child")) {
+            // No child fails or is cancelled while its parent waits, so none is started anew.
+            let first = seen.children.entry(start.to_owned()).or_insert_with(|| append.run.clone());
+            if *first != append.run {
+                broken.push(format!("{start} was started before as {first}"));
+            }
+        }
         let deadline = self.workload.deadline_of(&append.run);
         let log = seen.logs.entry(append.run.clone()).or_default();
-        let mut claims = 0;
+        let (mut claims, mut told) = (0, 0);
         for record in append.records {
             let at = usize::try_from(record.header.seq.get()).unwrap();
             match log.records.get(at) {
@@ -109,6 +128,7 @@ impl Rules {
                 Some(_) => broken.push(format!("the log is forked at {at}")),
                 None => {
                     claims += u64::from(record.header.kind == RecordKind::Claim);
+                    told += u64::from(is_told_at_rest(log, &record));
                     broken.extend(misplaced(log, &record, by));
                     if let (true, Some(deadline)) = (log.records.is_empty() && self.are_steady, deadline) {
                         log.bounds.deadline = Some(record.header.at.plus(deadline).unix_ms());
@@ -119,6 +139,7 @@ impl Rules {
         }
         broken.append(&mut log.broken);
         seen.claims += claims;
+        seen.told += told;
         seen.broken
             .extend(broken.into_iter().map(|what| format!("{}: process {process}: {what}", append.run)));
     }
@@ -164,6 +185,21 @@ impl Rules {
     }
 }
 
+/// Whether a record says of the children of a run at rest what whoever wrote it has seen.
+fn is_told_at_rest(log: &Log, record: &Record) -> bool {
+    let rests = log.records.last().is_some_and(|last| last.header.owner.is_none());
+    let body: serde_json::Value = serde_json::from_slice(&record.body).unwrap();
+    let says = |of: &str, what: &[&str]| {
+        body[of].as_str().is_some_and(|text| what.iter().any(|what| text.starts_with(what)))
+    };
+    rests
+        && match record.header.kind {
+            RecordKind::Step => says("name", &["#told"]),
+            RecordKind::Release => says("reason", &["a child has ended", "no child has ended yet"]),
+            _ => false,
+        }
+}
+
 /// What is wrong with a record where it stands, apart from what it says.
 fn misplaced(log: &Log, record: &Record, by: Option<ExecutorId>) -> Option<String> {
     let (header, last) = (&record.header, log.records.last().map(|last| &last.header));
@@ -178,6 +214,7 @@ fn misplaced(log: &Log, record: &Record, by: Option<ExecutorId>) -> Option<Strin
     }
     let is_progress = match header.kind {
         RecordKind::Claim | RecordKind::Signal | RecordKind::Edit => false,
+        _ if is_told_at_rest(log, record) => false,
         // Whoever stops a run that nobody drives also carries that out.
         RecordKind::Status => last.kind != RecordKind::Signal,
         _ => true,

@@ -15,6 +15,8 @@ const NAMES: [&str; 2] = ["one", "two"];
 
 pub(crate) struct Workload {
     pub(crate) graphs: Vec<Graph<Context>>,
+    /// What children do.
+    pub(crate) kid: Graph<Context>,
     /// How long each may take.
     deadlines: Vec<Option<Duration>>,
 }
@@ -39,10 +41,14 @@ enum Kind {
     Hears,
     Naps,
     Flaky,
+    Child,
+    Children,
 }
 
 impl Kind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
+        Self::Child,
+        Self::Children,
         Self::Pure,
         Self::Pure,
         Self::Read,
@@ -75,6 +81,8 @@ impl Kind {
             Self::Asks => graph.node(name, nodes::asks),
             Self::Hears => graph.node(name, nodes::hears),
             Self::Naps => graph.node(name, nodes::naps),
+            Self::Child => graph.node(name, async |cx, _s| nodes::family(cx, 1).await),
+            Self::Children => graph.node(name, async |cx, _s| nodes::family(cx, 3).await),
             Self::Flaky => {
                 let policy = RetryPolicy::none().with_attempts(3).with_delay(Duration::from_millis(200));
                 graph.node(name, nodes::flaky).retry(policy)
@@ -91,7 +99,7 @@ impl Workload {
         });
         let graphs =
             NAMES.into_iter().zip(deadlines).map(|(name, deadline)| draw(dice, name, deadline)).collect();
-        Self { graphs, deadlines: deadlines.into() }
+        Self { graphs, kid: kid(dice), deadlines: deadlines.into() }
     }
 
     /// How long a run may take.
@@ -118,6 +126,14 @@ impl Workload {
     pub(crate) fn graph_of(&self, run: &RunKey) -> &Graph<Context> {
         self.graphs.iter().find(|graph| run.run.as_str().starts_with(graph.name().as_str())).unwrap()
     }
+}
+
+/// What children do: nothing that needs a hand, and one nap at most, which takes long where clocks are far off.
+fn kid(dice: &Dice) -> Graph<Context> {
+    let kinds = [Kind::Pure, Kind::Steps, Kind::Naps, Kind::Flaky];
+    let graph = Graph::<Context>::builder("kid").channel("trace", Reducer::Append);
+    let graph = dice.pick(&kinds).add(graph, "first");
+    dice.pick(&kinds[..2]).add(graph, "second").entry("first").edge("first", "second").build().unwrap()
 }
 
 fn draw(dice: &Dice, name: &str, deadline: Option<Duration>) -> Graph<Context> {

@@ -22,7 +22,7 @@ use crate::support::dice::Dice;
 const PROCESSES: usize = 4;
 
 /// How long everything may take once nothing goes wrong any more, by the clock of the simulation.
-const CALM: Duration = Duration::from_secs(1_200);
+const CALM: Duration = Duration::from_secs(7_200);
 
 /// How long to wait for what does not stir by itself.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -41,6 +41,9 @@ pub(crate) struct Report {
     pub(crate) kills: u64,
     pub(crate) freezes: u64,
     pub(crate) leaves: u64,
+    pub(crate) children: u64,
+    /// How often a parent at rest was told of its children.
+    pub(crate) told: u64,
     pub(crate) ends: BTreeMap<&'static str, u64>,
     pub(crate) deeds: BTreeMap<Deed, u64>,
 }
@@ -54,14 +57,19 @@ impl Report {
         self.kills += other.kills;
         self.freezes += other.freezes;
         self.leaves += other.leaves;
+        self.children += other.children;
+        self.told += other.told;
         other.ends.iter().for_each(|(end, times)| *self.ends.entry(end).or_default() += times);
         other.deeds.iter().for_each(|(deed, times)| *self.deeds.entry(*deed).or_default() += times);
     }
 
     /// Checks that the simulations were not tame.
     pub(crate) fn check_coverage(&self) {
-        let Self { conflicts, claims, kills, freezes, leaves, ends, deeds, .. } = self;
-        assert!([conflicts, claims, kills, freezes, leaves].iter().all(|times| **times > 0), "{self:?}");
+        let Self { conflicts, claims, kills, freezes, leaves, children, told, ends, deeds, .. } = self;
+        assert!(
+            [conflicts, claims, kills, freezes, leaves, children, told].iter().all(|times| **times > 0),
+            "{self:?}"
+        );
         assert!(ends.len() >= 3 && deeds.len() == 9, "{self:?}");
     }
 }
@@ -133,6 +141,7 @@ impl World {
             Arc::clone(&self.dice),
             Arc::clone(&self.rules),
             Arc::clone(&self.ledger),
+            self.workload.kid.clone(),
         );
         let process = Process::start(number, clock, &self.net, Arc::new(seat), &self.workload);
         self.processes.push(process);
@@ -156,6 +165,7 @@ impl World {
         let seen = self.rules.seen();
         self.report.records = seen.logs.values().map(|log| log.records.len() as u64).sum();
         (self.report.conflicts, self.report.claims) = (seen.conflicts, seen.claims);
+        (self.report.children, self.report.told) = (seen.children.len() as u64, seen.told);
         drop(seen);
         self.report
     }
@@ -327,6 +337,12 @@ impl World {
                     self.act(&run, deed);
                 }
             }
+            // Children end, too: by themselves, or because nobody wants them any more.
+            let children: Vec<_> = self.rules.seen().children.values().cloned().collect();
+            let is_open = |run: &RunKey| {
+                now(self.store.head(run)).unwrap().is_some_and(|head| !head.status.is_finished())
+            };
+            is_over &= !children.iter().any(is_open);
             if is_over {
                 return;
             }
@@ -334,7 +350,8 @@ impl World {
                 self.start_process();
             }
             if time > deadline {
-                let heads: Vec<_> = self.runs.iter().map(|run| now(self.store.head(run)).unwrap()).collect();
+                let heads: Vec<_> =
+                    self.runs.iter().chain(&children).map(|run| now(self.store.head(run)).unwrap()).collect();
                 self.rules.seen().broken.push(format!("a run does not end: {heads:#?}"));
             }
             if self.dice.below(4) > 0 { self.flow() } else { self.step() }
