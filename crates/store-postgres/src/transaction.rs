@@ -12,7 +12,7 @@ use ferrata_store::{
 use sqlx::PgConnection;
 
 use crate::append::Via;
-use crate::error::{Call, StoreError, fault};
+use crate::error::{Call, StoreError, fault, is_lost};
 use crate::opened::Opened;
 use crate::store::PostgresStore;
 
@@ -85,11 +85,14 @@ impl Transactions for PostgresStore {
     }
 
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        let codes = causes(error).filter_map(|error| match error.downcast_ref::<sqlx::Error>()? {
-            sqlx::Error::Database(error) => error.code(),
-            _ => None,
-        });
-        codes.into_iter().any(|code| matches!(&*code, "40001" | "40P01" | "55P03"))
+        let gave_way = |error: &sqlx::Error| match error {
+            sqlx::Error::Database(refused) => {
+                let code = refused.code().unwrap_or_default();
+                matches!(&*code, "40001" | "40P01" | "55P03") || is_lost(error)
+            }
+            _ => is_lost(error),
+        };
+        causes(error).filter_map(|error| error.downcast_ref::<sqlx::Error>()).any(gave_way)
     }
 }
 

@@ -80,7 +80,8 @@ pub trait Transactions: Send + Sync {
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef>;
 
     /// Tells whether an error of a statement in a transaction says that another transaction was in the way (a deadlock, a
-    /// serialization failure, a lock that did not come free), so that the same work may succeed in a transaction begun anew. The
+    /// serialization failure, a lock that did not come free) or that the connection was lost, so that the same work may succeed in a
+    /// transaction begun anew. The
     /// causes of the error are looked at, too.
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool;
 }
