@@ -39,6 +39,7 @@ async fn run() -> Result<()> {
     println!("{}\n", machine::in_words());
     work::core::measure(&mut table).await?;
     Box::pin(work::children::in_memory(&mut table)).await?;
+    Box::pin(work::stream::in_memory(&mut table)).await?;
     for server in table.args.stores.clone() {
         Box::pin(work::one::measure(&mut table, &server)).await?;
         Box::pin(work::runs::measure(&mut table, &server)).await?;
@@ -47,6 +48,9 @@ async fn run() -> Result<()> {
             Box::pin(work::children::measure(&mut table, &server)).await?;
             Box::pin(work::list::measure(&mut table, &server)).await?;
             Box::pin(work::memory::measure(&mut table, &server)).await?;
+        }
+        if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Redis) {
+            Box::pin(work::stream::measure(&mut table, &server)).await?;
         }
         if matches!(Kind::of(&server)?, Kind::Postgres | Kind::Files) {
             Box::pin(work::load::measure(&mut table, &server)).await?;

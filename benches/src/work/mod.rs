@@ -10,6 +10,7 @@ pub(crate) mod load;
 pub(crate) mod memory;
 pub(crate) mod one;
 pub(crate) mod runs;
+pub(crate) mod stream;
 
 use anyhow::Result;
 use ferrata::Runtime;
