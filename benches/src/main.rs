@@ -40,10 +40,12 @@ async fn run() -> Result<()> {
     work::core::measure(&mut table).await?;
     Box::pin(work::children::in_memory(&mut table)).await?;
     Box::pin(work::stream::in_memory(&mut table)).await?;
+    Box::pin(work::observed::in_memory(&mut table)).await?;
     for server in table.args.stores.clone() {
         Box::pin(work::one::measure(&mut table, &server)).await?;
         Box::pin(work::runs::measure(&mut table, &server)).await?;
         if Kind::of(&server)? == Kind::Postgres {
+            Box::pin(work::observed::measure(&mut table, &server)).await?;
             Box::pin(work::fan::measure(&mut table, &server)).await?;
             Box::pin(work::children::measure(&mut table, &server)).await?;
             Box::pin(work::list::measure(&mut table, &server)).await?;

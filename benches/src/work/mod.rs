@@ -8,6 +8,7 @@ pub(crate) mod fan;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod memory;
+pub(crate) mod observed;
 pub(crate) mod one;
 pub(crate) mod runs;
 pub(crate) mod stream;
