@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::context::NodeContext;
 use super::end_waiters::EndWaiter;
-use super::wish::{Given, Wish};
+use super::wish::{Given, Joining, Wish};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
@@ -202,7 +202,8 @@ impl NodeContext {
     ) -> Result<()> {
         let began = (!child.began).then(|| child.began_name());
         let (group, deadline) = (group.to_owned(), child.note.deadline);
-        let wish = Wish::Join { group, began, child: self.child_ref(child), deadline, since };
+        let joining = Joining { group, began, child: self.child_ref(child), deadline, since };
+        let wish = Wish::Join(Box::new(joining));
         self.wish(child.told_name(), wish).await.map(|_| ())
     }
 

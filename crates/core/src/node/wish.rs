@@ -32,14 +32,8 @@ pub(crate) enum Wish {
     RecordAll(Vec<(String, Box<RawValue>)>),
     /// Note that something was done, in passing.
     Mark,
-    /// Note under `began`, in passing, that this child was started, and have the waits of a group take in what comes of it.
-    Join {
-        group: String,
-        began: Option<String>,
-        child: ChildRef,
-        deadline: Option<Timestamp>,
-        since: Option<EndWaiter>,
-    },
+    /// Note in passing that a child was started, and have the waits of a group take in what comes of it.
+    Join(Box<Joining>),
     /// Wait for what comes of the children of the group of this name: of all that have ended, and of one at least.
     Ends,
     /// Wait for what comes of this child, which is cancelled at its deadline; `since` is a wait that was begun before it was started.
@@ -56,6 +50,19 @@ pub(crate) enum Wish {
     Ask(Request),
     /// Ask once more, because the answer cannot be read; of a default, which would come again at once, it is only noted.
     AskAgain { problem: String, by_default: bool },
+}
+
+/// A child that joins a group.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    pub(crate) group: String,
+    /// The name of the note that it was started, unless that is noted.
+    pub(crate) began: Option<String>,
+    pub(crate) child: ChildRef,
+    /// When it is cancelled.
+    pub(crate) deadline: Option<Timestamp>,
+    /// A wait that was begun before it was started.
+    pub(crate) since: Option<EndWaiter>,
 }
 
 /// What a wish came to.

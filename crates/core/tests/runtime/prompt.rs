@@ -15,6 +15,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunQuery};
+use tokio::task::JoinSet;
 
 use super::family::*;
 use super::world::World;
@@ -77,13 +78,16 @@ async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
     let by = if elsewhere { other } else { runtime.clone() };
     let inner = world.store.clone();
     let hook = async move {
-        let ending = tokio::spawn(end_child(inner, by));
+        let mut ending = JoinSet::new();
+        ending.spawn(end_child(inner, by));
         for _ in 0..400 {
-            if ending.is_finished() {
+            if ending.try_join_next().is_some() {
                 break;
             }
             tokio::task::yield_now().await;
         }
+        // Where the operation itself stands in the way, the child ends after it.
+        ending.detach_all();
     };
     match moment {
         Moment::Before(operation) => store.before(operation, hook),

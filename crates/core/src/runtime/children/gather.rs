@@ -16,6 +16,9 @@ use crate::state::State;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// What came of children, by the names of the waits for that.
+type Ends = Vec<(String, Arc<RawValue>)>;
+
 /// What came of children, each with the index of its item.
 type Came<S> = Vec<(usize, Result<S, ChildError>)>;
 
@@ -34,7 +37,7 @@ pub(super) struct Gather<S: State, I> {
     starting: Vec<(usize, Boxed<Result<ChildHandle<S>>>)>,
     /// By the names of the waits for what comes of them.
     open: HashMap<String, (usize, ChildHandle<S>)>,
-    ends: Option<Boxed<Result<Vec<(String, Arc<RawValue>)>>>>,
+    ends: Option<Boxed<Result<Ends>>>,
 }
 
 impl<S: State, I: Iterator<Item = Wanted<S>>> Gather<S, I> {

@@ -266,10 +266,9 @@ impl<S: State> Driver<S> {
             Some(event) = self.waiters.children.next() => {
                 let mut next = Some(event);
                 while let Some(event) = next {
-                    match event {
-                        Ok(event) => self.absorb_child_event(event)?,
-                        // A look that panicked, in a store say: whoever goes on looks again.
-                        Err(_) => {}
+                    // Of a look that panicked, in a store say: whoever goes on looks again.
+                    if let Ok(event) = event {
+                        self.absorb_child_event(event)?;
                     }
                     next = self.waiters.children.try_next();
                 }

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
-use crate::node::{Given, Replier, Wish};
+use crate::node::{Given, Joining, Replier, Wish};
 use crate::record::body::{Event, StatusChange};
 use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
@@ -69,7 +69,8 @@ impl<S: State> Driver<S> {
                 }
                 Ok(())
             }
-            Wish::Join { group, began, child, deadline, since } => {
+            Wish::Join(joining) => {
+                let Joining { group, began, child, deadline, since } = *joining;
                 let is_told = memo.is_some();
                 if let Some(began) = began.filter(|began| !activation.memos.contains_key(began)) {
                     self.note_step(key, &began, Noted::Result(to_raw(&true)?.into()), false)?;
