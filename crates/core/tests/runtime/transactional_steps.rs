@@ -80,6 +80,57 @@ async fn a_step_and_its_rows_commit_together_whatever_dies_when() {
     }
 }
 
+/// Whatever a node asks for is met in the turn in which it asks: on a clock that stands still, nothing else would.
+#[tokio::test]
+async fn no_transaction_waits_for_the_next_look() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
+    let store = LedgerStore::with_connections(1);
+    let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
+    let graph = Graph::<Context>::builder("many")
+        .node("add", async |cx, s: Draft<Context>| {
+            let mut tx = cx.transaction::<Ledger>().await?;
+            tx.add("added", 1);
+            s.commit_with(tx)
+        })
+        .effect(Effect::Transactional)
+        .node("step", async |cx, s: Draft<Context>| {
+            cx.step_in::<Ledger, _, _, _>("one", async |tx: &mut LedgerRows| {
+                tx.add("added", 1);
+                Ok::<_, std::io::Error>(())
+            })
+            .await?;
+            Ok(s)
+        })
+        .node("end", nothing)
+        // Now and then, so that each turn of the driver meets each moment of a transaction.
+        .node("shift", nothing)
+        .effect(Effect::Pure)
+        .entry("add")
+        .edge("add", "step")
+        .edge("shift", "add")
+        .route("step", ["add", "shift", "end"], |_s, cx| match cx.visit().get() {
+            100 => "end",
+            visit if visit.is_multiple_of(3) => "shift",
+            _ => "add",
+        })
+        .build()
+        .unwrap();
+    let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
+    let mut ended = std::pin::pin!(run.wait());
+    for _ in 0..50_000 {
+        tokio::select! {
+            biased;
+            outcome = &mut ended => {
+                assert!(matches!(outcome.unwrap(), Outcome::Completed(_)));
+                assert_eq!(store.row("added").await, 200);
+                return;
+            }
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    panic!("a transaction waits for time to pass, after {} were done", store.row("added").await);
+}
+
 #[tokio::test]
 async fn misuse_of_a_step_is_a_typed_error() {
     for (effect, part) in [(Effect::Read, "declared `read`"), (Effect::Pure, "declared `pure`")] {

@@ -223,6 +223,9 @@ impl<S: State> Driver<S> {
                 // A node that has begun to wait makes room, and may go on itself before the next begins.
                 self.take_commands()?;
             }
+            // After what was taken in just now: nothing else may wake the driver for it.
+            self.commit_steps().await?;
+            self.grant_transaction()?;
             self.offer()?;
             if !self.launch_next().await? {
                 return Ok(());
