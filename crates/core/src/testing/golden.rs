@@ -41,3 +41,31 @@ pub async fn verify_golden<S: State>(graph: &Graph<S>, exported: &str) -> Result
     let run = runtime.import(exported, None).await?;
     runtime.verify(graph, &run).await
 }
+
+/// Holds a run that was [exported](Runtime::export) against a graph: for logs of production that are kept beside the tests. No node is run.
+///
+/// # Panics
+///
+/// If the log cannot be read, or the graph would have gone another way: with the record and what differs.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use ferrata_core::graph::Graph;
+/// # use ferrata_core::state::Context;
+/// # fn graph() -> Graph<Context> { unreachable!() }
+/// # async fn test() {
+/// // ferrata export order-17 --to tests/logs/order-17.jsonl
+/// let log = std::fs::read_to_string("tests/logs/order-17.jsonl").unwrap();
+/// ferrata_core::testing::assert_replays(&log, &graph()).await;
+/// # }
+/// ```
+pub async fn assert_replays<S: State>(log: &str, graph: &Graph<S>) {
+    match verify_golden(graph, log).await {
+        Ok(Verified { divergence: None, .. }) => {}
+        Ok(Verified { divergence: Some(divergence), .. }) => {
+            panic!("graph `{}` would go another way than the log: {divergence}", graph.name())
+        }
+        Err(error) => panic!("the log cannot be held against graph `{}`: {error}", graph.name()),
+    }
+}

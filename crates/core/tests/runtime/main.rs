@@ -54,3 +54,4 @@ mod watching;
 mod watching_families;
 mod watching_live;
 mod world;
+mod worlds;

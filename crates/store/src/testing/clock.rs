@@ -12,6 +12,9 @@ use crate::clock::{Clock, Timestamp};
 
 /// A clock that stands still until it is told to advance. Clones share the time.
 ///
+/// Give the same clock to whatever waits for the other: a runtime on it never wakes a run whose store has a clock of its own. For tests
+/// of workflows, `ferrata::testing::World` has one for both, and advances it when nothing else can happen.
+///
 /// ```
 /// use std::time::Duration;
 ///

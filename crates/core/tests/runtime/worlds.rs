@@ -1,0 +1,181 @@
+//! The world that users test their workflows in: time, crashes, faults, scripts, other work for a node, and histories.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ferrata_core::ask::{Answer, Ask};
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::runtime::Outcome;
+use ferrata_core::state::Context;
+use ferrata_core::testing::{Fault, Script, World, assert_replays};
+use ferrata_core::{Clock, ErrorKind};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Waits three days, asks, and pays.
+fn graph(paid: &Arc<AtomicU32>) -> Graph<Context> {
+    let paid = Arc::clone(paid);
+    Graph::<Context>::builder("pay")
+        .node("wait", async |cx, s| {
+            cx.sleep(3 * DAY).await?;
+            Ok(s)
+        })
+        .gate("approve", |_s: &Context| Ask::<bool>::new("Pay?"), |s, yes| s.set("yes", yes))
+        .node("pay", move |_cx, s| {
+            let paid = Arc::clone(&paid);
+            async move {
+                paid.fetch_add(1, Ordering::SeqCst);
+                Ok(s)
+            }
+        })
+        .effect(Effect::External)
+        .entry("wait")
+        .edge("wait", "approve")
+        .edge("approve", "pay")
+        .build()
+        .unwrap()
+}
+
+fn script() -> Script {
+    Script::new().answer("approve", Answer::accept(true).unwrap())
+}
+
+/// A jump of the clock lost the heartbeat, and a store with a clock of its own never woke the run.
+#[tokio::test]
+async fn three_days_are_over_at_once() {
+    let (world, paid, script) = (World::new(), Arc::default(), script());
+    let process = world.process_with(|b| b.answerer(script.clone())).await.unwrap();
+    let begun = std::time::Instant::now();
+    let run = process.start(&graph(&paid), Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<bool>("yes").unwrap(), Some(true));
+    assert!(script.is_over());
+    let passed = world.clock().monotonic();
+    assert!(passed >= 3 * DAY && passed < 4 * DAY, "{passed:?}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_crash_at_each_write_loses_nothing() {
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        let mut crashes = 0;
+        for n in 0.. {
+            let (world, paid) = (World::new(), Arc::default());
+            let graph = graph(&paid);
+            let process = world.process_with(|b| b.answerer(script())).await.unwrap();
+            process.fail_write(n, fault);
+            if let Ok(run) = world.pass(process.start(&graph, Context::new()).id("r")).await {
+                let _ = world.pass(run.wait()).await;
+            }
+            if !process.is_crashed() {
+                break;
+            }
+            crashes += 1;
+            process.crash().await;
+
+            let process = world.process_with(|b| b.answerer(script())).await.unwrap();
+            let run = world.pass(process.start(&graph, Context::new()).id("r")).await.unwrap();
+            match world.pass(run.wait()).await.unwrap() {
+                Outcome::Completed(_) => assert_eq!(paid.load(Ordering::SeqCst), 1, "{fault:?} at write {n}"),
+                // Nobody knows whether it was paid, so nobody pays again.
+                _ => assert!(paid.load(Ordering::SeqCst) <= 1, "{fault:?} at write {n}"),
+            }
+        }
+        assert!(crashes >= 4, "{fault:?}: {crashes} writes");
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_fails_once_is_made_again() {
+    for fault in [Fault::Before, Fault::After] {
+        let (world, paid) = (World::new(), Arc::default());
+        let process = world.process_with(|b| b.answerer(script())).await.unwrap();
+        process.fail_write(1, fault);
+        let run = process.start(&graph(&paid), Context::new()).await.unwrap();
+        world.pass(run.completed()).await.unwrap();
+        assert_eq!(paid.load(Ordering::SeqCst), 1, "{fault:?}");
+        assert!(!process.is_crashed() && process.writes() > 3);
+    }
+}
+
+#[tokio::test]
+async fn a_node_has_other_work_by_its_name() {
+    let (world, paid) = (World::new(), Arc::default());
+    let whole = graph(&paid);
+    let graph = whole.with_node("wait", async |_cx, s| Ok(s)).unwrap();
+    let graph = graph.with_node("pay", async |_cx, mut s| {
+        s.set("paid", "not really")?;
+        Ok(s)
+    });
+    let graph = graph.unwrap();
+    assert_eq!(graph.fingerprint(), whole.fingerprint());
+    let process = world.process_with(|b| b.answerer(script())).await.unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    let state = world.pass(run.completed()).await.unwrap();
+    assert_eq!(state.get::<String>("paid").unwrap().as_deref(), Some("not really"));
+    assert_eq!((paid.load(Ordering::SeqCst), world.clock().monotonic() < DAY), (0, true));
+    let error = whole.with_node("psy", async |_cx, s| Ok(s)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("did you mean `pay`?"), "{error}");
+}
+
+#[tokio::test]
+async fn a_history_is_the_same_each_time() {
+    let mut stories = Vec::new();
+    for _ in 0..2 {
+        let (world, paid) = (World::new(), Arc::default());
+        let process = world.process_with(|b| b.answerer(script())).await.unwrap();
+        let run = process.start(&graph(&paid), Context::new()).id("r").await.unwrap();
+        world.pass(run.completed()).await.unwrap();
+        stories.push(process.story(run.run()).await.unwrap());
+    }
+    assert_eq!(stories[0], stories[1]);
+    let lines: Vec<&str> = stories[0].lines().collect();
+    assert!(lines.first().unwrap().contains("started at `wait`"), "{lines:?}");
+    assert!(lines.last().unwrap().contains("the run is complete"), "{lines:?}");
+}
+
+#[tokio::test]
+async fn a_kept_log_is_held_against_the_graph_of_today() {
+    let (world, paid) = (World::new(), Arc::default());
+    let graph = graph(&paid);
+    let process = world.process_with(|b| b.answerer(script())).await.unwrap();
+    let run = process.start(&graph, Context::new()).await.unwrap();
+    world.pass(run.completed()).await.unwrap();
+    let log = process.export(run.run()).await.unwrap();
+    assert_replays(&log, &graph).await;
+    assert_eq!(paid.load(Ordering::SeqCst), 1, "no node is run");
+    let other = Graph::<Context>::builder("pay")
+        .node("wait", async |_cx, s| Ok(s))
+        .node("pay", async |_cx, s| Ok(s))
+        .entry("wait")
+        .edge("wait", "pay")
+        .build()
+        .unwrap();
+    let told = panic_of(assert_replays(&log, &other)).await;
+    assert!(told.contains("another way"), "{told}");
+}
+
+/// Waits for a future that panics, and returns what it says.
+async fn panic_of(future: impl Future<Output = ()>) -> String {
+    let mut future = Box::pin(future);
+    let caught = std::future::poll_fn(|cx| {
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| future.as_mut().poll(cx)));
+        match polled {
+            Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
+            Ok(std::task::Poll::Ready(())) => std::task::Poll::Ready(None),
+            Err(panic) => std::task::Poll::Ready(Some(panic)),
+        }
+    });
+    let panic = caught.await.expect("it panics");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+#[should_panic(expected = "nothing came of it")]
+async fn what_the_world_does_not_move_is_told_as_that() {
+    let world = World::new();
+    let _process = world.process().await.unwrap();
+    world.pass(std::future::pending::<()>()).await;
+}
