@@ -39,10 +39,6 @@ pub(crate) struct RunScope {
 }
 
 /// What a node asks of the driver of its run.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all of what is sent are wishes, and a box for each would be made for nothing"
-)]
 pub(crate) enum Command {
     /// Write and make durable whatever has been absorbed.
     Checkpoint(oneshot::Sender<Result<()>>),
