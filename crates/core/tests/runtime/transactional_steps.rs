@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ferrata_core::graph::{Effect, Graph};
@@ -13,6 +14,8 @@ use ferrata_core::store::{
 };
 use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
+
+use tokio::sync::Notify;
 
 use super::transactions::{RUN, failure, key, nothing, process};
 
@@ -129,6 +132,45 @@ async fn no_transaction_waits_for_the_next_look() {
         }
     }
     panic!("a transaction waits for time to pass, after {} were done", store.row("added").await);
+}
+
+/// A node that ends while a transaction is open: its record waits and goes with it, also over one connection.
+#[tokio::test]
+async fn what_ends_beside_an_open_transaction_is_recorded_with_it() {
+    let (opened, attempts) = (Arc::new(Notify::new()), Arc::new(AtomicU32::new(0)));
+    let (tell, count) = (Arc::clone(&opened), Arc::clone(&attempts));
+    let graph = Graph::<Context>::builder("beside")
+        .node("begin", nothing)
+        .node("move", move |cx: NodeContext, s: Draft<Context>| {
+            let (tell, count) = (Arc::clone(&tell), Arc::clone(&count));
+            async move {
+                let mut tx = cx.transaction::<Ledger>().await?;
+                count.fetch_add(1, Ordering::SeqCst);
+                tx.add("moved", 1);
+                tell.notify_one();
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                s.commit_with(tx)
+            }
+        })
+        .effect(Effect::Transactional)
+        .node("beside", move |_cx: NodeContext, s: Draft<Context>| {
+            let opened = Arc::clone(&opened);
+            async move {
+                opened.notified().await;
+                Ok(s)
+            }
+        })
+        .entry("begin")
+        .edge("begin", ["move", "beside"])
+        .build()
+        .unwrap();
+    let store = LedgerStore::with_connections(1);
+    let runtime = Runtime::builder(store.clone()).build().await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
+    assert!(matches!(run.wait().await.unwrap(), Outcome::Completed(_)));
+    assert_eq!((attempts.load(Ordering::SeqCst), store.row("moved").await), (1, 1));
 }
 
 #[tokio::test]
