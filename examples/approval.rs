@@ -39,14 +39,14 @@ const STORE: &str = "file:.ferrata-approval";
 /// What to answer by: the gate's first visit. While it is open, the name of the gate would do.
 const QUESTION: &str = "approve@1:gate";
 
-/// The exit code of a `resume` that could not go on because nobody has answered.
+/// The exit code of a `resume` that could not go on because the question is open.
 const WAITS: u8 = 3;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Invoice {
     payee: String,
     eur: u32,
-    /// How much somebody agreed to.
+    /// How much the approver agreed to.
     granted: Option<u32>,
     /// What came of it.
     result: String,

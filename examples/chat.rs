@@ -150,7 +150,7 @@ struct Talk {
 impl Talk {
     /// Lets the run go on until it waits for the next message. Returns false if the conversation has ended.
     ///
-    /// Starting a run that exists takes it up if nobody drives it, and watches it otherwise.
+    /// Starting a run that exists takes it up if no process drives it, and watches it otherwise.
     async fn settled(&self) -> Result<bool, Box<dyn Error>> {
         let run = self.runtime.start(&self.graph, Chat::default()).id(self.key.run.as_str()).await?;
         match run.wait().await? {

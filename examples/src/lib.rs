@@ -75,7 +75,7 @@ fn program() -> String {
 /// Waits as long as a run that is to go on is in the hands of another process.
 ///
 /// A process that was killed counts as alive for some seconds where the store cannot see that it died, 15 unless
-/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl) says otherwise. Nobody is hurt by taking the run from it
+/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl) says otherwise. No process is hurt by taking the run from it
 /// earlier, with [`take_over`](ferrata::runtime::ResumeRequest::take_over); but from one that lives, work would be taken.
 ///
 /// # Errors

@@ -58,7 +58,7 @@ impl Findings {
                 }
             }
             found.largest.push((bytes, path.clone()));
-            // Empty files are alike, which nobody wants to hear.
+            // Empty files are alike, which is no finding.
             if bytes > 0 {
                 by_hash.entry(hash).or_insert(Duplicates { bytes, paths: Vec::new() }).paths.push(path);
             }

@@ -20,7 +20,7 @@ pub(crate) const MEASURE: &str = "measure";
 /// How many files are open at once.
 const AT_ONCE: u32 = 64;
 
-/// Directories that hold no work of anybody's, by their names.
+/// Directories that hold no work of people, by their names.
 const NOT_ENTERED: [&str; 3] = [".git", "target", ".ferrata"];
 
 /// The state of a run.

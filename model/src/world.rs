@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// Makes what everyone but `writer` knows of the store old.
+    /// Makes what every executor but `writer` knows of the store old.
     pub(crate) fn grow_old(&mut self, writer: Option<usize>) {
         for (index, executor) in self.executors.iter_mut().enumerate() {
             if let (false, Some(driver)) = (Some(index) == writer, &mut executor.driver) {

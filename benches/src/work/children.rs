@@ -1,4 +1,4 @@
-//! A map over children, beside as many runs that nobody is the parent of.
+//! A map over children, beside as many runs without a parent.
 
 use anyhow::{Result, bail, ensure};
 use ferrata::graph::{Effect, Graph, Route};

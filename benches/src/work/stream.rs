@@ -36,6 +36,7 @@ pub(crate) async fn in_memory(table: &mut Table) -> Result<()> {
         number += 1;
         let key = RunKey::try_from(format!("r-{number}").as_str())?;
         let watch = runtime.watch(&key).before_start().await?;
+        #[expect(clippy::disallowed_methods, reason = "it ends with the run that it hears")]
         let heard = tokio::spawn(heard(watch));
         let run = runtime.start(&graph, Small::default()).id(key.run.as_str()).await?;
         run.completed().await?;
@@ -121,6 +122,7 @@ async fn heard(mut watch: Watch) -> Result<u64> {
 /// The same through a channel: texts are written, sent, taken and counted.
 async fn bare(chunks: u64) -> Result<()> {
     let (sender, mut receiver) = broadcast::channel::<Arc<str>>(LAG);
+    #[expect(clippy::disallowed_methods, reason = "it ends with the channel that it hears")]
     let counting = tokio::spawn(async move {
         let mut count = 0;
         loop {

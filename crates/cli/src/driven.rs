@@ -1,4 +1,4 @@
-//! Whether any process moves a run: what is recorded for a run that nobody serves has no effect until somebody does.
+//! Whether any process moves a run: what is recorded for a run that no process serves has no effect until one does.
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ pub(crate) fn is_idle(head: &RunHead) -> bool {
 }
 
 impl Context {
-    /// Says of runs for which something was recorded that nobody takes them up, if nobody does within a moment.
+    /// Says of runs for which something was recorded that no process takes them up, if none does within a moment.
     pub(crate) async fn tell_idle(
         &self,
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
     ) -> Result<(), Failure> {
-        // Nobody would read it; and what was forked from a copy of a damaged log is not in this store.
+        // It would have no reader; and what was forked from a copy of a damaged log is not in this store.
         if self.global.quiet || self.real_store.is_some() {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Context {
         Ok(())
     }
 
-    /// Returns the head of a run that nobody has taken up by then.
+    /// Returns the head of a run that no process has taken up by then.
     async fn idle(
         &self,
         store: &dyn CheckpointStore,
@@ -70,7 +70,7 @@ impl Context {
     }
 }
 
-/// Says that nobody drives a run, and what would.
+/// Says that no process drives a run, and what would.
 pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Result<String, Failure> {
     let (name, workflow) = (shown(&head.run), &head.facts.workflow);
     if head.facts.labels.get(PIPELINE).is_some() {

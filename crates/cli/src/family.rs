@@ -46,7 +46,7 @@ impl Origin {
         })
     }
 
-    /// Whether somebody waits for the run: one that nobody waits for is the first of a family of its own.
+    /// Whether a parent waits for the run: one that is detached is the first of a family of its own.
     pub(crate) fn is_bound(&self) -> bool {
         self.bond != "detached"
     }
@@ -97,7 +97,7 @@ async fn labelled(
     Ok(found)
 }
 
-/// Lists the runs that nodes of a run have started, the oldest first, also those that nobody waits for.
+/// Lists the runs that nodes of a run have started, the oldest first, also those that are detached.
 pub(crate) async fn children(store: &dyn CheckpointStore, head: &RunHead) -> Result<Vec<RunHead>, Failure> {
     labelled(store, head, PARENT, &head.run).await
 }

@@ -88,7 +88,7 @@ impl Hub {
         self.remote.as_ref().map(|_| format!("- {run}"))
     }
 
-    /// Tells everybody that these runs changed.
+    /// Tells every subscriber that these runs changed.
     pub(crate) fn tell<'r>(&self, runs: impl IntoIterator<Item = &'r RunKey> + Clone) {
         if self.local.receiver_count() > 0 {
             for run in runs.clone() {

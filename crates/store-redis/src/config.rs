@@ -158,7 +158,7 @@ impl RedisOptions {
                 "the time to wait for replicas must be more than none and less than the response timeout",
             ));
         }
-        // The driver takes a text without certificates for a list of none, and then trusts nobody.
+        // The driver takes a text without certificates for a list of none, and then trusts no server.
         let is_pem = |pem: &Vec<u8>| {
             let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
             certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())

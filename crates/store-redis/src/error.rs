@@ -56,7 +56,7 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("CLUSTERDOWN", "", ErrorKind::Unavailable, "the cluster lacks a node; see to its nodes"),
     ("MASTERDOWN", "", ErrorKind::Unavailable, "its primary is away; retry when the failover is done"),
     ("TRYAGAIN", "", ErrorKind::Unavailable, "the cluster is moving the run to another node; retry"),
-    ("BUSY", "", ErrorKind::Unavailable, "a script of somebody keeps it busy; end it with SCRIPT KILL"),
+    ("BUSY", "", ErrorKind::Unavailable, "another client's script keeps it busy; end it with SCRIPT KILL"),
     (
         "MISCONF",
         "",
@@ -85,7 +85,7 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("NOAUTH", "", ErrorKind::Invalid, "it wants a password: give user and password in the URL"),
     ("WRONGPASS", "", ErrorKind::Invalid, "user or password is wrong: correct the URL"),
     ("NOPERM", "", ErrorKind::Invalid, "the user may not do this: docs/store-redis.md lists what it needs"),
-    ("WRONGTYPE", "", ErrorKind::Corrupt, "somebody else's value stands at a key of this store"),
+    ("WRONGTYPE", "", ErrorKind::Corrupt, "another client's value stands at a key of this store"),
     ("NOSCRIPT", "", ErrorKind::Unavailable, "its scripts were removed; retry"),
     ("EXECABORT", "", ErrorKind::Unavailable, "it gave the transaction up; retry"),
     (

@@ -82,7 +82,7 @@ async fn listen(
     while let Some(message) = messages.next().await {
         let text = std::str::from_utf8(message.get_payload_bytes()).unwrap_or_default();
         for run in text.split(' ').filter_map(parse_name) {
-            // Fails while there is no subscriber: then nobody is there to be told.
+            // Fails while there is no subscriber: then there is none to be told.
             let _ = notices.send(run);
         }
     }

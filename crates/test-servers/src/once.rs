@@ -24,7 +24,7 @@ impl Once {
         Self { folder }
     }
 
-    /// The same, in a folder that `user` may look into: a target folder below root's own is closed to everybody else.
+    /// The same, in a folder that `user` may look into: a target folder below root's own is closed to every other user.
     pub(crate) fn reachable_for(self, user: Option<User>) -> Self {
         match user {
             Some(user) if !user.can_reach(&self.folder) => {

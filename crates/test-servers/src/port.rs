@@ -14,12 +14,12 @@ const COUNT: u16 = 10_000;
 /// What Redis Cluster adds to a port for its bus.
 const BUS: u16 = 10_000;
 
-/// How often another port is tried when somebody was quicker.
+/// How often another port is tried when a process was quicker.
 pub(crate) const TRIES: u32 = 5;
 
-/// Returns a port on which nobody listens, nor on its bus port.
+/// Returns a port on which no process listens, nor on its bus port.
 ///
-/// Somebody may before it is used: whoever starts a server takes another port then.
+/// One may before it is used: the caller that starts a server takes another port then.
 pub(crate) fn free() -> u16 {
     loop {
         // A new state hashes with new keys: tests that run at once begin at different places.
@@ -47,7 +47,7 @@ pub(crate) fn listen() -> io::Result<TcpListener> {
 /// Asks without binding, which would be in the way of a server that comes back on this port at that moment.
 fn is_free(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // Whoever does not answer in time is somebody.
+    // One that does not answer in time is a listener.
     let refused = TcpStream::connect_timeout(&address, Duration::from_millis(200));
     refused.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }

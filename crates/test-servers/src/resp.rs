@@ -45,7 +45,7 @@ pub(crate) fn is_ready(port: u16, pid: &str) -> bool {
     }
 }
 
-/// Tells whether somebody answers a request of HTTP at `port`.
+/// Tells whether a server answers a request of HTTP at `port`.
 pub(crate) fn answers_http(port: u16) -> bool {
     let ask = || {
         let mut stream = connect(port)?;

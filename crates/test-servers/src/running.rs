@@ -121,7 +121,7 @@ impl Running {
 
     /// Stops it and its children in their tracks.
     pub(crate) fn suspend(&mut self) {
-        // The parent first: it must start no child that nobody sees.
+        // The parent first: it must start no child that is not seen.
         self.signal(Signal::STOP);
         self.signal_children(Signal::STOP);
     }
@@ -179,7 +179,7 @@ impl Running {
     }
 }
 
-/// Tells whether a process has ended; one that nobody has waited for yet has.
+/// Tells whether a process has ended; one that was not waited for yet has.
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
     stat.map_or(true, |stat| {

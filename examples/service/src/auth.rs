@@ -19,7 +19,7 @@ pub(crate) struct Caller(pub(crate) String);
 
 /// Who may ask, each with a key.
 pub(crate) enum Keys {
-    /// Anybody who reaches the replica: for a machine of one's own.
+    /// Every client that reaches the replica: for a machine of one's own.
     Open,
     /// Whoever sends one of these keys, by name.
     Of(Vec<(String, String)>),

@@ -74,7 +74,7 @@ impl StartedChildren {
 /// A child that a node is about to start, or has started.
 pub(crate) struct Kept {
     pub(crate) child: Child,
-    /// Whether this attempt noted it: then nobody can have started it before.
+    /// Whether this attempt noted it: then no attempt can have started it before.
     pub(crate) is_new: bool,
 }
 

@@ -35,12 +35,12 @@ impl EndWaiters {
         EndWaiter { all: self.clone(), child: child.clone(), awaited }
     }
 
-    /// Whether somebody waits for the end of a child.
+    /// Whether a parent waits for the end of a child.
     pub(crate) fn is_awaited(&self, child: &ChildRef) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(child)
     }
 
-    /// Says that a child has ended, and what came of it, if that is known. Returns whether somebody waits for that.
+    /// Says that a child has ended, and what came of it, if that is known. Returns whether a parent waits for that.
     pub(crate) fn notify(&self, child: &ChildRef, end: Option<Arc<RawValue>>) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(awaited) = all.get(child) else { return false };

@@ -69,7 +69,7 @@ pub(crate) async fn parent_of(
     })
 }
 
-/// Checks that nobody needs a run that is to be removed: no child goes on that would be without a parent, and its parent does not wait to
+/// Checks that no run needs one that is to be removed: no child goes on that would be without a parent, and its parent does not wait to
 /// note what came of it.
 ///
 /// # Errors

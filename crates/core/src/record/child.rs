@@ -30,7 +30,7 @@ pub(crate) enum Bond {
     Cancel,
     /// It goes on when the activation ends before it.
     Leave,
-    /// Nobody waits for it.
+    /// No parent waits for it.
     Detached,
 }
 

@@ -1,4 +1,5 @@
 //! The world that users test their workflows in: time, crashes, faults, scripts, other work for a node, and histories.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,14 +47,12 @@ fn script() -> Script {
 async fn three_days_are_over_at_once() {
     let (world, paid, script) = (World::new(), Arc::default(), script());
     let process = world.process_with(|b| b.answerer(script.clone())).await.unwrap();
-    let begun = std::time::Instant::now();
     let run = process.start(&graph(&paid), Context::new()).await.unwrap();
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<bool>("yes").unwrap(), Some(true));
     assert!(script.is_over());
     let passed = world.clock().monotonic();
     assert!(passed >= 3 * DAY && passed < 4 * DAY, "{passed:?}");
-    assert!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -182,7 +182,7 @@ fn unserved(slot: u16) -> StoreError {
     StoreError::Refused {
         server: "the cluster".to_owned(),
         code: "CLUSTERDOWN".to_owned(),
-        detail: Some(format!("nobody serves slot {slot}")),
+        detail: Some(format!("no master serves slot {slot}")),
     }
 }
 

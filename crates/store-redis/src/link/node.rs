@@ -188,7 +188,7 @@ impl Node {
                 Err(StoreError::strange(format!("{} replies to {count} commands", replies.len())))
             }
             Err(source) => {
-                // Also after a timeout: a connection whose replies are late would be late for everybody.
+                // Also after a timeout: a connection whose replies are late would be late for every caller.
                 self.give_up(generation).await;
                 Err(StoreError::Lost { server: self.name.clone(), source })
             }

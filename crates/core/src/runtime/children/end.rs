@@ -139,7 +139,7 @@ pub(crate) async fn cancel(shared: &Arc<Shared>, child: &ChildRef, reason: &str)
             Ok(()) => break,
             Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => break,
             Err(error) if error.kind() == ErrorKind::NotFound && is_starting => {}
-            // Not started, and nobody is left here who would: who starts it all the same finds that its parent goes on without it.
+            // Not started, and no request is left here that would: one that starts it elsewhere finds that its parent goes on without it.
             Err(error) if error.kind() == ErrorKind::NotFound => return,
             Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {
                 tracing::debug!(%run, %error, "cannot cancel a child; trying again");

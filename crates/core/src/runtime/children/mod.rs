@@ -1,4 +1,4 @@
-//! Runs that nodes start: children, which their parents wait for, and runs that nobody waits for.
+//! Runs that nodes start: children, which their parents wait for, and detached runs, which have no parent.
 //!
 //! The protocol is one sentence: the parent's log says first that a child is about to be started, and what came of it is noted there by
 //! whoever sees first that the child has ended. Everything else is about seeing it soon: `EndWaiters` within a process, `notify` from the

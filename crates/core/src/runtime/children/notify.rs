@@ -77,7 +77,7 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<Shared>, tip: &Tip) {
     });
 }
 
-/// Notes what came of a child in the log of its parent if that rests, and lets anybody claim the parent.
+/// Notes what came of a child in the log of its parent if that rests, and lets any process claim the parent.
 async fn notify_at_rest(shared: &Arc<Shared>, parent: &RunKey, child: &ChildRef) {
     if let Err(error) = note_at_rest(shared, parent, child).await {
         let run = &child.run;
@@ -162,7 +162,7 @@ fn told(machine: &Machine, (node, visit): ActivationKey, child: &Child, end: &Ch
     Ok(Event::Step(Stepped { node, visit, name, what, first: false }))
 }
 
-/// Makes the record that lets anybody go on with a run that rests.
+/// Makes the record that lets any process go on with a run that rests.
 pub(crate) fn wake() -> Event {
     released("a child has ended", None, None)
 }

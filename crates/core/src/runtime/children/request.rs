@@ -214,7 +214,7 @@ impl<S: State> Wanted<S> {
         Ok(())
     }
 
-    /// How deep the run is that is started. Nobody waits for one that is detached, so it is the first of its own.
+    /// How deep the run is that is started. No parent waits for one that is detached, so it is the first of its own.
     fn depth(&self) -> u32 {
         if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
     }
@@ -279,7 +279,7 @@ fn taken(run: &RunKey) -> Error {
     Error::new(ErrorKind::AlreadyExists, message).with_run(run)
 }
 
-/// Goes on with a child that nobody drives.
+/// Goes on with a child that no process drives.
 async fn take_up<S: State>(shared: &Arc<Shared>, graph: &Graph<S>, head: RunHead) -> Result<()> {
     let run = head.run.clone();
     if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {
@@ -374,7 +374,7 @@ impl<S: State> fmt::Debug for ChildRequest<S> {
     }
 }
 
-/// A run that nobody waits for, about to be started; `.await` starts it and returns its key.
+/// A detached run, about to be started; `.await` starts it and returns its key.
 ///
 /// # Cancel safety
 ///
@@ -546,7 +546,7 @@ impl NodeContext {
         ChildRequest(Wanted::new(self, graph, input, Bond::Cancel))
     }
 
-    /// Starts another run that nobody waits for: exactly one for each activation and name, whatever crashes. Its labels say who started
+    /// Starts a detached run, for which no parent waits: exactly one for each activation and name, whatever crashes. Its labels say who started
     /// it, and the end of this run is nothing to it.
     pub fn spawn<C: State>(&self, graph: &Graph<C>, input: C) -> SpawnRequest<C> {
         SpawnRequest(Wanted::new(self, graph, input, Bond::Detached))

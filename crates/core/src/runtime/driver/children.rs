@@ -122,7 +122,7 @@ impl<S: State> Driver<S> {
     }
 
     /// Lists the children that end with the run and of which no durable record says that they were started, with what binds them: if the
-    /// run is another process's by now, nobody else may know them.
+    /// run is another process's by now, no other process may know them.
     pub(crate) fn children_in_doubt(&self) -> Vec<(RunKey, ParentLink)> {
         let parent = self.journal.run();
         let is_doubted = |key: ActivationKey, child: &Child| {

@@ -53,7 +53,7 @@ pub(crate) type Reply = oneshot::Sender<Result<()>>;
 pub(crate) enum Writer<'a> {
     /// A signaller leaves the run to its owner. Where the run is driven in this process, the driver gets this message and writes.
     Signaller(&'a (dyn Fn(Reply) -> Control + Sync)),
-    /// Somebody who knows something of a run at rest: a driver in this process knows it itself.
+    /// A caller that knows something of a run at rest: a driver in this process knows it itself.
     Beside,
     /// The owner, which lost its driver, in this term of heartbeats.
     Owner(u64),

@@ -229,7 +229,7 @@ impl ForkRequest {
         let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(input.as_bytes()), now)?;
         let mut labels = Labels::default();
         refuse_reserved(&self.labels).map_err(|error| error.with_run(source))?;
-        // A fork is nobody's child: the source's parent knows nothing of it.
+        // A fork is no run's child: the source's parent knows nothing of it.
         let is_kept = |key: &str| !RESERVED.contains(&key) && !self.labels.iter().any(|(new, _)| new == key);
         let kept = head.facts.labels.iter().filter(|(key, _)| is_kept(key));
         kept.map(|(key, value)| (key.to_owned(), value.to_owned()))

@@ -213,7 +213,7 @@ async fn claim<S: State>(
         match look(shared, &mut tip).await {
             Ok(false) => {}
             Ok(true) => {
-                // It may be anybody's now.
+                // Any process may own it now.
                 shared.recovery.ring();
                 return Ok(Claim::Taken(watching()));
             }
