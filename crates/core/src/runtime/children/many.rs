@@ -20,7 +20,7 @@ const RUNNING: usize = 64;
 ///
 /// # Cancel safety
 ///
-/// As that of [`ChildRequest`], for each of those that were started.
+/// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each of those that were started.
 #[must_use = "no child is started before it is awaited"]
 pub struct ChildrenRequest<S: State> {
     cx: NodeContext,
@@ -52,7 +52,7 @@ impl<S: State> ChildrenRequest<S> {
         self
     }
 
-    /// Sets how long each child may take, as [`ChildRequest::deadline`] does.
+    /// Sets how long each child may take, as [`ChildRequest::deadline`](crate::runtime::ChildRequest::deadline) does.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
@@ -72,7 +72,7 @@ impl<S: State> ChildrenRequest<S> {
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`], for each of those that were started.
+    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each of those that were started.
     ///
     /// <!-- held by: many::the_failures_of_items_are_collected -->
     pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {

@@ -29,7 +29,7 @@ use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 /// # Examples
 ///
 /// ```
-/// use ferrata_core::error::Result;
+/// use ferrata_core::Result;
 /// use ferrata_core::record::RunStatus;
 /// use ferrata_core::runtime::Runtime;
 ///
