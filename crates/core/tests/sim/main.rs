@@ -21,7 +21,7 @@ mod world;
 use self::world::{Report, World};
 
 /// How many seeds each of the tests tries.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 100;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")))

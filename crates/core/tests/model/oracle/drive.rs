@@ -359,7 +359,8 @@ impl Run {
             return self.rest(None);
         }
         self.receiving = waiting;
-        let wake = self.next_time();
+        // Work that was broken off goes on wherever it is served, and waits for no time.
+        let wake = if self.is_busy() { None } else { self.next_time() };
         self.rest(wake);
         self.ends.insert(self.epoch, Stand::Released);
     }
