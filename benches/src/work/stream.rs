@@ -137,7 +137,7 @@ async fn bare(chunks: u64) -> Result<()> {
         if number % 128 == 0 {
             tokio::task::yield_now().await;
         }
-        // Fails when nobody listens, which is not so.
+        // Fails without a listener, and there is one.
         let _ = sender.send(serde_json::to_string(TOKEN)?.into());
     }
     drop(sender);

@@ -79,7 +79,7 @@ pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Res
     let mut others = RunQuery::default();
     others.workflow = Some(workflow.clone());
     others.statuses = vec![RunStatus::InProgress];
-    // Whoever serves a workflow is seen by the runs of it that go on.
+    // A process that serves a workflow is seen by the runs of it that go on.
     let found = store.runs(&others, Page::first(Page::MAX)).await?;
     Ok(match found.items.iter().any(|head| head.owner_alive) {
         true => format!("no process drives {name} yet; one that is alive drives other runs of `{workflow}`"),

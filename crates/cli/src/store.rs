@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// The store unless another is named: files beside the pipelines that use them.
 pub(crate) const DEFAULT: &str = "file:.ferrata/store";
 
-/// How long an operator's command waits for a connection: whoever sits at a terminal wants to hear of a dead server at once.
+/// How long an operator's command waits for a connection: a person at a terminal wants to hear of a dead server at once.
 const PATIENCE: &str = "acquire_timeout_ms=1500";
 
 /// Opens a store by its URL to look at runs and to steer them: one that has to be there.

@@ -162,7 +162,7 @@ pub(crate) struct EditArgs {
 
 /// Make a new run that goes on from some place in the log of another; that one stays as it is.
 ///
-/// Whoever serves the workflow takes the new run up. Gates are asked again. Where nodes that change the world (`Write`, `External`) ran
+/// A process that serves the workflow takes the new run up. Gates are asked again. Where nodes that change the world (`Write`, `External`) ran
 /// behind the place, they are listed, and forking takes a yes: the fork may run them again.
 #[derive(Debug, clap::Args)]
 #[command(

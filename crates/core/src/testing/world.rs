@@ -139,7 +139,7 @@ impl World {
     ///
     /// # Panics
     ///
-    /// If nobody waits for the clock, or nothing comes of it in some two months of its time: the future waits for what the world does not move.
+    /// If no task waits for the clock, or nothing comes of it in some two months of its time: the future waits for what the world does not move.
     ///
     /// # Cancel safety
     ///

@@ -183,7 +183,7 @@ impl StreamWriter {
 
     /// Tells who watches in this process.
     fn tell(&self, chunk: &impl Serialize) -> Result<()> {
-        // A runtime that is gone has no watchers. What nobody hears is not even written down.
+        // A runtime that is gone has no watchers. What has no listener is not even written down.
         let Some(shared) = self.shared.upgrade().filter(|shared| shared.has_subscribers()) else {
             return Ok(());
         };

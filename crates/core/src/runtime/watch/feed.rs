@@ -48,7 +48,7 @@ pub(super) enum Read {
 /// The feeds of a runtime, by run; each lives as long as a run is watched.
 pub(crate) struct Feeds {
     by_run: Mutex<HashMap<RunKey, Weak<Feed>>>,
-    /// Counts the feeds, so that an event of which nobody hears takes no lock.
+    /// Counts the feeds, so that an event without a listener takes no lock.
     count: Arc<AtomicUsize>,
     /// Whether a runtime that drives no runs hears the store's notices.
     listens: AtomicBool,
@@ -59,7 +59,7 @@ impl Feeds {
         Self { by_run: Mutex::default(), count, listens: AtomicBool::new(false) }
     }
 
-    /// Whether nobody was asked before to hear the store's notices.
+    /// Whether no task was made before to hear the store's notices.
     pub(crate) fn begins_to_listen(&self) -> bool {
         !self.listens.swap(true, Ordering::Relaxed)
     }

@@ -74,7 +74,7 @@ pub enum Recorded {
         /// How often the run has been claimed, this time included.
         epoch: Epoch,
     },
-    /// Its owner let the run go, or somebody did in its place.
+    /// Its owner let the run go, or another process did in its place.
     Released {
         /// Why.
         reason: String,
@@ -208,7 +208,7 @@ pub enum Recorded {
         child: RunId,
         /// Its workflow.
         workflow: WorkflowName,
-        /// Whether nobody waits for it: such a run is not of the family.
+        /// Whether no parent waits for it: such a run is not of the family.
         detached: bool,
     },
     /// What came of a child is noted.
@@ -238,7 +238,7 @@ pub enum Recorded {
         /// Who answered, if named.
         by: Option<String>,
     },
-    /// Nobody answered a question in time.
+    /// No answer to a question came in time.
     Expired {
         /// The question's id.
         question: String,
@@ -248,31 +248,31 @@ pub enum Recorded {
         /// The sender, if named.
         by: Option<String>,
     },
-    /// Somebody asked the run to pause.
+    /// A signaller asked the run to pause.
     Paused {
         /// Why.
         reason: String,
         /// Who, if named.
         by: Option<String>,
     },
-    /// Somebody let a paused run go on.
+    /// A signaller let a paused run go on.
     Unpaused {
         /// Who, if named.
         by: Option<String>,
     },
-    /// Somebody asked the run to stop for good.
+    /// A signaller asked the run to stop for good.
     CancelRequested {
         /// Why.
         reason: String,
         /// Who, if named.
         by: Option<String>,
     },
-    /// Somebody had a failed run tried again.
+    /// A signaller had a failed run tried again.
     RetryRequested {
         /// Who, if named.
         by: Option<String>,
     },
-    /// Somebody changed the state.
+    /// A signaller changed the state.
     Edited {
         /// Who, if named.
         by: Option<String>,
