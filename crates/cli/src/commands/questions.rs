@@ -4,6 +4,7 @@ use ferrata::ask::Question;
 use ferrata::store::{Page, RunQuery};
 use ferrata::{ErrorKind, RunKey, RunStatus, Runtime};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::show::asked;
 use crate::args::QuestionsArgs;
@@ -20,6 +21,14 @@ struct Open {
     run: RunKey,
     #[serde(flatten)]
     question: Question,
+    /// What an answer is, as JSON Schema.
+    schema: Value,
+}
+
+impl Open {
+    fn new(run: &RunKey, question: Question) -> Self {
+        Self { run: run.clone(), schema: question.answer_schema(), question }
+    }
 }
 
 pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit, Failure> {
@@ -42,7 +51,7 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
         |open| {
             let mut table = Table::new(["RUN", "QUESTION", "ASKED", "TAKES", "UNTIL", "DEFAULT"])
                 .sparing(["DEFAULT", "UNTIL", "TAKES"]);
-            for Open { run, question } in open {
+            for Open { run, question, .. } in open {
                 table.row([
                     shown(run).into(),
                     question.id.clone().into(),
@@ -73,7 +82,7 @@ fn cut(text: &str) -> String {
 
 async fn of(runtime: &Runtime, run: &RunKey) -> Result<Vec<Open>, Failure> {
     let questions = runtime.questions(run).await?;
-    Ok(questions.into_iter().map(|question| Open { run: run.clone(), question }).collect())
+    Ok(questions.into_iter().map(|question| Open::new(run, question)).collect())
 }
 
 /// Looks at the runs that have not ended: a question may be open while other branches go on.
@@ -101,7 +110,7 @@ async fn of_all(context: &Context, runtime: &Runtime, limit: usize) -> Result<Ve
                     questions
                         .into_iter()
                         .filter(|question| question.asked_by.is_none())
-                        .map(|question| Open { run: head.run.clone(), question }),
+                        .map(|question| Open::new(&head.run, question)),
                 ),
                 // Purged since it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -116,6 +116,8 @@ async fn a_family_is_shown_level_by_level() {
     let asked = place.json(&["questions", "publish-1"]);
     let way_down = "check@1:review/read@1:first/good@1:gate";
     assert_eq!((&asked[0]["id"], &asked[0]["asked_by"]), (&json!(way_down), &run("page-1")), "{asked}");
+    // What a form is made of.
+    assert_eq!(asked[0]["schema"]["enum"], json!(["yes", "no"]), "{asked}");
     place.ok(&["answer", "page-1", "yes"]);
     service.until(&root, RunStatus::Completed).await;
     let tree = place.json(&["tree", "publish-1"]);

@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::Shape;
 use crate::clock::Timestamp;
@@ -80,4 +81,69 @@ impl Question {
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })
     }
+
+    /// Returns a JSON Schema, of dialect 2020-12, of what it takes: what a user interface makes a form of.
+    ///
+    /// | [`kind`](Self::kind) | the schema is of |
+    /// |---|---|
+    /// | [`Asked`](QuestionKind::Asked) | the value of an [`Answer::Accept`](super::Answer::Accept): the [schema](Shape::json_schema) of what it `expects` |
+    /// | [`Before`](QuestionKind::Before), [`After`](QuestionKind::After) | the same; any value agrees, the schema has `true` |
+    /// | [`Doubt`](QuestionKind::Doubt) | a [`Resolution`](super::Resolution); of the operations of its patch it only says that they are a list |
+    ///
+    /// Its `title` is what is asked, if that is a text, and its `default` what is taken as the answer when the deadline is over.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::ask::Ask;
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # use serde_json::json;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let ask = |_: &Context| Ask::<bool>::new("Pay 120 EUR?");
+    /// # let graph = Graph::<Context>::builder("pay").gate("ok", ask, |_, _| ()).entry("ok").build()?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?;
+    /// let schema = runtime.questions(run.run()).await?[0].answer_schema();
+    /// assert_eq!((&schema["title"], &schema["type"]), (&json!("Pay 120 EUR?"), &json!("boolean")));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: schemas::each_kind_of_question_has_a_schema_of_its_answer -->
+    #[must_use]
+    pub fn answer_schema(&self) -> Value {
+        let read = |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let mut schema = match self.kind {
+            QuestionKind::Doubt => resolution(),
+            QuestionKind::Before | QuestionKind::After => Shape::of::<bool>().json_schema(),
+            QuestionKind::Asked => self.expects.clone().unwrap_or_else(Shape::any).json_schema(),
+        };
+        if matches!(self.kind, QuestionKind::Before | QuestionKind::After) {
+            schema["const"] = true.into();
+        }
+        if let Some(title @ Value::String(_)) = read(&self.text) {
+            schema["title"] = title;
+        }
+        if let Some(default) = read(&self.default) {
+            schema["default"] = default;
+        }
+        schema
+    }
+}
+
+/// The schema of a [`Resolution`](super::Resolution).
+fn resolution() -> Value {
+    let says = |word: &str, what: Value| json!({ "type": "object", "properties": { word: what }, "required": [word], "additionalProperties": false });
+    let mut schema = Shape::any().json_schema();
+    schema["anyOf"] = json!([
+        { "enum": ["retry", "skip"] },
+        says("fail", json!({ "type": "string" })),
+        says("supply", json!({ "type": "array", "items": { "type": "object" } })),
+    ]);
+    schema
 }

@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod compare;
 mod of;
+mod schema;
 mod stored;
 #[cfg(test)]
 mod tests;

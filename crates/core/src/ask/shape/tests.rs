@@ -1,5 +1,7 @@
 //! What any shape stores, says and refuses without a panic. What shapes types have is tested beside the derive, in `ferrata`.
 
+mod schemas;
+
 use proptest::prelude::*;
 use serde_json::json;
 
