@@ -93,32 +93,45 @@ impl SqliteOptions {
 
 /// Reads the path and the options of a URL.
 pub(crate) fn read_url(url: &str, mut options: SqliteOptions) -> Result<(PathBuf, SqliteOptions)> {
-    let bad = |why: &str| {
-        let forms = "write sqlite:///absolute/path.db or sqlite:relative/path.db";
-        Error::new(ErrorKind::Invalid, format!("the store's URL {why}; {forms}"))
+    let bad = |why: &str| Error::new(ErrorKind::Invalid, format!("the store's URL {why}"));
+    let bad_place = |why: &str| {
+        bad(&format!(
+            "{why}; write sqlite:///absolute/path.db or sqlite:relative/path.db, with a question mark as %3F"
+        ))
     };
     let (place, given) = url::split(url);
-    let path = String::from_utf8(url::path(place, "sqlite").map_err(bad)?)
-        .map_err(|_| bad("names a path that is not UTF-8"))?;
+    let path = String::from_utf8(url::path(place, "sqlite").map_err(bad_place)?)
+        .map_err(|_| bad_place("names a path that is not UTF-8"))?;
     if path.starts_with(':') {
-        return Err(bad("names no file; for a store that keeps nothing use `memory:`"));
+        return Err(bad_place("names no file; for a store that keeps nothing use `memory:`"));
     }
     for option in given {
-        let set = |read: Option<SqliteOptions>| {
-            read.ok_or_else(|| bad(&format!("has no valid value for the option `{}`", option.name)))
-        };
         let now = options;
-        options = set(match option.name {
-            "synchronous" => match option.value {
-                "full" => Some(now.with_synchronous(Synchronous::Full)),
-                "normal" => Some(now.with_synchronous(Synchronous::Normal)),
-                _ => None,
-            },
-            "lock_wait_ms" => option.millis().map(|wait| now.with_lock_wait(wait)),
-            "readers" => option.number().map(|readers| now.with_readers(readers)),
-            "read_only" => option.truth().map(|read_only| now.with_read_only(read_only)),
-            "max_bytes" => option.number().map(|bytes| now.with_max_bytes(Some(bytes))),
-            name => return Err(bad(&format!("has an option `{name}` that this store does not know"))),
+        let (read, wanted) = match option.name {
+            "synchronous" => {
+                let read = match option.value {
+                    "full" => Some(now.with_synchronous(Synchronous::Full)),
+                    "normal" => Some(now.with_synchronous(Synchronous::Normal)),
+                    _ => None,
+                };
+                (read, "full or normal")
+            }
+            "lock_wait_ms" => {
+                (option.millis().map(|wait| now.with_lock_wait(wait)), "a number of milliseconds")
+            }
+            "readers" => (option.number().map(|readers| now.with_readers(readers)), "a number from 1 on"),
+            "read_only" => (option.truth().map(|read_only| now.with_read_only(read_only)), "true or false"),
+            "max_bytes" => {
+                (option.number().map(|bytes| now.with_max_bytes(Some(bytes))), "a number of bytes")
+            }
+            _ => {
+                return Err(bad(
+                    "has an unknown option; there are synchronous, lock_wait_ms, readers, read_only and max_bytes",
+                ));
+            }
+        };
+        options = read.ok_or_else(|| {
+            bad(&format!("has a wrong value for the option `{}`: write {wanted}", option.name))
         })?;
     }
     Ok((path.into(), options))
@@ -168,6 +181,14 @@ mod tests {
         let options = options.map(|option| format!("sqlite:r?{option}"));
         for url in urls.into_iter().chain(options.iter().map(String::as_str)) {
             assert_eq!(read(url).unwrap_err().kind(), ErrorKind::Invalid, "{url}");
+        }
+        for (option, remedy) in [
+            ("db", "has an unknown option; there are synchronous,"),
+            ("synchronous=off", "for the option `synchronous`: write full or normal"),
+            ("readers=0", "for the option `readers`: write a number from 1 on"),
+        ] {
+            let error = read(&format!("sqlite:r?{option}")).unwrap_err().to_string();
+            assert!(error.contains(remedy), "{error}");
         }
     }
 }

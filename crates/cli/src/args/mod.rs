@@ -42,7 +42,6 @@ use crate::time::TimeFormat;
     name = "ferrata",
     version,
     propagate_version = true,
-    disable_help_subcommand = true,
     infer_subcommands = true,
     max_term_width = 100,
     after_help = exit_codes()
@@ -60,7 +59,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store, as a URL: file:DIR, postgres://, redis://, redis-cluster://, s3://, or sharded:FILE for several as one.
+    /// The store, as a URL: file:DIR, sqlite:FILE, postgres://, redis://, redis-cluster://, s3://, or sharded:FILE for several as one.
     #[arg(
         long,
         global = true,

@@ -44,6 +44,8 @@ fn a_verb_is_known_by_its_beginning_and_by_what_others_call_it() {
     ] {
         assert_eq!(about(said), about(meant), "{said}");
     }
+    assert_eq!(place.ok(&["help", "history"]), about("history"));
+    assert_eq!(place.ok(&["help", "store", "check"]), place.ok(&["store", "check", "--help"]));
     // What several begin with is nobody's.
     for said in ["re", "s", "p"] {
         let said = place.call(&[said, "a"]);
