@@ -56,9 +56,24 @@ impl Cargo {
 
     pub(crate) fn command(&self, root: &Path) -> Command {
         let mut command = Command::new(program());
+        forget_package(&mut command);
         command.current_dir(root).args(&self.arguments).stdin(Stdio::null()).env(SERVERS.0, SERVERS.1);
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command
+    }
+}
+
+/// Takes from `command` what cargo told this process of its own package.
+///
+/// The build scripts of dependencies look at such variables, and run again when they change: the drivers of three stores were compiled anew
+/// in each run of the tests, and again by the next `cargo check` from a shell, which has none of them.
+pub(crate) fn forget_package(command: &mut Command) {
+    const OF_A_PACKAGE: [&str; 6] =
+        ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_", "OUT_DIR"];
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_A_PACKAGE.iter().any(|of| name.starts_with(of))) {
+            command.env_remove(name);
+        }
     }
 }
 
@@ -95,6 +110,21 @@ mod tests {
     fn a_call_is_shown_as_the_line_that_repeats_it() {
         let call = Cargo::new("doc  --locked").env("RUSTDOCFLAGS", "-D warnings").args(&["it's".to_owned()]);
         assert_eq!(call.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --locked 'it'\''s'");
+    }
+
+    #[test]
+    fn a_call_knows_nothing_of_the_package_that_makes_it() {
+        let command = Cargo::new("--version").command(Path::new("."));
+        let removed: Vec<_> =
+            command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        // What the build script of `ring` looks at; cargo sets them for this test as for `cargo xtask`.
+        for name in
+            ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR", "CARGO_PKG_VERSION_PRE"]
+        {
+            assert!(removed.contains(&name.as_ref()), "{name}");
+        }
+        let kept = |name: &str| std::env::var_os(name).is_none() || !removed.contains(&name.as_ref());
+        assert!(["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "PATH"].into_iter().all(kept));
     }
 
     #[test]

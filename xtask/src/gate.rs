@@ -41,10 +41,11 @@ fn plan(root: &Path, tests: Tests) -> Vec<Step> {
 /// The crates are not built from their packages: that takes as long as the whole workspace, and what it could find beside the other steps is a
 /// file that a package leaves out. The release does it, by `cargo publish --workspace --dry-run`.
 fn package() -> Step {
-    const INNER: [&str; 7] = [
+    const INNER: [&str; 8] = [
         "ferrata-benches",
         "ferrata-example-service",
         "ferrata-examples",
+        "ferrata-mistakes",
         "ferrata-model",
         "ferrata-test-servers",
         "ferrata-tests",

@@ -23,15 +23,18 @@ const THREADS: &str = "RUST_TEST_THREADS";
 const AT_ONCE: usize = 3;
 
 /// Those that take longest, in this order: begun last, each would be waited for alone.
-const FIRST: [&str; 11] = [
+const FIRST: [&str; 14] = [
     "crates/store-s3/tests/s3",
     "examples/tests/programs",
     super::DOCUMENTATION,
     "tests/tests/fleet",
+    "crates/store-redis/tests/store",
     "tests/tests/kill",
+    "tests/tests/stores",
+    "crates/store-postgres/tests/store",
     "crates/core/tests/sim",
     "crates/core/tests/crash",
-    "crates/macros/tests/ui",
+    "tests/mistakes/tests/ui",
     "crates/core/tests/history",
     "crates/store-redis/tests/conformance",
     "crates/store-postgres/tests/conformance",
@@ -46,6 +49,7 @@ pub(crate) struct Program {
     pub(super) arguments: Vec<String>,
     /// Cargo runs tests in the folder of their package, and tells them of it.
     pub(super) folder: PathBuf,
+    /// Empty for a call of cargo, which is told of none.
     pub(super) package: String,
     /// Whether it is told where the servers are. Cargo is not: it would build again what depends on whether there are any.
     pub(super) wants_servers: bool,
@@ -132,7 +136,10 @@ impl Program {
         let file = output.reopen()?;
         command.stdout(file.try_clone()?).stderr(file);
         // As cargo does it: this process has those of its own package.
-        command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        cargo::forget_package(&mut command);
+        if !self.package.is_empty() {
+            command.env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        }
         if std::env::var_os(THREADS).is_none() {
             let cores = thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, cores.max(2).to_string());
@@ -238,5 +245,17 @@ mod tests {
         };
         let row = shell.run(&[("A", "b".to_owned())], &["resume".to_owned()]).unwrap();
         assert_eq!((row.status.code(), row.output.as_str()), (Some(7), "resume b ferrata-core\nwrong\n"));
+        // A call of cargo: with the package of this one, it would build the drivers of the stores again.
+        let cargo = Program {
+            arguments: [
+                "-c",
+                "echo ${CARGO_MANIFEST_DIR-none} ${CARGO_PKG_NAME-none} ${CARGO_PKG_VERSION_MAJOR-none}",
+            ]
+            .map(str::to_owned)
+            .into(),
+            package: String::new(),
+            ..shell
+        };
+        assert_eq!(cargo.run(&[], &[]).unwrap().output, "none none none\n");
     }
 }

@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-store-conformance"]),
     ("ferrata-benches", &["ferrata"]),
     ("ferrata-tests", &["ferrata", "ferrata-core", "ferrata-store-*", "ferrata-test-servers"]),
+    ("ferrata-mistakes", &["ferrata"]),
     ("xtask", &["ferrata-test-servers"]),
 ];
 

@@ -1,0 +1,101 @@
+//! Calls that are dropped on the way leave a connection that can be used.
+//!
+//! A purge that was dropped while `BEGIN` was on its way gave its connection back to the pool within a transaction that nobody
+//! knew of. The next append on it was acknowledged and never committed: lost with the connection. Whatever begins a
+//! transaction now runs to its end, whether or not its caller still waits.
+use std::future::poll_fn;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::common::Schema;
+use crate::common::author::{Author, append, is_kept};
+use ferrata_store::CheckpointStore;
+use ferrata_store_postgres::PostgresStore;
+use sqlx::{Executor as _, Row as _};
+
+/// Polls a call this often, letting others go on in between, and drops it.
+async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
+    let mut call = pin!(call);
+    for _ in 0..polls {
+        if poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn is_usable_after(prepared: bool) {
+    let schema = Schema::new();
+    // One connection, so that the next call gets the one that the dropped call had.
+    let options = schema.options().with_connections(NonZeroU32::MIN).with_prepared(prepared);
+    let store = PostgresStore::from_url(&schema.url, options).unwrap();
+    let other = schema.store();
+    store.setup().await.unwrap();
+    for polls in 0..60 {
+        let mut author = Author::new(&format!("r-{polls}"));
+        append(&store, author.next(3)).await.unwrap();
+        drop_after(polls, store.purge(&author.key, None)).await;
+        store.purge(&author.key, None).await.unwrap();
+        author.records.clear();
+        append(&store, author.next(2)).await.unwrap();
+        is_kept(&other, &author).await;
+        drop_after(polls, store.setup()).await;
+        append(&store, author.next(1)).await.unwrap();
+        is_kept(&other, &author).await;
+        drop_after(polls, store.head(&author.key)).await;
+        append(&store, author.next(1)).await.unwrap();
+        is_kept(&other, &author).await;
+        let entry = author.next(1);
+        drop_after(polls, append(&store, entry.clone())).await;
+        append(&store, entry).await.unwrap();
+        is_kept(&other, &author).await;
+    }
+    schema.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_connection_is_usable_after_any_dropped_call() {
+    is_usable_after(true).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn the_same_without_prepared_statements() {
+    is_usable_after(false).await;
+}
+
+/// A purge was dropped while it waited in the server; the run was purged by somebody else and started anew. The purge went on
+/// when it could, and took the new life with it, until it was bound to the life that it was meant for.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_late_purge_spares_the_next_life_of_the_run() {
+    let schema = Schema::new();
+    let (store, pool) = (schema.store(), schema.pool(1));
+    store.setup().await.unwrap();
+    let mut author = Author::new("r");
+    append(&store, author.next(3)).await.unwrap();
+    let sql = |text: &str| sqlx::raw_sql(sqlx::AssertSqlSafe(text.replace("{schema}", &schema.name)));
+    let mut holder = pool.begin().await.unwrap();
+    holder.execute(sql("LOCK TABLE {schema}.runs IN EXCLUSIVE MODE")).await.unwrap();
+    let waits = async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'";
+        let mut connection = schema.connection().await;
+        let row = sqlx::query(waiting).bind(&schema.name).fetch_one(&mut connection).await.unwrap();
+        row.get::<i64, _>(0) > 0
+    };
+    tokio::select! {
+        done = store.purge(&author.key, None) => panic!("the table is locked: {done:?}"),
+        () = crate::common::until("a purge that waits", waits) => {}
+    }
+    holder.execute(sql("DELETE FROM {schema}.records; DELETE FROM {schema}.runs")).await.unwrap();
+    let mut next_life = Author::new("r");
+    store.append_in(&mut holder, next_life.next(2)).await.unwrap();
+    holder.commit().await.unwrap();
+    crate::common::until("the end of the purge", async || !waits().await).await;
+    // Whoever removes records holds the table until the removal is done.
+    schema.execute("BEGIN; LOCK TABLE {schema}.records IN ACCESS EXCLUSIVE MODE; COMMIT").await;
+    is_kept(&store, &next_life).await;
+    schema.remove().await;
+}

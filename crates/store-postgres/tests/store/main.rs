@@ -1,0 +1,19 @@
+//! What the store does on a server beside the contract of all stores.
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod batches;
+mod deadlocks;
+mod dropped;
+mod idle_connections;
+mod kinds;
+mod lost_replies;
+mod notices;
+mod outages;
+mod runtime;
+mod setup;
+mod statements;
+mod transactional_nodes;
+mod transactions;

@@ -1,0 +1,186 @@
+//! Making the tables: by many at once, by somebody's own tool, beside older and newer versions; and reading them in SQL.
+use std::time::Duration;
+
+use crate::common::Schema;
+use crate::common::author::{Author, append, is_kept};
+use ferrata_store::{
+    CheckpointStore, Clock as _, ErrorKind, NodeName, Page, RunQuery, RunStatus, SystemClock, Timestamp,
+};
+use ferrata_store_postgres::PostgresStore;
+use sqlx::{AssertSqlSafe, Row as _};
+use tokio::task::JoinSet;
+
+/// Ten instances with connections of their own meet an empty database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn ten_setups_at_once_make_the_tables_once() {
+    for _ in 0..5 {
+        let schema = Schema::new();
+        let mut setups = JoinSet::new();
+        for _ in 0..10 {
+            let store = schema.store();
+            setups.spawn(async move { store.setup().await });
+        }
+        for done in setups.join_all().await {
+            done.unwrap();
+        }
+        assert_eq!(count(&schema, "migrations").await, 1);
+        schema.remove().await;
+    }
+}
+
+async fn count(schema: &Schema, table: &str) -> i64 {
+    let sql = AssertSqlSafe(format!("SELECT count(*) FROM {}.{table}", schema.name));
+    sqlx::query(sql).fetch_one(&mut schema.connection().await).await.unwrap().get(0)
+}
+
+/// The printed scripts make what `setup` makes, also twice, and `setup` then finds nothing to do: not even the right to
+/// make a schema is needed.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn the_printed_migrations_are_enough() {
+    let schema = Schema::new();
+    let options = schema.options().with_prefix("jobs_");
+    let store = PostgresStore::from_url(&schema.url, options.clone()).unwrap();
+    let script = store.print_migrations();
+    schema.execute(&script).await;
+    schema.execute(&format!("SET client_min_messages = error; {script}")).await;
+    let role = schema.name.clone();
+    schema
+        .execute(&format!(
+            "CREATE ROLE {role} LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA {{schema}} TO {role};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {{schema}} TO {role}"
+        ))
+        .await;
+    let connect: sqlx::postgres::PgConnectOptions = schema.url.parse().unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new()
+        .max_connections(2)
+        .connect_lazy_with(connect.username(&role).password("x"));
+    let small = PostgresStore::with_pool(pool.clone(), options).unwrap();
+    small.setup().await.unwrap();
+    let mut author = Author::new("r");
+    append(&small, author.next(3)).await.unwrap();
+    is_kept(&small, &author).await;
+    assert_eq!(count(&schema, "jobs_records").await, 3);
+    pool.close().await;
+    schema.remove().await;
+    schema.execute(&format!("DROP ROLE {role}")).await;
+}
+
+/// Two stores with different prefixes share a schema and nothing else.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn prefixes_keep_stores_apart() {
+    let schema = Schema::new();
+    let of =
+        |prefix: &str| PostgresStore::from_url(&schema.url, schema.options().with_prefix(prefix)).unwrap();
+    let stores = [of(""), of("a_"), of("b_")];
+    for store in &stores {
+        store.setup().await.unwrap();
+    }
+    let mut author = Author::new("r");
+    append(&stores[1], author.next(1)).await.unwrap();
+    for (store, there) in stores.iter().zip([0, 1, 0]) {
+        assert_eq!(store.runs(&RunQuery::default(), Page::default()).await.unwrap().items.len(), there);
+    }
+    schema.remove().await;
+}
+
+/// A migration of a newer version that only added leaves this version working; one that changed what is there stops it.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_newer_version_of_the_tables_is_refused_only_if_it_must_be() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let mut author = Author::new("r");
+    append(&store, author.next(2)).await.unwrap();
+    schema
+        .execute(
+            "INSERT INTO {schema}.migrations (version, usable_by, name) VALUES (2, 1, 'more');
+             ALTER TABLE {schema}.runs ADD COLUMN more text; ALTER TABLE {schema}.records ADD COLUMN more int DEFAULT 1",
+        )
+        .await;
+    schema.store().setup().await.unwrap();
+    append(&store, author.next(2)).await.unwrap();
+    is_kept(&schema.store(), &author).await;
+    schema.execute("INSERT INTO {schema}.migrations (version, usable_by, name) VALUES (3, 3, 'else')").await;
+    let refused = schema.store().setup().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.message().contains("version 3") && refused.message().contains("upgrade"), "{refused}");
+    schema.remove().await;
+}
+
+/// Which runs failed today, and why a run does not go on: asked in SQL, answered with names and times.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn the_views_answer_in_sql() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let now = SystemClock::new().now();
+    for (name, status, at) in [
+        ("failed", RunStatus::Failed, now),
+        ("long-ago", RunStatus::Failed, Timestamp::from_unix_ms(0)),
+        ("at-the-end-of-time", RunStatus::Failed, Timestamp::from_unix_ms(i64::MIN)),
+        ("waiting", RunStatus::AwaitingInput, now),
+    ] {
+        let mut author = Author::new(name);
+        append(&store, author.next(1)).await.unwrap();
+        let entry = author.next_as(1, b"{}", |header| {
+            header.status = status;
+            header.at = at;
+            header.node = Some(NodeName::new("publish").unwrap());
+        });
+        append(&store, entry).await.unwrap();
+    }
+    let mut connection = schema.connection().await;
+    let mut ask = async |sql: &str| -> Vec<String> {
+        let sql = AssertSqlSafe(sql.replace("{schema}", &schema.name));
+        let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(ask("SELECT run FROM {schema}.failed_today").await, ["failed"]);
+    assert_eq!(
+        ask("SELECT run || ' ' || status FROM {schema}.run_list WHERE updated > now() - interval '1 hour' ORDER BY 1").await,
+        ["failed failed", "waiting awaiting_input"]
+    );
+    let last = "SELECT kind || ' ' || node || ' ' || status || ' ' || body_bytes FROM {schema}.record_list \
+                WHERE run = 'failed' AND seq = 1";
+    assert_eq!(ask(last).await, ["node publish failed 2"]);
+    schema.remove().await;
+}
+
+/// The pool is used up: a call waits as long as was said and no longer, says so, and changes nothing.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_pool_that_is_used_up_is_unavailable_after_a_bounded_time() {
+    let schema = Schema::new();
+    let options: sqlx::postgres::PgConnectOptions = schema.url.parse().unwrap();
+    let pool = sqlx::postgres::PgPoolOptions::new()
+        .max_connections(1)
+        // Long enough for a login on a busy machine, within which the pool is filled.
+        .acquire_timeout(Duration::from_secs(3))
+        .connect_lazy_with(options);
+    let store = PostgresStore::with_pool(pool.clone(), schema.options()).unwrap();
+    store.setup().await.unwrap();
+    let mut author = Author::new("r");
+    let entry = author.next(1);
+    let held = crate::common::retried(async || {
+        pool.acquire()
+            .await
+            .map_err(|error| ferrata_store::Error::new(ErrorKind::Unavailable, error.to_string()))
+    })
+    .await;
+    let clock = SystemClock::new();
+    let begin = clock.monotonic();
+    let refused = append(&store, entry.clone()).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    assert!(refused.message().contains("connection"), "{refused}");
+    assert_eq!(store.head(&author.key).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(clock.monotonic().saturating_sub(begin) < Duration::from_secs(30));
+    drop(held);
+    crate::common::retried(async || append(&store, entry.clone()).await).await;
+    is_kept(&store, &author).await;
+    schema.remove().await;
+}

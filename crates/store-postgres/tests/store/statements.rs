@@ -1,0 +1,132 @@
+//! What the server makes of the statements: plans that are kept, heads moved within their page, and no setting left behind.
+
+use std::num::NonZeroU32;
+
+use crate::common::author::{Author, append, fresh_id, is_kept};
+use crate::common::{Schema, until};
+use ferrata_store::{
+    CheckpointStore, Epoch, ExecutorId, RecordHeader, RecordKind, Result, RunStatus, Timestamp, Visit,
+};
+use ferrata_store_postgres::PostgresStore;
+use sqlx::Row as _;
+
+const RUNS: usize = 50;
+
+/// A batch is planned for its first few times on a connection, and then no more.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn batches_are_not_planned_again_and_again() {
+    let schema = Schema::new();
+    let pool = schema.pool(1);
+    let store = PostgresStore::with_pool(pool.clone(), schema.options().with_notices(false)).unwrap();
+    store.setup().await.unwrap();
+    let mut authors: Vec<Author> = (0..RUNS).map(|n| Author::new(&format!("r-{n}"))).collect();
+    for _ in 0..10 {
+        let batch = authors.iter_mut().map(|author| author.next(1)).collect();
+        assert!(store.append(batch).await.iter().all(Result::is_ok));
+    }
+    let sql = "SELECT generic_plans, custom_plans FROM pg_prepared_statements \
+               WHERE statement LIKE '%moved AS%' || $1 || '%'";
+    let rows = sqlx::query(sql).bind(&schema.name).fetch_all(&pool).await.unwrap();
+    let plans: Vec<(i64, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    // The first batch starts the runs; of the nine that follow the server plans five for their values.
+    assert_eq!(plans, [(4, 5)], "generic and custom plans of each statement");
+    let patience: String = sqlx::query("SHOW lock_timeout").fetch_one(&pool).await.unwrap().get(0);
+    assert_eq!(patience, "0", "no setting outlives its statement");
+    schema.remove().await;
+}
+
+/// What an application set for its own transaction stays as it is.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_transaction_keeps_its_own_patience() {
+    let schema = Schema::new();
+    let (store, pool) = (schema.store(), schema.pool(1));
+    store.setup().await.unwrap();
+    let mut author = Author::new("r");
+    append(&store, author.next(1)).await.unwrap();
+    let mut transaction = pool.begin().await.unwrap();
+    sqlx::query("SET LOCAL lock_timeout = '7s'").execute(&mut *transaction).await.unwrap();
+    for count in [1, 3] {
+        store.append_in(&mut transaction, author.next(count)).await.unwrap();
+    }
+    let patience: String =
+        sqlx::query("SHOW lock_timeout").fetch_one(&mut *transaction).await.unwrap().get(0);
+    assert_eq!(patience, "7s");
+    transaction.commit().await.unwrap();
+    schema.remove().await;
+}
+
+/// The head of a run that goes on is moved within its page, and no index is touched.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_step_touches_no_index_of_runs() {
+    const ROUNDS: usize = 40;
+    let schema = Schema::new();
+    let store = PostgresStore::from_url(
+        &schema.url,
+        schema.options().with_connections(NonZeroU32::MIN).with_notices(false),
+    )
+    .unwrap();
+    store.setup().await.unwrap();
+    let mut authors: Vec<Author> = (0..RUNS).map(|n| Author::new(&format!("r-{n}"))).collect();
+    for round in 0..=ROUNDS {
+        let at = Timestamp::from_unix_ms(1_763_700_000_000 + i64::try_from(round).unwrap());
+        let next = |author: &mut Author| author.next_as(1, b"{\"a\": 1}", |header| header.at = at);
+        let batch = authors.iter_mut().map(next).collect();
+        assert!(store.append(batch).await.iter().all(Result::is_ok));
+    }
+    // The server's process tells its counts when it ends, if not before.
+    drop(store);
+    let sql =
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'runs'";
+    let counted = async || -> (i64, i64) {
+        let mut connection = schema.connection().await;
+        let row = sqlx::query(sql).bind(&schema.name).fetch_one(&mut connection).await.unwrap();
+        (row.get(0), row.get(1))
+    };
+    let updates = i64::try_from(RUNS * ROUNDS).unwrap();
+    until("counting", async || counted().await.0 == updates).await;
+    let (_, within) = counted().await;
+    // All of them if nobody else uses the database. Old snapshots of other tests keep old versions in a page, and some rows move
+    // to another; with an index on anything that a step changes, none would stay.
+    assert!(within * 4 >= updates, "{within} of {updates} stayed within their page");
+    schema.remove().await;
+}
+
+/// Each value is kept by which a record differs from the head of its entry, also where it is the only one of its batch.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_record_keeps_what_is_not_as_in_the_head() {
+    let schema = Schema::new();
+    let store = schema.store();
+    store.setup().await.unwrap();
+    let shapes: [fn(&mut RecordHeader); 8] = [
+        |header| header.at = Timestamp::from_unix_ms(1_763_700_000_999),
+        |header| header.wake_at = Some(Timestamp::from_unix_ms(1_763_700_000_777)),
+        |header| header.owner = Some(ExecutorId::from_uuid(*fresh_id().as_uuid())),
+        |header| header.epoch = Epoch::new(u32::MAX),
+        |header| header.kind = RecordKind::Attempt,
+        |header| header.status = RunStatus::Interrupted,
+        |header| header.base = !header.base,
+        |header| header.visit = Some(Visit::new(7)),
+    ];
+    for (place, shape) in shapes.into_iter().enumerate() {
+        let mut authors = ["a", "b"].map(|name| Author::new(&format!("{name}-{place}")));
+        // The start; one record each, as the head by itself; four each, of which one differs; four each, all alike.
+        for (count, differs) in [(1, None), (1, Some(1)), (4, Some(3)), (4, None)] {
+            let batch = authors.iter_mut().map(|author| {
+                author.next_as(count, b"{\"a\": 1}", |header| {
+                    if Some(header.seq.get()) == differs {
+                        shape(header);
+                    }
+                })
+            });
+            assert!(store.append(batch.collect()).await.iter().all(Result::is_ok), "{place}");
+        }
+        for author in &authors {
+            is_kept(&store, author).await;
+        }
+    }
+    schema.remove().await;
+}

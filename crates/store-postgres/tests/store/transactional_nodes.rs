@@ -1,0 +1,123 @@
+//! Transactional nodes on the server: over one connection, with replies that are lost, and with errors that the server raises.
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::common::Schema;
+use ferrata_core::graph::{Effect, Graph};
+use ferrata_core::node::{NodeContext, NodeResult};
+use ferrata_core::runtime::{Outcome, Runtime};
+use ferrata_core::state::{Context, Draft};
+use ferrata_store::CheckpointStore;
+use ferrata_store_postgres::{Postgres, PostgresStore};
+use ferrata_test_servers::{Act, Fault, Place, Proxy, Trigger};
+use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
+
+/// What a node does at each of its statements.
+#[derive(Clone)]
+struct Plan {
+    schema: String,
+    /// At which statement the server raises which error, in how many attempts.
+    raises: Option<(u32, &'static str, u32)>,
+    attempts: Arc<AtomicU32>,
+}
+
+async fn say(tx: &mut PgConnection, sql: String) -> Result<(), sqlx::Error> {
+    tx.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+}
+
+/// Three statements, and before each of them the error that is planned.
+async fn book(cx: NodeContext, s: Draft<Context>) -> NodeResult<Context> {
+    let plan = cx.resource::<Plan>();
+    let mut tx = cx.transaction::<Postgres>().await?;
+    let attempt = plan.attempts.fetch_add(1, Ordering::SeqCst);
+    for place in 0..3 {
+        if let Some((_, code, _)) = plan.raises.filter(|(at, _, times)| *at == place && attempt < *times) {
+            say(&mut tx, format!("DO $$ BEGIN RAISE EXCEPTION SQLSTATE '{code}'; END $$")).await?;
+        }
+        let (schema, node, visit) = (&plan.schema, cx.node(), cx.visit());
+        say(&mut tx, format!("INSERT INTO {schema}.booked VALUES ('{node}', {visit}, {place})")).await?;
+    }
+    s.commit_with(tx)
+}
+
+/// Two transactional nodes beside each other and beside a writer, and one after them.
+fn graph() -> Graph<Context> {
+    Graph::<Context>::builder("booking")
+        .node("begin", async |_cx, s: Draft<Context>| Ok(s))
+        .node("left", book)
+        .effect(Effect::Transactional)
+        .node("right", book)
+        .effect(Effect::Transactional)
+        .node("write", async |_cx, s: Draft<Context>| Ok(s))
+        .node("last", book)
+        .effect(Effect::Transactional)
+        .entry("begin")
+        .edge("begin", ["left", "right", "write"])
+        .edge(["left", "right", "write"], "last")
+        .build()
+        .unwrap()
+}
+
+/// Runs it over one connection, through whatever stands before the server, and checks that each row is there once.
+async fn is_booked_once(schema: &Schema, url: &str, plan: Plan, run: &str) {
+    schema.execute("TRUNCATE {schema}.booked").await;
+    let options = schema.options().with_connections(NonZeroU32::MIN).with_notices(false);
+    let store = PostgresStore::from_url(url, options).unwrap();
+    let runtime = Runtime::builder(store).resource(plan.clone());
+    let runtime = runtime.store_retries(8, Duration::from_millis(5)).build().await.unwrap();
+    let outcome = runtime.start(&graph(), Context::new()).id(run).await.unwrap().wait().await.unwrap();
+    assert!(matches!(outcome, Outcome::Completed(_)), "{run}: {outcome:?}");
+    let count = AssertSqlSafe(format!(
+        "SELECT count(*), count(DISTINCT (node, visit, place)) FROM {}.booked",
+        schema.name
+    ));
+    let row = sqlx::query(count).fetch_one(&mut schema.connection().await).await.unwrap();
+    assert_eq!((row.get::<i64, _>(0), row.get::<i64, _>(1)), (9, 9), "{run}");
+    runtime.shutdown(Duration::ZERO).await.unwrap();
+}
+
+async fn stage() -> (Schema, Plan) {
+    let schema = Schema::new();
+    schema.store().setup().await.unwrap();
+    schema.execute("CREATE TABLE {schema}.booked (node text, visit int, place int)").await;
+    let plan = Plan { schema: schema.name.clone(), raises: None, attempts: Arc::default() };
+    (schema, plan)
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn errors_that_give_way_are_begun_anew_at_every_statement_over_one_connection() {
+    let (schema, plan) = stage().await;
+    is_booked_once(&schema, &schema.url, plan.clone(), "calm").await;
+    for code in ["40001", "40P01", "55P03"] {
+        for place in 0..3 {
+            let plan = Plan { raises: Some((place, code, 2)), attempts: Arc::default(), ..plan.clone() };
+            is_booked_once(&schema, &schema.url, plan, &format!("{code}-{place}")).await;
+        }
+    }
+    schema.remove().await;
+}
+
+/// The connection is cut before, within and after the commit, at a statement, and at the append: the log decides what was done.
+#[tokio::test]
+#[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
+async fn a_cut_at_the_commit_is_resolved_by_the_log() {
+    let (schema, plan) = stage().await;
+    let options: sqlx::postgres::PgConnectOptions = schema.url.parse().unwrap();
+    let proxy =
+        Proxy::start(format!("{}:{}", options.get_host(), options.get_port()).parse().unwrap()).unwrap();
+    let url = proxy.url(&schema.url);
+    let mut cuts = 0;
+    for word in ["COMMIT", "booked VALUES", "WITH moved"] {
+        for place in Place::ALL {
+            let run = format!("{word}-{place:?}").replace([' ', '(', ')'], "-");
+            proxy.arm(Trigger::containing(word), Fault { place, act: Act::Reset });
+            is_booked_once(&schema, &url, plan.clone(), &run).await;
+            cuts += 1 - proxy.disarm();
+        }
+    }
+    assert_eq!(cuts, 12, "each cut has happened");
+    schema.remove().await;
+}

@@ -1,0 +1,305 @@
+//! More than one server: slots that move while runs are written, replicas that must have a record, and TLS.
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::common::author::{append_one, append_surely, eventually, is_kept, kind, log_of};
+use crate::common::{Place, connect};
+use ferrata_store::testing::Log;
+use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, SystemClock};
+use ferrata_store_redis::RedisStore;
+use ferrata_test_servers::{Redis, RedisCluster, RedisOptions as Server};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+/// A node of a cluster, to move slots with.
+struct Node {
+    port: u16,
+    id: String,
+    connection: MultiplexedConnection,
+}
+
+impl Node {
+    async fn of(redis: &Redis) -> Self {
+        let mut connection = connect(&redis.url()).await;
+        let id = redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap();
+        Self { port: redis.port(), id, connection }
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> redis::RedisResult<T> {
+        let mut cmd = redis::cmd(words[0]);
+        cmd.arg(&words[1..]);
+        cmd.query_async(&mut self.connection).await
+    }
+}
+
+/// The nodes of a cluster: who has a slot, and another one.
+async fn from_and_to(cluster: &RedisCluster, slot: u16) -> (Node, Node) {
+    let at = usize::from(slot) * 3 / 16_384;
+    (Node::of(&cluster.nodes()[at]).await, Node::of(&cluster.nodes()[(at + 1) % 3]).await)
+}
+
+async fn slot_of(place: &Place, run: &Log) -> u16 {
+    let slot = place.ask(redis::cmd("CLUSTER").arg("KEYSLOT").arg(place.key(&run.key))).await;
+    redis::from_redis_value(slot).unwrap()
+}
+
+async fn move_keys(from: &mut Node, to: &Node, keys: &[String]) {
+    for key in keys {
+        let port = to.port.to_string();
+        from.ask::<Value>(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await.unwrap();
+    }
+}
+
+async fn begin(from: &mut Node, to: &mut Node, slot: &str) {
+    to.ask::<()>(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &from.id]).await.unwrap();
+    from.ask::<()>(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &to.id]).await.unwrap();
+}
+
+async fn finish(cluster: &RedisCluster, to: &mut Node, slot: &str) {
+    let id = to.id.clone();
+    to.ask::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &id]).await.unwrap();
+    for node in cluster.nodes() {
+        Node::of(node).await.ask::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &id]).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_run_is_followed_from_node_to_node() {
+    let cluster = RedisCluster::start(3).unwrap();
+    let place = Place::at(&cluster.url(), true);
+    // One that learnt of the cluster before the move.
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut author = log_of("r-1");
+    author.write(&store, 2).await;
+    let number = slot_of(&place, &author).await;
+    let slot = number.to_string();
+    let (mut from, mut to) = from_and_to(&cluster, number).await;
+    begin(&mut from, &mut to, &slot).await;
+    // Its key is still where it was.
+    author.write(&store, 1).await;
+    // The key is there, and the slot is not yet given over: the old node says whom to ask.
+    move_keys(&mut from, &to, &[place.key(&author.key)]).await;
+    author.write(&store, 1).await;
+    is_kept(&author, &store).await;
+    finish(&cluster, &mut to, &slot).await;
+    // Given over: the old node says that it has moved.
+    author.write(&store, 1).await;
+    is_kept(&author, &store).await;
+    is_kept(&author, &place.store()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn slots_that_move_under_load_lose_nothing() {
+    let cluster = RedisCluster::start(3).unwrap();
+    let place = Place::at(&cluster.url(), true);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..6 {
+        let (store, over) = (store.clone(), Arc::clone(&over));
+        writers.spawn(async move {
+            let mut author = log_of(&format!("r-{n}"));
+            while !over.load(Ordering::Relaxed) {
+                let append = author.next(1 + author.records.len() % 2);
+                append_surely(&store, &append).await.unwrap();
+                author.took(&append);
+            }
+            author
+        });
+    }
+    for n in 0..6 {
+        let author = log_of(&format!("r-{n}"));
+        eventually("ten records", async || {
+            let head = store.head(&author.key).await;
+            head.is_ok_and(|head| head.is_some_and(|head| head.seq.get() > 10))
+        })
+        .await;
+        let number = slot_of(&place, &author).await;
+        let slot = number.to_string();
+        let (mut from, mut to) = from_and_to(&cluster, number).await;
+        begin(&mut from, &mut to, &slot).await;
+        move_keys(&mut from, &to, &[place.key(&author.key)]).await;
+        finish(&cluster, &mut to, &slot).await;
+    }
+    over.store(true, Ordering::Relaxed);
+    for author in writers.join_all().await {
+        is_kept(&author, &store).await;
+    }
+}
+
+/// A node dies and comes back while others are written to: the runs on the others go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_node_that_is_killed_and_restarted_keeps_what_it_acknowledged() {
+    let cluster = RedisCluster::start(3).unwrap();
+    for node in cluster.nodes() {
+        // Otherwise the server may hold back what it writes.
+        Node::of(node).await.ask::<()>(&["CONFIG", "SET", "appendfsync", "always"]).await.unwrap();
+    }
+    let place = Place::at(&cluster.url(), true);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let mut writers = tokio::task::JoinSet::new();
+    for n in 0..6 {
+        let (store, over) = (store.clone(), Arc::clone(&over));
+        writers.spawn(async move {
+            let mut author = log_of(&format!("r-{n}"));
+            while !over.load(Ordering::Relaxed) {
+                let append = author.next(1);
+                append_surely(&store, &append).await.unwrap();
+                author.took(&append);
+            }
+            author
+        });
+    }
+    for node in cluster.nodes() {
+        eventually("ten more records", async || {
+            let head = store.head(&log_of("r-0").key).await;
+            head.is_ok_and(|head| head.is_some_and(|head| head.seq.get() > 10))
+        })
+        .await;
+        node.kill().unwrap();
+        node.restart().unwrap();
+        // It needs its configuration after the next start, too.
+        Node::of(node).await.ask::<()>(&["CONFIG", "SET", "appendfsync", "always"]).await.unwrap();
+    }
+    over.store(true, Ordering::Relaxed);
+    let authors = writers.join_all().await;
+    eventually("a whole cluster", async || store.load(&authors[0].key, At::Latest).await.is_ok()).await;
+    for author in authors {
+        is_kept(&author, &store).await;
+    }
+}
+
+/// However many runs it has, they wait for it together, once for the reply and once for a connection.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_node_that_hangs_is_waited_for_once() {
+    let cluster = RedisCluster::start(3).unwrap();
+    for node in cluster.nodes() {
+        // So that the others do not call the cluster down meanwhile.
+        Node::of(node).await.ask::<()>(&["CONFIG", "SET", "cluster-node-timeout", "60000"]).await.unwrap();
+    }
+    let place = Place::at(&cluster.url(), true);
+    // Long enough for a node that does not hang on a busy machine.
+    let timeout = Duration::from_secs(2);
+    let options = place.options().with_response_timeout(timeout).with_connect_timeout(timeout);
+    let store = place.store_with(options);
+    store.setup().await.unwrap();
+    let mut authors: Vec<Log> = (0..120).map(|n| log_of(&format!("r-{n}"))).collect();
+    for author in &mut authors {
+        author.write(&store, 1).await;
+    }
+    let batch: Vec<_> = authors.iter().map(|author| author.next(1)).collect();
+    // The one that would be asked first where the slots are.
+    let hangs = cluster.nodes().iter().min_by_key(|node| node.port()).unwrap();
+    hangs.suspend().unwrap();
+    let clock = SystemClock::new();
+    for _ in 0..2 {
+        let began = clock.monotonic();
+        let results = store.append(batch.clone()).await;
+        let took = clock.monotonic() - began;
+        assert!(took < 6 * timeout, "{took:?} for a batch of which a third hangs");
+        let failed: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+        assert!((20..60).contains(&failed.len()), "{} of 120 runs are on the node that hangs", failed.len());
+        assert!(failed.iter().all(|error| error.is_retryable()), "{failed:?}");
+    }
+    hangs.resume().unwrap();
+    for (author, append) in authors.iter_mut().zip(batch) {
+        append_surely(&store, &append).await.unwrap();
+        author.took(&append);
+    }
+    for author in authors.iter().step_by(10) {
+        is_kept(author, &store).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_record_is_acknowledged_when_the_replica_has_it() {
+    let primary = Redis::start(Server::default()).unwrap();
+    let port = primary.port().to_string();
+    let replica = Redis::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
+    let place = Place::at(&primary.url(), false);
+    let store = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
+    let mut author = log_of("r-1");
+    let append = author.next(1);
+    append_surely(&store, &append).await.unwrap();
+    author.took(&append);
+    // What is acknowledged is there, without waiting.
+    for _ in 0..20 {
+        author.write(&store, 1).await;
+        let copy = Place::at(&replica.url(), false);
+        let length = copy.ask(redis::cmd("LLEN").arg(place.key(&author.key))).await;
+        assert_eq!(
+            length,
+            Value::Int(1 + 2 * author.records.len() as i64),
+            "what is said of the run, and headers and bodies"
+        );
+    }
+    replica.suspend().unwrap();
+    let append = author.next(1);
+    let error = append_one(&store, &append).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    assert_eq!(
+        kind(append_one(&store, &append).await),
+        ErrorKind::Indeterminate,
+        "a repeat waits for it, too"
+    );
+    replica.resume().unwrap();
+    append_surely(&store, &append).await.unwrap();
+    author.took(&append);
+    is_kept(&author, &store).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_server_with_tls_is_used_if_its_certificate_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let request = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1,DNS:localhost",
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+        "-keyout",
+    ];
+    let made =
+        Command::new("openssl").args(request).args([&path("key"), "-out", &path("cert")]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let (key, cert) = (path("key"), path("cert"));
+    let args = ["--tls-key-file", &key, "--tls-cert-file", &cert, "--tls-auth-clients", "no"];
+    let server = Redis::start(Server::default().with_args(args).with_tls_port()).unwrap();
+    let place = Place::at(&server.url(), false);
+    let url = server.tls_url().unwrap();
+    let pem = std::fs::read(cert).unwrap();
+    let store = RedisStore::from_url(&url, place.options().with_root_certificates(pem)).unwrap();
+    let mut author = log_of("r-1");
+    author.write(&store, 2).await;
+    is_kept(&author, &store).await;
+    is_kept(&author, &place.store()).await;
+
+    let error = RedisStore::from_url(&url, place.options()).unwrap().setup().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    let source = format!("{error:?}").to_lowercase();
+    assert!(source.contains("certificate"), "the chain of errors says why: {source}");
+    let bad = place.options().with_root_certificates("no certificate");
+    assert_eq!(kind(RedisStore::from_url(&url, bad)), ErrorKind::Invalid);
+}

@@ -1,0 +1,458 @@
+//! The index may lag, lose entries and hold too many: no run is lost from listings for good, and none is listed wrongly.
+use std::time::Duration;
+
+use crate::common::Place;
+use crate::common::author::{
+    append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn,
+};
+use ferrata_store::testing::Log;
+use ferrata_store::{
+    At, CheckpointStore, ErrorKind, ExecutorId, Labels, Page, Parent, RecordHeader, RunFilter, RunKey,
+    RunQuery, RunStatus, Timestamp,
+};
+use ferrata_store_redis::RedisStore;
+use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Service, Trigger};
+
+fn query(shape: impl FnOnce(&mut RunQuery)) -> RunQuery {
+    let mut query = RunQuery::default();
+    shape(&mut query);
+    query
+}
+
+fn status(status: RunStatus) -> RunQuery {
+    query(|query| query.statuses = vec![status])
+}
+
+async fn listed(store: &RedisStore, query: &RunQuery) -> Vec<RunKey> {
+    let mut runs: Vec<_> = store.runs(query, Page::first(1_000)).await.unwrap().items;
+    runs.sort_by(|one, other| one.run.cmp(&other.run));
+    runs.into_iter().map(|head| head.run).collect()
+}
+
+/// Every query that some set of the index is for.
+fn queries(owner: ExecutorId) -> Vec<RunQuery> {
+    let mut queries: Vec<_> = RunStatus::ALL.into_iter().map(status).collect();
+    queries.extend([
+        RunQuery::default(),
+        query(|query| query.filter = RunFilter::Orphaned),
+        query(|query| query.filter = RunFilter::Due),
+        query(|query| query.owner = Some(owner)),
+        query(|query| query.labels = vec![("k {*}".to_owned(), "v' é".to_owned())]),
+        query(|query| query.workflow = Some(log_of("r").facts.workflow)),
+        query(|query| query.tenant = Some(log_of("r").key.tenant)),
+        query(|query| query.parent = Some(log_of("r-0").key)),
+    ]);
+    queries
+}
+
+/// Runs that stand in every place there is.
+async fn runs_everywhere(store: &RedisStore, owner: ExecutorId) -> Vec<Log> {
+    let mut authors = Vec::new();
+    for n in 0..12 {
+        let mut author = log_of(&format!("r-{n}"));
+        let mut labels = Labels::default();
+        labels.insert("k {*}", if n % 2 == 0 { "v' é" } else { "other" }).unwrap();
+        author.facts = author.facts.with_labels(labels);
+        if let Some(first) = authors.first().filter(|_| n % 3 == 0) {
+            let first: &Log = first;
+            let parent = Parent { run: first.key.clone(), at: first.head().unwrap() };
+            author.facts = author.facts.with_parent(parent);
+        }
+        author.write(store, 1).await;
+        let shape = |header: &mut RecordHeader| {
+            header.status = RunStatus::ALL[n % 6];
+            header.owner = (n % 6 == 0 && n > 0).then_some(owner);
+            header.wake_at = (n % 4 == 3).then_some(Timestamp::from_unix_ms(1));
+        };
+        author.write_with(store, 1, shape).await;
+        authors.push(author);
+    }
+    authors
+}
+
+/// Takes the index away, all of it and in parts, and has it made anew.
+async fn a_lost_index_is_made_anew(service: Service) {
+    let place = Place::on(service);
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    let store = place.store();
+    store.setup().await.unwrap();
+    let authors = runs_everywhere(&store, owner).await;
+    let mut expected = Vec::new();
+    for query in queries(owner) {
+        let runs = listed(&store, &query).await;
+        assert!(!runs.is_empty(), "{query:?}");
+        expected.push((query, runs));
+    }
+    let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+    // All of it, then each key alone.
+    let mut losses = vec![index.clone()];
+    losses.extend(index.into_iter().map(|key| vec![key]));
+    for (n, lost) in losses.into_iter().enumerate() {
+        place.delete(&lost).await;
+        if n == 0 {
+            assert!(listed(&store, &RunQuery::default()).await.is_empty(), "listings come from the index");
+        }
+        if n % 2 == 0 {
+            assert_eq!(store.repair().await.unwrap(), 12);
+        } else {
+            // As the next process does that starts when it is due.
+            place.store_with(place.options().with_repair_every(Duration::ZERO)).setup().await.unwrap();
+        }
+        for (query, runs) in &expected {
+            assert_eq!(listed(&store, query).await, *runs, "{query:?} without {lost:?}");
+        }
+    }
+    for author in &authors {
+        is_kept(author, &store).await;
+    }
+    place.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_lost_index_of_a_server_is_made_anew() {
+    a_lost_index_is_made_anew(Service::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn a_lost_index_of_a_cluster_is_made_anew() {
+    a_lost_index_is_made_anew(Service::RedisCluster).await;
+}
+
+/// A run that is in no set any more is entered again by its next change, without any repair.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn the_next_change_of_a_run_enters_it_again() {
+    let place = Place::on(Service::Redis);
+    let store = place.store();
+    let mut author = log_of("r-1");
+    author.write(&store, 1).await;
+    let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+    place.delete(&index).await;
+    author.write_with(&place.store(), 1, |header| header.status = RunStatus::Failed).await;
+    is_kept(&author, &store).await;
+    place.remove().await;
+}
+
+/// One process is asked to look after the index, the others go on.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn setup_repairs_when_it_is_due_and_not_before() {
+    let place = Place::on(Service::Redis);
+    let repaired = || async {
+        let mark = place.ask(redis::cmd("GET").arg(format!("{}:repaired", place.prefix))).await;
+        redis::from_redis_value::<Option<String>>(mark).unwrap()
+    };
+    place.store().setup().await.unwrap();
+    eventually("the end of the first repair", async || repaired().await.as_deref() == Some("done")).await;
+    let mut author = log_of("r-1");
+    author.write(&place.store(), 1).await;
+    let index: Vec<String> = place.keys().await.into_iter().filter(|key| key.contains("{index-")).collect();
+    place.delete(&index).await;
+    place.store().setup().await.unwrap();
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "it was done a moment ago");
+    place.ask(redis::cmd("DEL").arg(format!("{}:repaired", place.prefix))).await;
+    let store = place.store();
+    store.setup().await.unwrap();
+    eventually("a repair", async || listed(&store, &RunQuery::default()).await.len() == 1).await;
+    is_kept(&author, &store).await;
+    place.remove().await;
+}
+
+struct Cut {
+    server: Redis,
+    proxy: Proxy,
+}
+
+impl Cut {
+    fn new() -> Self {
+        let server = Redis::start(Server::default()).unwrap();
+        let proxy = Proxy::start(server.address()).unwrap();
+        Self { server, proxy }
+    }
+
+    fn place(&self) -> Place {
+        Place::at(&self.server.url(), false)
+    }
+
+    /// A store that is not set up, and so does not know whether one server has all keys: it announces before it appends, and
+    /// settles after it, as in a cluster.
+    fn through(&self, place: &Place) -> RedisStore {
+        let options = place.options().with_repair_every(Duration::ZERO);
+        RedisStore::from_url(&self.proxy.url(&self.server.url()), options).unwrap()
+    }
+}
+
+async fn size(place: &Place, set: &str) -> i64 {
+    let size = place.ask(redis::cmd("ZCARD").arg(format!("{}:{{index-0}}:{set}", place.prefix))).await;
+    redis::from_redis_value(size).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    let mut author = log_of("r-1");
+    let append = author.next(1);
+    let id = mark(&append);
+    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it was announced");
+    let patient = place.store();
+    assert!(listed(&patient, &RunQuery::default()).await.is_empty(), "there is no such run");
+    assert_eq!(size(&place, "all").await, 1, "somebody may be just about to write it");
+    // So it is listed at once when the writer comes back.
+    append_surely(&store, &append).await.unwrap();
+    author.took(&append);
+    is_kept(&author, &patient).await;
+
+    let other = log_of("r-2");
+    let append = other.next(1);
+    let id = mark(&append);
+    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!(size(&place, "all").await, 2);
+    let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
+    assert_eq!(listed(&hasty, &RunQuery::default()).await, [author.key.clone()]);
+    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it has lapsed");
+    is_kept(&author, &hasty).await;
+}
+
+/// A reader looked for the run of a young entry and found none; its answer took longer than the grace, so that the entry was old
+/// when the reader gave it up. But the record may have been written meanwhile: a run without an entry is in no listing.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looked() {
+    const GRACE: Duration = Duration::from_secs(2);
+    let cut = Cut::new();
+    let place = cut.place();
+    let options = place.options().with_stale_after(GRACE).with_response_timeout(GRACE * 10);
+    let reader = RedisStore::from_url(&cut.proxy.url(&cut.server.url()), options).unwrap();
+    assert!(listed(&reader, &RunQuery::default()).await.is_empty());
+    let store = cut.through(&place);
+    let append = log_of("r-1").next(1);
+    let id = mark(&append);
+    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
+    assert_eq!(size(&place, "all").await, 1, "it was announced");
+
+    let name = format!("{},{}", append.run.tenant, append.run.run);
+    cut.proxy.arm(
+        Trigger::containing(name),
+        Fault { place: In::ReplyByte(0), act: Act::Delay(GRACE + GRACE / 8) },
+    );
+    assert!(listed(&reader, &RunQuery::default()).await.is_empty(), "there is no such run");
+    assert_eq!(cut.proxy.done().len(), 2, "the look was answered late");
+    assert_eq!(size(&place, "all").await, 1, "its record may have been written meanwhile");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_start_that_lost_leaves_nothing_in_the_index() {
+    let place = Place::on(Service::Redis);
+    let store = place.store();
+    let (mut winner, mut loser) = (log_of("r-1"), log_of("r-1"));
+    loser.facts.created = Timestamp::from_unix_ms(5);
+    winner.write(&store, 1).await;
+    assert_eq!(kind(append_one(&place.store(), &loser.next(1)).await), ErrorKind::Conflict);
+    is_kept(&winner, &store).await;
+    assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1));
+    place.remove().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    let mut author = log_of("r-1");
+    author.write(&store, 1).await;
+    cut.proxy.arm(Trigger::containing("settle"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    // The record is written and acknowledged all the same.
+    author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
+    assert_eq!(cut.proxy.done().len(), 1);
+    assert_eq!((size(&place, "s:in_progress").await, size(&place, "s:completed").await), (1, 1));
+    let reader = place.store();
+    assert!(listed(&reader, &status(RunStatus::InProgress)).await.is_empty(), "it is completed");
+    assert_eq!(size(&place, "s:in_progress").await, 0, "and was taken out");
+    is_kept(&author, &reader).await;
+}
+
+/// Four processes change a run's status against each other; whoever wins, it stands where its head says, and nowhere else
+/// after a look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_run_that_changes_fast_is_never_lost() {
+    let place = Place::on(Service::Redis);
+    let mut author = log_of("r-1");
+    author.write(&place.store(), 1).await;
+    let run = author.key.clone();
+    let tasks: Vec<_> = (0..4)
+        .map(|n: usize| {
+            let (store, mut author) = (place.store(), author.clone());
+            spawn(async move {
+                // Some change the index in the same step as the run, and some before and after it.
+                if n.is_multiple_of(2) {
+                    store.setup().await.unwrap();
+                }
+                for round in 0..100 {
+                    let loaded = store.load(&author.key, At::Latest).await.unwrap().unwrap();
+                    author.records = loaded;
+                    let status = RunStatus::ALL[(n * 7 + round) % 6];
+                    let append = author.next_as(1, b"", |header| header.status = status);
+                    match append_one(&store, &append).await {
+                        Ok(_) => {}
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}"),
+                    }
+                    // Whoever has just written or read the head finds the run where the head says, unless it has moved on.
+                    let head = store.head(&author.key).await.unwrap().unwrap();
+                    let query = self::status(head.status);
+                    let found = store.runs(&query, Page::default()).await.unwrap().items;
+                    let now = store.head(&author.key).await.unwrap().unwrap();
+                    assert!(now.seq != head.seq || !found.is_empty(), "lost from {query:?} at {}", head.seq);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let store = place.store();
+    let head = store.head(&run).await.unwrap().unwrap();
+    for of in RunStatus::ALL {
+        let found = listed(&store, &status(of)).await;
+        assert_eq!(found.is_empty(), of != head.status, "{of}");
+        assert_eq!(size(&place, &format!("s:{of}")).await, i64::from(of == head.status), "{of}");
+    }
+    place.remove().await;
+}
+
+/// Where one server has all keys, the index is changed in the same step as the run, and there is nothing for a reader to put
+/// right.
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
+    let place = Place::on(Service::Redis);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    let (mut author, mut loser) = (log_of("r-1"), log_of("r-1"));
+    author.write(&store, 1).await;
+    loser.facts.created = Timestamp::from_unix_ms(5);
+    assert_eq!(kind(append_one(&store, &loser.next(1)).await), ErrorKind::Conflict);
+    let stale = author.next_as(1, b"", |header| header.status = RunStatus::Cancelled);
+    for round in 0..12 {
+        let (status, wake_at) = (RunStatus::ALL[round % 6], (round % 4 == 1).then_some(1));
+        let shape = |header: &mut RecordHeader| {
+            header.status = status;
+            header.owner = round.is_multiple_of(3).then_some(owner);
+            header.wake_at = wake_at.map(Timestamp::from_unix_ms);
+        };
+        author.write_with(&store, 1, shape).await;
+        assert_eq!(kind(append_one(&store, &stale).await), ErrorKind::Conflict);
+        for of in RunStatus::ALL {
+            assert_eq!(
+                size(&place, &format!("s:{of}")).await,
+                i64::from(of == status),
+                "{of} in round {round}"
+            );
+        }
+        let owned = round.is_multiple_of(3);
+        assert_eq!(size(&place, &format!("o:{owner}")).await, i64::from(owned), "round {round}");
+        let nobodys = !owned && status == RunStatus::InProgress;
+        assert_eq!(size(&place, "o:-").await, i64::from(nobodys), "round {round}");
+        let is_due = wake_at.is_some() && !status.is_finished();
+        assert_eq!(size(&place, "due").await, i64::from(is_due), "round {round}");
+        assert_eq!(size(&place, "all").await, 1);
+    }
+    is_kept(&author, &store).await;
+    place.remove().await;
+}
+
+async fn nothing_is_left(service: Service) {
+    let place = Place::on(service);
+    let store = place.store();
+    store.setup().await.unwrap();
+    let owner = ExecutorId::from_uuid(*fresh_id().as_uuid());
+    for author in runs_everywhere(&store, owner).await {
+        store.purge(&author.key, None).await.unwrap();
+    }
+    let left = place.keys().await;
+    let expected = ["layout", "repaired"].map(|key| format!("{}:{key}", place.prefix));
+    assert_eq!(left, expected, "what is left when every run is purged");
+    place.remove().await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn purging_every_run_leaves_no_key_on_a_server() {
+    nothing_is_left(Service::Redis).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
+async fn purging_every_run_leaves_no_key_on_a_cluster() {
+    nothing_is_left(Service::RedisCluster).await;
+}
+
+#[tokio::test]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
+    let place = Place::on(Service::Redis);
+    let options = place.options().with_keep_finished(Duration::from_millis(400));
+    let store = place.store_with(options.clone());
+    let [mut done, mut again, mut open] = ["done", "again", "open"].map(log_of);
+    for author in [&mut done, &mut again, &mut open] {
+        author.write(&store, 2).await;
+    }
+    done.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
+    again.write_with(&store, 1, |header| header.status = RunStatus::Failed).await;
+    is_kept(&done, &store).await;
+    // A retry makes it go on.
+    again.write(&store, 1).await;
+    eventually("the end of a finished run", async || store.head(&done.key).await.unwrap().is_none()).await;
+    done.records.clear();
+    is_kept(&done, &store).await;
+    assert_eq!(size(&place, "all").await, 3, "the entry of the run that is gone waits for its time, too");
+    let hasty = place.store_with(options.with_stale_after(Duration::ZERO));
+    is_kept(&done, &hasty).await;
+    for author in [&again, &open] {
+        is_kept(author, &store).await;
+        let key = place.key(&author.key);
+        let left: i64 = redis::from_redis_value(place.ask(redis::cmd("PTTL").arg(&key)).await).unwrap();
+        assert_eq!(left, -1, "{key} stays for good");
+    }
+    assert_eq!(listed(&hasty, &RunQuery::default()).await, [again.key.clone(), open.key.clone()]);
+    assert_eq!(size(&place, "all").await, 2, "the entry of the run that is gone has lapsed");
+    place.remove().await;
+}
+
+/// A purge that died half-way, and a new run of the same name: it is listed once, where the new life belongs.
+#[tokio::test(flavor = "multi_thread")]
+#[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
+async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
+    let cut = Cut::new();
+    let place = cut.place();
+    let store = cut.through(&place);
+    store.setup().await.unwrap();
+    let mut author = log_of("r-1");
+    author.write(&store, 1).await;
+    cut.proxy.arm(Trigger::containing("forget"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    assert_eq!(kind(store.purge(&author.key, None).await), ErrorKind::Unavailable);
+    assert_eq!(size(&place, "all").await, 1, "the entry is still there");
+    assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");
+    let mut again = log_of("r-1");
+    again.facts.created = Timestamp::from_unix_ms(5);
+    again.write(&store, 1).await;
+    assert_eq!(size(&place, "all").await, 2);
+    is_kept(&again, &place.store()).await;
+    // Once its time is over the old entry goes, and the new one stays.
+    let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
+    is_kept(&again, &hasty).await;
+    assert_eq!(size(&place, "all").await, 1);
+    is_kept(&again, &hasty).await;
+}

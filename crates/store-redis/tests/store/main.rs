@@ -1,0 +1,12 @@
+//! What the store does on servers beside the contract of all stores.
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod batches;
+mod cluster;
+mod crash;
+mod index;
+mod load;
+mod refusals;

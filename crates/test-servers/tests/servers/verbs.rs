@@ -1,0 +1,216 @@
+//! Each server does what its verbs say, with its data where they should be.
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use ferrata_test_servers::{
+    AppendFsync, Moto, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions, Server, ServerError,
+};
+
+/// How long a busy machine may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection to a server, which answers in time or not at all.
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends a line to a Redis, and returns the first line of the answer.
+fn redis(stream: &mut TcpStream, line: &str) -> String {
+    stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer.trim_end().to_owned()
+}
+
+/// A client of Postgres that can ask for one value.
+struct Sql(TcpStream);
+
+impl Sql {
+    fn open(server: &Server) -> Self {
+        let mut stream = connect(server);
+        let parameters = b"\0\x03\0\0user\0postgres\0database\0postgres\0\0";
+        let length = u32::try_from(parameters.len() + 4).unwrap();
+        stream.write_all(&[&length.to_be_bytes()[..], parameters].concat()).unwrap();
+        let mut sql = Self(stream);
+        sql.answer().unwrap();
+        sql
+    }
+
+    /// Runs a statement and returns the last value that came back, or what the server complains about.
+    fn ask(&mut self, statement: &str) -> Result<String, String> {
+        let length = u32::try_from(statement.len() + 5).unwrap();
+        self.0.write_all(&[b"Q", &length.to_be_bytes()[..], statement.as_bytes(), b"\0"].concat()).unwrap();
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<String, String> {
+        let mut outcome = Ok(String::new());
+        loop {
+            let mut head = [0; 5];
+            self.0.read_exact(&mut head).unwrap();
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) - 4;
+            let mut body = vec![0; usize::try_from(length).unwrap()];
+            self.0.read_exact(&mut body).unwrap();
+            match head[0] {
+                b'E' => outcome = Err(String::from_utf8_lossy(&body).into_owned()),
+                // One column: its count and its length come first.
+                b'D' => outcome = Ok(String::from_utf8_lossy(&body[6..]).into_owned()),
+                b'Z' => return outcome,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_postgres_keeps_what_it_acknowledged_through_a_kill() {
+    let postgres = Postgres::start(PostgresOptions::default().with_setting("work_mem", "5MB")).unwrap();
+    let port = postgres.port();
+    assert_eq!(postgres.url(), format!("postgres://postgres@127.0.0.1:{port}/postgres"));
+    let mut sql = Sql::open(&postgres);
+    assert_eq!(sql.ask("SHOW fsync").unwrap(), "on");
+    assert_eq!(sql.ask("SHOW work_mem").unwrap(), "5MB");
+    assert_eq!(sql.ask("SHOW server_encoding").unwrap(), "UTF8");
+    sql.ask("CREATE TABLE kept (value text); INSERT INTO kept VALUES ('here')").unwrap();
+    // A backend that is busy must not survive: it would go on writing beside the next server.
+    sql.0.write_all(b"Q\0\0\0\x1aSELECT pg_sleep(1000)\0").unwrap();
+    postgres.kill().unwrap();
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "a killed Postgres took a connection");
+    assert!(matches!(postgres.kill(), Err(ServerError::NotRunning { .. })));
+    postgres.restart().unwrap();
+    assert_eq!(postgres.port(), port);
+    assert_eq!(Sql::open(&postgres).ask("SELECT value FROM kept").unwrap(), "here");
+    postgres.stop().unwrap();
+    postgres.restart().unwrap();
+    assert_eq!(Sql::open(&postgres).ask("SELECT value FROM kept").unwrap(), "here");
+    let folder = postgres.folder().to_owned();
+    assert!(folder.exists());
+    drop(postgres);
+    assert!(!folder.exists(), "{} was left behind", folder.display());
+}
+
+#[test]
+fn a_suspended_postgres_answers_nobody_until_it_is_resumed() {
+    let postgres = Postgres::start(PostgresOptions::default().with_fsync(false)).unwrap();
+    let mut sql = Sql::open(&postgres);
+    assert_eq!(sql.ask("SHOW fsync").unwrap(), "off");
+    postgres.suspend().unwrap();
+    sql.0.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    sql.0.write_all(b"Q\0\0\0\x0dSELECT 7\0").unwrap();
+    let error = sql.0.read(&mut [0]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    postgres.resume().unwrap();
+    sql.0.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(sql.answer().unwrap(), "7");
+    // What stands still can be stopped, too.
+    postgres.suspend().unwrap();
+    postgres.stop().unwrap();
+}
+
+#[test]
+fn a_given_folder_stays_with_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    // The user that a server runs as may not look into a private folder of root.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let options = PostgresOptions::default().with_fsync(false).with_dir(folder.path().join("kept"));
+    let first = Postgres::start(options.clone()).unwrap();
+    Sql::open(&first).ask("CREATE TABLE kept (value text)").unwrap();
+    drop(first);
+    let second = Postgres::start(options).unwrap();
+    assert_eq!(Sql::open(&second).ask("SELECT count(*) FROM kept").unwrap(), "0");
+}
+
+#[test]
+fn a_setting_that_postgres_refuses_is_told_in_its_words() {
+    let options = PostgresOptions::default().with_setting("no_such_setting", "1");
+    let error = Postgres::start(options).unwrap_err().to_string();
+    assert!(error.contains("Postgres ended at its start") && error.contains("no_such_setting"), "{error}");
+}
+
+#[test]
+fn a_redis_keeps_its_appended_commands_through_a_kill() {
+    let options = RedisOptions::default().with_appendfsync(AppendFsync::Always);
+    let server = Redis::start(options).unwrap();
+    let mut stream = connect(&server);
+    assert_eq!(redis(&mut stream, "SET kept here"), "+OK");
+    server.kill().unwrap();
+    server.restart().unwrap();
+    let mut stream = connect(&server);
+    assert_eq!(redis(&mut stream, "STRLEN kept"), ":4");
+    server.suspend().unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    stream.write_all(b"PING\r\n").unwrap();
+    assert!(stream.read(&mut [0]).is_err());
+    server.resume().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = [0; 7];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+PONG\r\n");
+}
+
+#[test]
+fn a_redis_is_as_its_options_say() {
+    let forgetful = RedisOptions::default().with_appendonly(false).with_args(["--requirepass", "secret"]);
+    let server = Redis::start(forgetful).unwrap();
+    let mut stream = connect(&server);
+    assert!(redis(&mut stream, "PING").starts_with("-NOAUTH"));
+    assert_eq!(redis(&mut stream, "AUTH secret"), "+OK");
+    assert_eq!(redis(&mut stream, "SET lost gone"), "+OK");
+    server.kill().unwrap();
+    server.restart().unwrap();
+    let mut stream = connect(&server);
+    assert_eq!(redis(&mut stream, "AUTH secret"), "+OK");
+    assert_eq!(redis(&mut stream, "EXISTS lost"), ":0");
+
+    let full = Redis::start(RedisOptions::default().with_maxmemory(1)).unwrap();
+    assert!(redis(&mut connect(&full), "SET a b").starts_with("-OOM"));
+}
+
+#[test]
+fn a_cluster_of_three_shares_all_slots_and_misses_a_killed_node() {
+    let cluster = RedisCluster::start(3).unwrap();
+    assert_eq!(cluster.nodes().len(), 3);
+    assert_eq!(cluster.url(), cluster.nodes()[0].url());
+    let mut served = 0;
+    for key in ["a", "b", "c", "d", "e", "f"] {
+        let answers = cluster.nodes().iter().map(|node| redis(&mut connect(node), &format!("SET {key} x")));
+        let (taken, moved): (Vec<_>, Vec<_>) = answers.partition(|answer| answer == "+OK");
+        assert!(moved.iter().all(|answer| answer.starts_with("-MOVED ")), "{moved:?}");
+        served += taken.len();
+    }
+    assert_eq!(served, 6, "each key has one node");
+    cluster.nodes()[2].kill().unwrap();
+    cluster.nodes()[2].restart().unwrap();
+}
+
+#[test]
+fn a_moto_refuses_the_second_of_two_first_writes() {
+    let moto = Moto::start().unwrap();
+    let put = |path: &str| {
+        let mut stream = connect(&moto);
+        let head = "Host: 127.0.0.1\r\nIf-None-Match: *\r\nContent-Length: 1\r\nConnection: close\r\n";
+        let signed = "Authorization: AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request\r\n";
+        write!(stream, "PUT {path} HTTP/1.1\r\n{head}{signed}\r\nx").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line.split(' ').nth(1).unwrap().to_owned()
+    };
+    let mut stream = connect(&moto);
+    write!(
+        stream,
+        "PUT /bucket HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(put("/bucket/key"), "200");
+    assert_eq!(put("/bucket/key"), "412");
+    moto.stop().unwrap();
+    moto.restart().unwrap();
+    assert_eq!(put("/bucket/key"), "404", "a moto forgets its buckets");
+}

@@ -1,0 +1,6 @@
+//! What has to be the same on every store: families, dropped requests, streams.
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work has failed")]
+
+mod children;
+mod dropped;
+mod watching;
