@@ -70,6 +70,9 @@ pub(crate) struct SendArgs {
     /// Send it as text, whatever it looks like.
     #[arg(long)]
     pub(crate) text: bool,
+    /// Send it once for this key, however often the command is repeated.
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
     /// Who sends it; it is recorded.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,

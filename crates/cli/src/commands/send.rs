@@ -14,7 +14,10 @@ pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Fail
     let text = input::value(&args.value)?;
     let message = if args.text { Value::String(text) } else { input::json_or_text(&text) };
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let request = runtime.send(&run, &message);
+    let mut request = runtime.send(&run, &message);
+    if let Some(key) = &args.key {
+        request = request.key(key.clone());
+    }
     match &args.by {
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,

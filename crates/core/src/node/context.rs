@@ -21,14 +21,18 @@ use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::record::body::Item;
 use crate::record::effect::Effect;
 use crate::record::memo::Memos;
+use crate::record::{Labels, RunFacts};
 
 /// What all activations of a run share.
 #[derive(Clone)]
 pub(crate) struct RunScope {
     pub(crate) key: RunKey,
-    pub(crate) workflow: WorkflowName,
+    pub(crate) facts: Arc<RunFacts>,
+    /// What the run is configured with.
+    pub(crate) config: Option<Item>,
     /// What tells this life of the run from another of the same name.
     pub(crate) life: Uuid,
     pub(crate) resources: Arc<Resources>,
@@ -152,7 +156,68 @@ impl NodeContext {
 
     /// Returns the workflow that the run is one of.
     pub fn workflow(&self) -> &WorkflowName {
-        &self.scope.run.workflow
+        &self.scope.run.facts.workflow
+    }
+
+    /// Returns the labels that the run was started with. A [child](Self::child) has those of its own start, and not its parent's.
+    ///
+    /// Those whose keys begin with `ferrata.` are the library's, and say who started the run.
+    pub fn labels(&self) -> &Labels {
+        &self.scope.run.facts.labels
+    }
+
+    /// Returns for whom the run was [started](crate::runtime::StartRequest::user), if that was said. A child has none.
+    pub fn user(&self) -> Option<&str> {
+        self.scope.run.facts.user.as_deref()
+    }
+
+    /// Reads what the run was [configured](crate::runtime::StartRequest::config) with: the same at every activation, after every restart
+    /// and retry, and in a fork. A [child](Self::child) has none but what it is given by
+    /// [`ChildRequest::config`](crate::runtime::ChildRequest::config).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if the run was started without, [`ErrorKind::Invalid`] if it is not of this type.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::NodeContext;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Draft};
+    /// # use ferrata_core::store::MemoryStore;
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Config {
+    ///     model: String,
+    ///     dry_run: bool,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("write")
+    ///     .node("draft", async |cx: NodeContext, mut s: Draft<Context>| {
+    ///         let config: Config = cx.config()?;
+    ///         s.set("by", format!("{} for {}", config.model, cx.user().unwrap_or("all")))?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("draft")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let config = Config { model: "small".into(), dry_run: true };
+    /// let run = runtime.start(&graph, Context::new()).user("ann").config(&config).await?;
+    /// assert_eq!(run.completed().await?.get::<String>("by")?.as_deref(), Some("small for ann"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: given::a_configuration_is_the_same_after_restarts_retries_and_in_forks -->
+    pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
+        let text = self.scope.run.config.as_ref().ok_or_else(|| {
+            let message = "the run was started without a configuration; use `StartRequest::config`";
+            Error::new(ErrorKind::NotFound, message).with_node(self.node())
+        })?;
+        read(&text.0, "configuration").map_err(|error| error.with_node(self.node()))
     }
 
     /// Returns the name of this node.

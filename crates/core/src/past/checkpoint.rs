@@ -76,6 +76,9 @@ pub struct Checkpoint {
     /// What users filter by.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// What the run is configured with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Value>,
     /// The activation that ended last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
@@ -281,6 +284,7 @@ pub(crate) async fn checkpoint(store: &dyn CheckpointStore, run: &RunKey, at: At
         parent: head.facts.parent,
         user: head.facts.user,
         labels: head.facts.labels,
+        config: machine.config().map(|config| json(config.0.get())).transpose()?,
         last: machine.history().last().map(|ended| format!("{}@{}", machine.name(ended.node), ended.visit)),
         next: pending(&machine, &json)?,
         state: json(&channels.to_json()?)?,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub(crate) use super::done::NodeDone;
 use super::effect::Effect;
-use super::pause::{Asking, Edited, Expired, Looks, Receiver, Rested, Stepped};
+use super::pause::{Asking, Edited, Expired, Looks, MessageKey, Receiver, Rested, Stepped};
 use super::prints::{ByNode, Prints};
 use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
@@ -119,6 +119,19 @@ pub(crate) struct Started {
     /// The nodes whose goal must be met for the run to end.
     #[serde(default, skip_serializing_if = "no_gates")]
     pub(crate) gates: Arc<BTreeSet<NodeName>>,
+    /// What the run is configured with, which its nodes read and none changes.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(crate) config: Option<Item>,
+    /// The messages it was started with, the first in its inbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) messages: Vec<FirstMessage>,
+}
+
+/// A message that a run was started with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FirstMessage {
+    pub(crate) body: Item,
+    pub(crate) at: Timestamp,
 }
 
 fn no_effects(effects: &ByNode<Effect>) -> bool {
@@ -311,7 +324,12 @@ pub(crate) enum SignalKind {
     /// The answer to a question that a node asked.
     Answer { question: String, answer: Answer },
     /// A message for the node that receives next.
-    Message { body: Arc<RawValue> },
+    Message {
+        body: Arc<RawValue>,
+        /// What tells the same message from another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<MessageKey>,
+    },
     /// The record with this number, and what came after it, is not to be pruned.
     Pin { seq: Seq },
     /// The record with this number may be pruned again.

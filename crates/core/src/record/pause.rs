@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::ask::Request;
 use crate::clock::Timestamp;
-use crate::id::{NodeName, Visit};
+use crate::id::{Fingerprint, NodeName, Visit};
 use crate::record::RunStatus;
 use crate::state::Patch;
 
@@ -119,6 +119,14 @@ impl Left {
     pub(crate) fn is(output: Option<&RawValue>) -> bool {
         matches!(output.map(RawValue::get), Some(r#""idle""# | r#""command""# | r#""turns""#))
     }
+}
+
+/// What tells the same message from another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MessageKey {
+    pub(crate) name: String,
+    /// The fingerprint of what was sent with it.
+    pub(crate) print: Fingerprint,
 }
 
 /// A message that was sent to a run.

@@ -12,6 +12,7 @@ use super::inbox::{Message, inbox};
 use super::requests::edit::EditRequest;
 use super::requests::resume::ResumeRequest;
 use super::requests::runs::RunsRequest;
+use super::requests::send::SendRequest;
 use super::requests::signal::SignalRequest;
 use super::requests::start::StartRequest;
 use super::shared::{Phase, Shared};
@@ -19,12 +20,14 @@ use super::watch::WatchRequest;
 use crate::ask::{Answer, Question};
 use crate::engine::fold::fold;
 use crate::engine::fold::missing;
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{ExecutorId, RunKey};
 use crate::past::family::questions_of_all;
 use crate::record::body::{Settled, SignalKind};
-use crate::state::{Patch, State, strict};
+use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
 
 /// Starts, resumes and steers runs. Cheap to clone; all clones are one runtime.
@@ -224,22 +227,14 @@ impl Runtime {
     /// - [`ErrorKind::Invalid`]: the message is not JSON.
     /// - [`ErrorKind::TooLarge`]: the message has more bytes than
     ///   [`RuntimeBuilder::max_body`](super::RuntimeBuilder::max_body).
+    /// - [`ErrorKind::AlreadyExists`]: another message was sent with the [key](SendRequest::key).
     /// - [`ErrorKind::Unavailable`]: as many messages wait in the run as
     ///   [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) allows. Send it again when a node has
     ///   taken some. As with everything that is said to a run, the store can be the reason, too.
     ///
     /// <!-- held by: crowds::no_more_messages_wait_in_a_run_that_goes_on_than_may, model::every_operation_does_what_the_documentation_says -->
-    pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SignalRequest {
-        let most = self.shared.limits.max_body;
-        let body = strict::to_raw_value(&message).and_then(|text| match text.get().len() {
-            bytes if bytes > most => {
-                let message =
-                    format!("the message has {bytes} bytes, allowed are {most}: send a reference instead");
-                Err(Error::new(ErrorKind::TooLarge, message))
-            }
-            _ => Ok(text.into()),
-        });
-        SignalRequest::new(&self.shared, run, body.map(|body| SignalKind::Message { body }))
+    pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SendRequest {
+        SendRequest::new(&self.shared, run, &message)
     }
 
     /// Asks a run to stop for good, wherever it goes on. Its nodes are told, have a grace, and are then dropped.

@@ -4,6 +4,7 @@
 
 mod counted;
 mod doubts;
+mod given;
 mod waits;
 
 use std::path::Path;

@@ -20,6 +20,8 @@ mod endings;
 mod extremes;
 mod family;
 mod gathering;
+mod given;
+mod keyed;
 mod levels;
 mod losses;
 mod many;

@@ -9,6 +9,7 @@ use super::memo::forget_open;
 use crate::engine::frontier::{Activation, Apart};
 use crate::graph::plan::Plan;
 use crate::id::NodeName;
+use crate::record::body::Item;
 
 impl Machine {
     /// Makes this the machine of a new run at the same place.
@@ -48,6 +49,11 @@ impl Machine {
         for (to, tokens) in tokens {
             tokens.into_iter().for_each(|token| self.put(to, token));
         }
+    }
+
+    /// Configures a new run otherwise than the one it branches off from.
+    pub(crate) fn configure(&mut self, config: Item) {
+        self.config = Some(config);
     }
 
     /// Forgets where the run is and begins with these nodes.

@@ -31,7 +31,7 @@ use crate::graph::liveness::Liveness;
 use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Seq, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{Claimed, Event, Intent, NodeDone, Started, StatusChange};
+use crate::record::body::{Claimed, Event, FirstMessage, Intent, Item, NodeDone, Started, StatusChange};
 use crate::record::child::Child;
 use crate::record::parent_link::{ChildRef, start_of};
 use crate::record::pause::{Looks, Message, Rested};
@@ -54,6 +54,8 @@ pub(crate) struct Machine {
     pins: BTreeSet<Seq>,
     /// Questions that were answered, the last ones.
     answered: Vec<Answered>,
+    /// What the run is configured with.
+    config: Option<Item>,
     /// Activations that were made by the last event, in order.
     fresh: Vec<ActivationKey>,
 }
@@ -71,6 +73,7 @@ impl Machine {
             inbox: Inbox::default(),
             pins: BTreeSet::new(),
             answered: Vec::new(),
+            config: None,
             fresh: Vec::new(),
         }
     }
@@ -140,8 +143,12 @@ impl Machine {
         if self.progress.started() > 0 {
             return Err(Error::new(ErrorKind::Corrupt, "the log starts a run that has been started"));
         }
-        let Started { entry, graph, life, .. } = started;
+        let Started { entry, graph, life, config, messages, .. } = started;
         self.life = *life;
+        self.config.clone_from(config);
+        for FirstMessage { body, at } in messages {
+            self.inbox.push(|number| Message { number, body: Arc::clone(&body.0), by: None, at: *at });
+        }
         self.nodes.note_graph(graph);
         let entry = self.nodes.local(entry);
         self.activate(entry, None, Vec::new());
@@ -181,6 +188,11 @@ impl Machine {
 impl Machine {
     pub(crate) fn life(&self) -> Uuid {
         self.life
+    }
+
+    /// What the run is configured with, as JSON text.
+    pub(crate) fn config(&self) -> Option<&Item> {
+        self.config.as_ref()
     }
 
     pub(crate) fn status(&self) -> RunStatus {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Machine;
 use crate::engine::machine::memo::try_anew;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::id::Seq;
 use crate::record::RunStatus;
 use crate::record::body::{Signal, SignalKind};
@@ -19,9 +19,12 @@ impl Machine {
             SignalKind::Answer { question, answer } => {
                 return self.absorb_answer(question, answer, signal.by.as_ref(), signal.at);
             }
-            SignalKind::Message { body } => {
+            SignalKind::Message { body, key } => {
                 let (body, by) = (Arc::clone(body), signal.by.clone());
                 self.inbox.push(|number| Message { number, body, by, at: signal.at });
+                if let Some(key) = key {
+                    self.inbox.remember(key.clone());
+                }
                 if self.standing.is_receiving() {
                     self.standing.wake_up();
                 }
@@ -48,6 +51,26 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Tells whether a message was sent before: one with its key is remembered.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::AlreadyExists`] if another message has the key.
+    pub(crate) fn was_sent(&self, what: &SignalKind) -> Result<bool> {
+        let SignalKind::Message { key: Some(key), .. } = what else { return Ok(false) };
+        match self.inbox.keys().iter().find(|sent| sent.name == key.name) {
+            None => Ok(false),
+            Some(sent) if sent.print == key.print => Ok(true),
+            Some(_) => {
+                let message = format!(
+                    "another message was sent with the key `{}`; send this one with a key of its own",
+                    key.name
+                );
+                Err(Error::new(ErrorKind::AlreadyExists, message))
+            }
+        }
     }
 
     /// Gives the pins the numbers that their records have after an import, which numbers them from zero. Returns whether there

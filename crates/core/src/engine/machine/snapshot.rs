@@ -19,10 +19,10 @@ use crate::engine::replan::Replan;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::plan::{NodePlan, Plan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
-use crate::record::body::present;
+use crate::record::body::{Item, present};
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
-use crate::record::pause::{Looks, Message};
+use crate::record::pause::{Looks, Message, MessageKey};
 use crate::record::{Failure, Resolution, RunStatus};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -44,6 +44,10 @@ struct Stored<N = StoredNode> {
     inbox: Vec<Message>,
     #[serde(default, skip_serializing_if = "is_default")]
     messages: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<MessageKey>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    config: Option<Item>,
     #[serde(default, skip_serializing_if = "is_default")]
     receiving: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -202,6 +206,8 @@ impl Machine {
             paused: self.paused().map(str::to_owned),
             inbox: self.inbox().iter().cloned().collect(),
             messages: self.messages(),
+            keys: self.inbox.keys().to_vec(),
+            config: self.config.clone(),
             receiving: self.is_receiving(),
             receivers: self
                 .receivers()
@@ -272,7 +278,8 @@ impl Machine {
         machine.standing.rest(stored.status, stored.receiving, stored.wake);
         machine.standing.note_looks(stored.looks);
         machine.standing.restore(stored.failure, stored.cancel, stored.paused);
-        machine.inbox = Inbox::restore(stored.inbox, stored.messages);
+        machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
+        machine.config = stored.config;
         machine.pins = stored.pins;
         machine.answered = stored.answered;
         for (node, visit) in stored.begun {

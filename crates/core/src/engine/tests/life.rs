@@ -72,6 +72,8 @@ impl Life {
             life: Uuid::from_u128(7),
             effects: Default::default(),
             gates: Default::default(),
+            config: None,
+            messages: Vec::new(),
         }));
         let mut retries = draw.below(3);
         loop {

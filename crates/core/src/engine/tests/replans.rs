@@ -84,6 +84,8 @@ impl Run {
             life: uuid::Uuid::from_u128(7),
             effects: Arc::clone(&plan.effects),
             gates: Arc::clone(&plan.gates),
+            config: None,
+            messages: Vec::new(),
         };
         machine.absorb(&Event::Start(started)).unwrap();
         Self { machine, plan }

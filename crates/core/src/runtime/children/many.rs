@@ -11,6 +11,7 @@ use super::request::{OnParentEnd, Wanted};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::node::NodeContext;
+use crate::runtime::requests::given::Given;
 use crate::state::State;
 
 /// How many children run at once, unless it is said.
@@ -28,6 +29,7 @@ pub struct ChildrenRequest<S: State> {
     items: Vec<S>,
     name: Option<String>,
     labels: Vec<(String, String)>,
+    given: Given,
     bond: OnParentEnd,
     deadline: Option<Duration>,
     running: usize,
@@ -43,6 +45,12 @@ impl<S: State> ChildrenRequest<S> {
     /// Adds a label to each child.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Configures each child, as [`ChildRequest::config`](crate::runtime::ChildRequest::config) does.
+    pub fn config(mut self, config: impl serde::Serialize) -> Self {
+        self.given.configure(&config);
         self
     }
 
@@ -96,11 +104,12 @@ impl<S: State> ChildrenRequest<S> {
         let mut kept: Vec<Option<T>> = self.items.iter().map(|_| None).collect();
         let cx = self.cx.grouped();
         let _waiting = cx.wait_as_one();
-        let (graph, labels, bond) = (&self.graph, &self.labels, self.bond.into());
+        let (graph, labels, given, bond) = (&self.graph, &self.labels, &self.given, self.bond.into());
         let wanted = self.items.into_iter().enumerate().map(|(index, item)| {
             let mut wanted = Wanted::new(&cx, graph, item, bond);
             wanted.name = Some(format!("{name}-{index}"));
             wanted.labels.clone_from(labels);
+            wanted.given.clone_from(given);
             wanted.deadline = self.deadline;
             wanted
         });
@@ -196,6 +205,7 @@ impl NodeContext {
             items: inputs.into_iter().collect(),
             name: None,
             labels: Vec::new(),
+            given: Given::default(),
             bond: OnParentEnd::Cancel,
             deadline: None,
             running: RUNNING,

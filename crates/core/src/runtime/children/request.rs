@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::end::end_of;
@@ -18,6 +19,7 @@ use crate::node::EndWaiter;
 use crate::node::{Kept, NodeContext};
 use crate::record::child::{Bond, Child, ChildEnd, ChildNote};
 use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
+use crate::runtime::requests::given::Given;
 use crate::runtime::requests::resume::{Terms, resume};
 use crate::runtime::requests::start::StartRequest;
 use crate::runtime::shared::Shared;
@@ -56,6 +58,7 @@ pub(super) struct Wanted<S: State> {
     pub(super) name: Option<String>,
     id: Option<Result<RunId>>,
     pub(super) labels: Vec<(String, String)>,
+    pub(super) given: Given,
     pub(super) bond: Bond,
     pub(super) deadline: Option<Duration>,
 }
@@ -63,7 +66,8 @@ pub(super) struct Wanted<S: State> {
 impl<S: State> Wanted<S> {
     pub(super) fn new(cx: &NodeContext, graph: &Graph<S>, input: S, bond: Bond) -> Self {
         let (cx, graph) = (cx.clone(), graph.clone());
-        Self { cx, graph, input, name: None, id: None, labels: Vec::new(), bond, deadline: None }
+        let (labels, given) = (Vec::new(), Given::default());
+        Self { cx, graph, input, name: None, id: None, labels, given, bond, deadline: None }
     }
 
     /// Starts the run once, whatever crashes.
@@ -247,6 +251,7 @@ impl<S: State> Wanted<S> {
         let mut request = StartRequest::new(Arc::clone(shared), self.graph, self.input)
             .id(&run.run)
             .tenant(&run.tenant)
+            .given(self.given)
             .parent_labels(labels.map(|(key, value)| (key.to_owned(), value)));
         for (key, value) in self.labels {
             request = request.label(key, value);
@@ -329,6 +334,13 @@ impl<S: State> ChildRequest<S> {
         self
     }
 
+    /// Configures the child, as [`StartRequest::config`](crate::runtime::StartRequest::config) does; it does not have its parent's configuration
+    /// unless that is passed on: `.config(cx.config::<Config>()?)`.
+    pub fn config(mut self, config: impl Serialize) -> Self {
+        self.0.given.configure(&config);
+        self
+    }
+
     /// Sets what becomes of the child when its activation, or the run, ends first; [`OnParentEnd::Cancel`] unless set.
     pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
         self.0.bond = what.into();
@@ -398,6 +410,12 @@ impl<S: State> SpawnRequest<S> {
     /// Adds a label to filter runs by.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Configures the run, as [`ChildRequest::config`] does.
+    pub fn config(mut self, config: impl Serialize) -> Self {
+        self.0.given.configure(&config);
         self
     }
 }

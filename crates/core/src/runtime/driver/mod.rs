@@ -51,8 +51,8 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::node::{Command, RunScope};
 use crate::past::retention;
+use crate::record::RunStatus;
 use crate::record::pause::Noted;
-use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 
 /// How many nodes run on without giving other tasks a turn.
@@ -87,7 +87,6 @@ pub(crate) struct Driver<S: State> {
 }
 
 impl<S: State> Driver<S> {
-    /// Returns the facts of the run beside it: its caller needs them once it has ended.
     pub(crate) fn new(
         shared: Arc<Shared>,
         graph: Graph<S>,
@@ -95,7 +94,7 @@ impl<S: State> Driver<S> {
         registration: Registration,
         (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, OnceSender<()>),
         parts: Parts<S>,
-    ) -> (Self, RunFacts) {
+    ) -> Self {
         let Parts { machine, state, log, outbox, first, facts } = parts;
         let plan = Arc::clone(graph.plan());
         let clock = &shared.clock;
@@ -103,7 +102,7 @@ impl<S: State> Driver<S> {
         let stopping = Stopping::new(Arc::clone(clock), cancelled, plan.deadline, facts.created);
         let (mut line, state) = (Line::default(), Arc::new(state));
         line.push_all(&machine, &state, clock.now());
-        let driver = Self {
+        Self {
             shared,
             graph,
             plan,
@@ -119,8 +118,7 @@ impl<S: State> Driver<S> {
             stopping,
             failed_apply: None,
             turn: 0,
-        };
-        (driver, facts)
+        }
     }
 
     /// Which claim of which life of the run it drives.

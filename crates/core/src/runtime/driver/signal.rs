@@ -21,6 +21,12 @@ use crate::state::{Patch, State};
 impl<S: State> Driver<S> {
     /// Takes in what a caller in this process says to the run. The inner result is for the caller.
     pub(super) async fn signal(&mut self, mut signal: Signal) -> Result<Result<()>> {
+        match self.machine.was_sent(&signal.what) {
+            // Its record may be on its way: until it is durable, the sender knows nothing.
+            Ok(true) => return self.said().await,
+            Ok(false) => {}
+            Err(error) => return Ok(Err(error.with_run(self.journal.run()))),
+        }
         let most = self.shared.limits.max_waiting_messages;
         let checked = check_signal(&self.machine, &signal.what, self.shared.clock.now())
             .and_then(|()| check_room(&self.machine, &signal.what, most))

@@ -12,8 +12,9 @@ use crate::compact::queue::queue;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
 use crate::graph::{Effect, Graph};
-use crate::id::{NodeName, RunKey, Visit, WorkflowName};
+use crate::id::{Fingerprint, NodeName, RunKey, Visit, WorkflowName};
 use crate::node::{AttemptTransactions, Host, Inputs, NodeScope, RunScope, StartedChildren, Waits};
+use crate::record::RunFacts;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
 use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
@@ -55,6 +56,8 @@ pub(super) fn started(graph: &Graph<Context>) -> Event {
         life: Uuid::from_u128(7),
         effects: Arc::clone(&plan.effects),
         gates: Arc::clone(&plan.gates),
+        config: None,
+        messages: Vec::new(),
     })
 }
 
@@ -81,11 +84,17 @@ pub(super) fn in_flight(graph: &Graph<Context>) -> Machine {
     machine
 }
 
+fn facts() -> RunFacts {
+    let print = Fingerprint::of(b"");
+    RunFacts::new(WorkflowName::try_from("w").unwrap(), "1", print, print, at(0)).unwrap()
+}
+
 /// The scope of an attempt of an activation.
 pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
     let run = RunScope {
         key: run(),
-        workflow: WorkflowName::try_from("w").unwrap(),
+        facts: Arc::new(facts()),
+        config: None,
         life: Uuid::from_u128(7),
         resources: Arc::default(),
         clock: Arc::new(ManualClock::new(at(0))),

@@ -59,7 +59,9 @@ async fn take_up(shared: &Arc<Shared>, tip: Tip) {
 /// Returns what was said of the run at its start; asks the store unless the run came to rest here. `None` if the store cannot say, or
 /// another writer was there since.
 async fn facts(shared: &Shared, tip: &Tip) -> Option<RunFacts> {
-    if let Some(facts) = shared.resting.take(&tip.log.run, tip.folded.machine.life()) {
+    if let Some(facts) =
+        shared.resting.take(&tip.log.run, tip.folded.machine.life()).map(Arc::unwrap_or_clone)
+    {
         return Some(facts);
     }
     let head = shared.store.head(&tip.log.run).await.ok().flatten()?;

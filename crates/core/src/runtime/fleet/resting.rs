@@ -1,7 +1,7 @@
 //! The facts of runs that came to rest in this process: what a claim needs and a log does not hold.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
@@ -20,12 +20,12 @@ pub(crate) struct Resting {
 /// The younger half becomes the older one when it is full, which forgets the older one.
 #[derive(Default)]
 struct Halves {
-    young: HashMap<RunKey, (Uuid, RunFacts)>,
-    old: HashMap<RunKey, (Uuid, RunFacts)>,
+    young: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
+    old: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
 }
 
 impl Resting {
-    pub(crate) fn remember(&self, run: RunKey, life: Uuid, facts: RunFacts) {
+    pub(crate) fn remember(&self, run: RunKey, life: Uuid, facts: Arc<RunFacts>) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         if halves.young.len() >= HALF {
             halves.old = std::mem::take(&mut halves.young);
@@ -41,7 +41,7 @@ impl Resting {
     }
 
     /// Forgets the facts of a run and returns them, if they are those of this life.
-    pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<RunFacts> {
+    pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));
         young.or(old).filter(|(known, _)| *known == life).map(|(_, facts)| facts)
@@ -54,10 +54,10 @@ mod tests {
     use crate::clock::Timestamp;
     use crate::id::{Fingerprint, WorkflowName};
 
-    fn facts(created: i64) -> RunFacts {
+    fn facts(created: i64) -> Arc<RunFacts> {
         let print = Fingerprint::of(b"");
         let workflow = WorkflowName::new("w").unwrap();
-        RunFacts::new(workflow, "1", print, print, Timestamp::from_unix_ms(created)).unwrap()
+        RunFacts::new(workflow, "1", print, print, Timestamp::from_unix_ms(created)).unwrap().into()
     }
 
     #[test]

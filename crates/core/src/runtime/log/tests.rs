@@ -70,6 +70,8 @@ impl Writing {
             life,
             effects: Arc::default(),
             gates: Arc::default(),
+            config: None,
+            messages: Vec::new(),
         });
         let channels = Channels::from_json(r#"{"list":[],"text":""}"#).unwrap();
         let (log, machine) = (writer(), Machine::new(None));

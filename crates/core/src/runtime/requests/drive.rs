@@ -28,7 +28,7 @@ pub(crate) struct Parts<S> {
     pub(crate) outbox: Outbox,
     /// What the first record says, if it is held back.
     pub(crate) first: Option<First>,
-    pub(crate) facts: RunFacts,
+    pub(crate) facts: Arc<RunFacts>,
 }
 
 /// Drives a run in a task of its own.
@@ -47,7 +47,8 @@ pub(crate) fn drive<S: State>(
     let parent_link = parent_link(&run, &parts.facts);
     let scope = Arc::new(RunScope {
         key: run.clone(),
-        workflow: graph.name().clone(),
+        facts: Arc::clone(&parts.facts),
+        config: parts.machine.config().cloned(),
         life: parts.machine.life(),
         resources: Arc::clone(&shared.services.resources),
         clock: Arc::clone(&shared.clock),
@@ -60,12 +61,11 @@ pub(crate) fn drive<S: State>(
     let meter = shared.telemetry().of(Some(graph.name()));
     let (active, stopped) = (meter.drive(), meter.clone());
     registration.meter = meter.clone();
-    let (mut driver, facts) =
-        Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
+    let facts = Arc::clone(&parts.facts);
+    let mut driver = Driver::new(Arc::clone(&shared), graph.clone(), policy, registration, channels, parts);
     let span = spans::run(&run, graph.name(), shared.trace(), facts.labels.get(TRACE));
     let (weak, run_then) = (Arc::downgrade(&shared), run.clone());
     let tenure = driver.tenure();
-    let facts = Box::new(facts);
     // Boxed before the task is made, which would hold room for it twice otherwise.
     let driving = Box::pin(async move {
         let result = driver.run().await;
@@ -81,7 +81,7 @@ pub(crate) fn drive<S: State>(
         let begun = driver.has_begun();
         let is_over = matches!(driver.machine().status(), RunStatus::Completed | RunStatus::Cancelled);
         if outcome.is_ok() && begun && !is_over {
-            driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), *facts);
+            driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), facts);
         }
         let has_ended = outcome.is_ok() && driver.machine().status().is_finished();
         let run = driver.run_key().clone();

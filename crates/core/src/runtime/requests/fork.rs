@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::amend::{Tip, bring_forward};
 use super::edit::misfit;
+use super::given::Given;
 use super::resume::{Known, Terms, resume};
 use crate::clock::Timestamp;
 use crate::engine::fold::Folded;
@@ -17,7 +18,7 @@ use crate::graph::suggest::no_node;
 use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
 use crate::id::{Fingerprint, HeadRef, NodeName, RunId, RunKey, Seq, WorkflowName};
 use crate::past::{Position, folded_at};
-use crate::record::body::Event;
+use crate::record::body::{Event, Item};
 use crate::record::parent_link::{RESERVED, refuse_reserved};
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
 use crate::runtime::handle::{Link, RunHandle};
@@ -41,6 +42,7 @@ pub struct ForkRequest {
     edits: Vec<Patch>,
     nodes: Vec<String>,
     labels: Vec<(String, String)>,
+    given: Given,
 }
 
 /// A fork that this process is to drive; `.await` makes the new run and claims it.
@@ -66,6 +68,7 @@ impl ForkRequest {
             edits: Vec::new(),
             nodes: Vec::new(),
             labels: Vec::new(),
+            given: Given::default(),
         }
     }
 
@@ -91,6 +94,12 @@ impl ForkRequest {
     /// Adds a label to those of the source, or replaces one.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Configures the new run otherwise than the source, as [`StartRequest::config`](super::StartRequest::config) does.
+    pub fn config(mut self, config: impl serde::Serialize) -> Self {
+        self.given.configure(&config);
         self
     }
 
@@ -123,6 +132,10 @@ impl ForkRequest {
         let at = folded.last.head();
         folded.machine.branch_off(shared.ids.next(now), plan.map(|plan| &**plan));
         let place = |error: Error| error.with_run(source).with_seq(at.seq);
+        let config = self.given.clone().config(shared.limits.max_body).map_err(place)?;
+        if let Some(config) = &config {
+            folded.machine.configure(config.clone());
+        }
         self.place(&mut folded, plan).map_err(place)?;
         self.change(&mut folded, graph, state).map_err(place)?;
         let text = codec::to_raw(&folded.channels)?;
@@ -131,7 +144,7 @@ impl ForkRequest {
             None => RunId::new(shared.ids.next(now).to_string())?,
         };
         let run = RunKey::new(source.tenant.clone(), id);
-        let facts = self.facts(&head, at, text.get(), identity, now)?;
+        let facts = self.facts(&head, at, (text.get(), config.as_ref()), identity, now)?;
         let mut log = shared.log_writer(&run);
         log.state_version = folded.version;
         let append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
@@ -220,12 +233,15 @@ impl ForkRequest {
         &self,
         head: &RunHead,
         at: HeadRef,
-        state: &str,
+        (state, config): (&str, Option<&Item>),
         (workflow, version, graph): (WorkflowName, String, Fingerprint),
         now: Timestamp,
     ) -> Result<RunFacts> {
         let (source, nodes, state) = (&self.source, &self.nodes, in_order(state)?);
-        let input = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
+        let mut input = format!("{source} {} {} {nodes:?} {state}", at.seq, at.id);
+        if let Some(config) = config {
+            input.push_str(&format!("\nconfig {}", in_order(config.0.get())?));
+        }
         let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(input.as_bytes()), now)?;
         let mut labels = Labels::default();
         refuse_reserved(&self.labels).map_err(|error| error.with_run(source))?;

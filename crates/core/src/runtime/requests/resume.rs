@@ -278,7 +278,7 @@ async fn claim<S: State>(
     let (epoch, recorded) = (log.epoch, folded.machine.tick());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox = Outbox::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);
-    let parts = Parts { machine: folded.machine, state, log, outbox, first: None, facts: head.facts };
+    let parts = Parts { machine: folded.machine, state, log, outbox, first: None, facts: head.facts.into() };
     Ok(Claim::Taken(drive(Arc::clone(shared), graph.clone(), policy, registration, parts)))
 }
 

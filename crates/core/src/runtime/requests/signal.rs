@@ -121,6 +121,9 @@ pub(crate) async fn send(
 /// Says what follows from a signal to a run that is not driven here, or why it is refused.
 fn decide(shared: &Shared, tip: &Tip, mut signal: Signal) -> Result<Vec<Event>> {
     let machine = &tip.folded.machine;
+    if machine.was_sent(&signal.what)? {
+        return Ok(Vec::new());
+    }
     check_signal(machine, &signal.what, shared.clock.now())?;
     check_room(machine, &signal.what, shared.limits.max_waiting_messages)?;
     full_id(machine, &mut signal.what)?;

@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tracing::{Instrument as _, Span};
 
 use super::drive::{Parts, drive};
+use super::given::{Given, Recorded};
 use super::resume::resume;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +26,6 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::{Go, room};
 use crate::runtime::fleet::life::{self, Tenure};
 use crate::runtime::handle::{Link, RunHandle};
-use crate::runtime::print::input_print;
 use crate::runtime::shared::Shared;
 use crate::runtime::tasks::{caught, finish};
 use crate::state::State;
@@ -54,6 +55,7 @@ pub struct StartRequest<S: State> {
     labels: Vec<(String, String)>,
     /// What says which node started it.
     parent_labels: Vec<(String, String)>,
+    given: Given,
     policy: CheckpointPolicy,
     trace: Option<Result<TraceParent>>,
 }
@@ -69,12 +71,14 @@ impl<S: State> StartRequest<S> {
             user: None,
             labels: Vec::new(),
             parent_labels: Vec::new(),
+            given: Given::default(),
             policy: CheckpointPolicy::default(),
             trace: None,
         }
     }
 
-    /// Sets the run's id: the same id with the same input is the same run, however often it is started.
+    /// Sets the run's id: the same id with the same input, [configuration](Self::config) and [first messages](Self::message) is the same run,
+    /// however often it is started.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.id = Some(RunId::new(id));
         self
@@ -95,6 +99,55 @@ impl<S: State> StartRequest<S> {
     /// Adds a label to filter runs by.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
+        self
+    }
+
+    /// Configures the run: any JSON, which its nodes read with [`NodeContext::config`](crate::node::NodeContext::config) and none of them
+    /// changes. It is recorded with the start, so that the run keeps it over restarts and retries, and so do its forks, unless
+    /// [`ForkRequest::config`](super::ForkRequest::config) sets another. Children do not have it.
+    ///
+    /// It has up to [`max_body`](crate::runtime::RuntimeBuilder::max_body) bytes and stands in every base: keep it small.
+    pub fn config(mut self, config: impl Serialize) -> Self {
+        self.given.configure(&config);
+        self
+    }
+
+    /// Starts the run with a message, for whichever node receives first; called again, with a further one behind it. Run and message
+    /// are recorded together: neither is ever there without the other, and a repeated start sends nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::node::{Conversation, NodeContext};
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::{Context, Draft};
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("chat")
+    ///     .node("greet", async |cx: NodeContext, mut s: Draft<Context>| {
+    ///         s.set("heard", cx.receive::<String>().await?)?;
+    ///         Ok(s)
+    ///     })
+    ///     .entry("greet")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let state = runtime.start(&graph, Context::new()).message("hello").await?.completed().await?;
+    /// assert_eq!(state.get::<String>("heard")?.as_deref(), Some("hello"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: given::a_run_and_its_first_messages_are_one_record -->
+    pub fn message(mut self, message: impl Serialize) -> Self {
+        self.given.send(&message);
+        self
+    }
+
+    /// Gives it what was collected elsewhere.
+    pub(crate) fn given(mut self, given: Given) -> Self {
+        self.given = given;
         self
     }
 
@@ -120,7 +173,8 @@ impl<S: State> StartRequest<S> {
 
     /// Checks what is asked for; nothing is touched yet.
     pub(super) fn checked(self) -> Result<Checked<S>> {
-        let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, policy, trace } = self;
+        let Self { shared, graph, mut input, id, tenant, user, labels, parent_labels, given, policy, trace } =
+            self;
         check_transactions(&shared, &graph)?;
         let now = shared.clock.now();
         let id = match id {
@@ -131,11 +185,12 @@ impl<S: State> StartRequest<S> {
         input.bind(graph.schema());
         let text = check_input(&input, graph.schema(), shared.limits.max_body)
             .map_err(|error| error.with_run(&run))?;
+        let given = given.checked(shared.limits.max_body, now).map_err(|error| error.with_run(&run))?;
         let mut facts = RunFacts::new(
             graph.name().clone(),
             graph.version(),
             graph.fingerprint(),
-            input_print(&text)?,
+            given.print(&text)?,
             now,
         )?;
         if let Some(user) = user {
@@ -151,7 +206,7 @@ impl<S: State> StartRequest<S> {
             drop(kept.insert(TRACE, trace.as_str()));
         }
         let facts = facts.with_labels(kept);
-        Ok(Checked { shared, graph, input, text: Some(text), run, facts, policy })
+        Ok(Checked { shared, graph, input, given, text: Some(text), run, facts, policy })
     }
 }
 
@@ -160,6 +215,7 @@ pub(super) struct Checked<S: State> {
     pub(super) shared: Arc<Shared>,
     pub(super) graph: Graph<S>,
     input: S,
+    given: Recorded,
     /// The input as the first record is to hold it, until it does.
     text: Option<Box<RawValue>>,
     pub(super) run: RunKey,
@@ -192,13 +248,15 @@ impl<S: State> Checked<S> {
     }
 
     /// Makes what the first record says, and the run as of it.
-    pub(super) fn first(shared: &Shared, graph: &Graph<S>, facts: &RunFacts) -> Result<(Event, Machine)> {
+    pub(super) fn first(&self) -> Result<(Event, Machine)> {
+        let Self { shared, graph, facts, .. } = self;
         let plan = graph.plan();
         let mut machine = Machine::new(Some(Arc::clone(plan)));
         let (graphs, effects, gates) =
             (Arc::clone(&plan.prints), Arc::clone(&plan.effects), Arc::clone(&plan.gates));
         let (entry, life) = (plan.node(plan.entry).name.clone(), shared.ids.next(facts.created));
-        let event = Event::Start(Started { entry, graph: graphs, life, effects, gates });
+        let Recorded { config, messages } = self.given.clone();
+        let event = Event::Start(Started { entry, graph: graphs, life, effects, gates, config, messages });
         machine.absorb(&event)?;
         Ok((event, machine))
     }
@@ -226,7 +284,7 @@ impl<S: State> Checked<S> {
             drop(registration);
             return self.again().await;
         }
-        let (event, machine) = Self::first(shared, graph, facts)?;
+        let (event, machine) = self.first()?;
         let life = machine.life();
         let mut log = shared.log_writer(run);
         log.state_version = graph.schema().version();
@@ -264,7 +322,7 @@ impl<S: State> Checked<S> {
         let Self { shared, graph, input: state, run, facts, .. } = self;
         let held = first.is_some().then(|| facts.clone());
         let outbox = Outbox::new(run, shared.committer.clone(), held, durable, registration.term);
-        let parts = Parts { machine, state, log, outbox, first, facts };
+        let parts = Parts { machine, state, log, outbox, first, facts: facts.into() };
         Ok(ControlFlow::Break(drive(shared, graph, policy, registration, parts)))
     }
 

@@ -90,6 +90,7 @@ impl<S: State> fmt::Debug for StartWithin<'_, S> {
 /// Writes the first record, of a run that no process has begun with.
 async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Send)) -> Result<Ticket<S>> {
     let text = checked.text()?;
+    let first = checked.first();
     let Checked { shared, graph, run, facts, policy, .. } = checked;
     if policy.frequency == CheckpointFrequency::Disabled {
         let message = "with checkpoints disabled there is no record that could be part of a transaction; set another policy";
@@ -101,7 +102,7 @@ async fn begin<S: State>(mut checked: Checked<S>, connection: &mut (dyn Any + Se
             format!("the store `{store}` has no transactions; keep the runs in PostgreSQL or SQLite");
         return Err(Error::new(ErrorKind::Unsupported, message).with_run(&run));
     };
-    let (event, machine) = Checked::first(&shared, &graph, &facts)?;
+    let (event, machine) = first?;
     let mut log = shared.log_writer(&run);
     log.state_version = graph.schema().version();
     log.epoch = Epoch::NEVER;

@@ -96,7 +96,10 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<Recorded> {
     let one = |event: Recorded| vec![event];
     let id = |node: &NodeName, visit: Visit, name: &str| format!("{node}@{visit}:{name}");
     match event {
-        Event::Start(started) => one(Recorded::Started { entry: started.entry.clone() }),
+        Event::Start(started) => {
+            let messages = started.messages.iter().map(|_| Recorded::MessageSent { by: None });
+            [Recorded::Started { entry: started.entry.clone() }].into_iter().chain(messages).collect()
+        }
         Event::Node(nodes) => nodes.done.iter().map(ended).collect(),
         Event::Attempt(attempt) => {
             let (node, visit, failure) = (attempt.node.clone(), attempt.visit, attempt.failure.clone());

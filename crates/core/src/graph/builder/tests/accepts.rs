@@ -8,6 +8,7 @@ use super::*;
 use crate::graph::node_set::NodeIx;
 use crate::id::{NodeName, RunId, Visit};
 use crate::node::{AttemptTransactions, NodeResult, NodeScope, Resources, RunScope, Waits};
+use crate::record::RunFacts;
 use crate::state::PatchWriter;
 
 async fn function(_cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
@@ -116,9 +117,11 @@ fn a_plan_holds_what_was_declared() {
 
 /// Runs a node on `{"n": 1}` and returns the state after its update.
 async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
+    let (print, now) = (graph.fingerprint(), crate::clock::Timestamp::from_unix_ms(0));
     let scope = RunScope {
         key: RunId::new("run")?.into(),
-        workflow: graph.name().clone(),
+        facts: Arc::new(RunFacts::new(graph.name().clone(), "1", print, print, now)?),
+        config: None,
         life: uuid::Uuid::nil(),
         resources: Arc::new(Resources::default()),
         clock: Arc::new(crate::clock::SystemClock::new()),

@@ -1,0 +1,85 @@
+//! What a run is given at its start beside its input: its configuration, and its first messages.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Fingerprint;
+use crate::record::body::{FirstMessage, Item};
+use crate::runtime::print::{in_order, input_print};
+use crate::state::strict;
+
+/// What is given, as far as it is said.
+#[derive(Clone, Default)]
+pub(crate) struct Given {
+    config: Option<Result<Item>>,
+    messages: Vec<Result<Item>>,
+}
+
+/// What is given, as the first record is to hold it.
+#[derive(Clone, Default)]
+pub(crate) struct Recorded {
+    pub(crate) config: Option<Item>,
+    pub(crate) messages: Vec<FirstMessage>,
+}
+
+impl Given {
+    pub(crate) fn configure(&mut self, config: &impl Serialize) {
+        self.config = Some(strict::to_raw_value(config).map(item));
+    }
+
+    pub(crate) fn send(&mut self, message: &impl Serialize) {
+        self.messages.push(strict::to_raw_value(message).map(item));
+    }
+
+    /// Checks what is given, each part of which may have so many bytes.
+    pub(crate) fn checked(self, most: usize, at: Timestamp) -> Result<Recorded> {
+        let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
+        let messages = self
+            .messages
+            .into_iter()
+            .map(|message| fitting("first message", message, most).map(|body| FirstMessage { body, at }));
+        Ok(Recorded { config, messages: messages.collect::<Result<_>>()? })
+    }
+
+    /// Returns the configuration, if there is one.
+    pub(crate) fn config(self, most: usize) -> Result<Option<Item>> {
+        self.config.map(|config| fitting("configuration", config, most)).transpose()
+    }
+}
+
+impl Recorded {
+    /// Returns what tells a repeated start from a different one: the hash of the input alone, if nothing else is given.
+    pub(crate) fn print(&self, input: &RawValue) -> Result<Fingerprint> {
+        if self.config.is_none() && self.messages.is_empty() {
+            return input_print(input);
+        }
+        // No line break is in JSON that was written anew, so no part can be taken for another.
+        let mut all = in_order(input.get())?;
+        if let Some(config) = &self.config {
+            all.push_str(&format!("\nconfig {}", in_order(config.0.get())?));
+        }
+        for FirstMessage { body, .. } in &self.messages {
+            all.push_str(&format!("\nmessage {}", in_order(body.0.get())?));
+        }
+        Ok(Fingerprint::of(all.as_bytes()))
+    }
+}
+
+fn item(text: Box<RawValue>) -> Item {
+    Item(text.into())
+}
+
+/// Refuses what is longer than a record may be.
+pub(super) fn fitting(what: &str, text: Result<Item>, most: usize) -> Result<Item> {
+    let text = text?;
+    match text.0.get().len() {
+        bytes if bytes > most => {
+            let message =
+                format!("the {what} has {bytes} bytes, allowed are {most}: send a reference instead");
+            Err(Error::new(ErrorKind::TooLarge, message))
+        }
+        _ => Ok(text),
+    }
+}

@@ -1,0 +1,137 @@
+//! Sending a message to a run, once for each key.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::given::fitting;
+use super::signal::SignalRequest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{Fingerprint, RunKey};
+use crate::record::body::{Item, SignalKind};
+use crate::record::pause::MessageKey;
+use crate::runtime::print::in_order;
+use crate::runtime::shared::Shared;
+use crate::state::strict;
+
+/// How long a key may be, in bytes: long enough for an address or two UUIDs.
+const LONGEST: usize = 256;
+
+/// A message that is about to be sent; `.await` sends it, and comes back when it is durable.
+///
+/// # Cancel safety
+///
+/// Cancel safe: once polled it is carried out, even if the caller drops it. With a [`key`](Self::key), send it again to be sure.
+#[must_use = "nothing is sent before it is awaited"]
+pub struct SendRequest {
+    shared: Arc<Shared>,
+    run: RunKey,
+    body: Result<Item>,
+    key: Option<String>,
+    by: Option<String>,
+}
+
+impl SendRequest {
+    pub(crate) fn new(shared: &Arc<Shared>, run: &RunKey, message: &impl Serialize) -> Self {
+        let body = strict::to_raw_value(message).map(|text| Item(text.into()));
+        let body = fitting("message", body, shared.limits.max_body);
+        Self { shared: Arc::clone(shared), run: run.clone(), body, key: None, by: None }
+    }
+
+    /// Says who sends it; it is recorded.
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = Some(who.into());
+        self
+    }
+
+    /// Sets what tells this message from another one: sent again with the same key, it is one message, and sending it returns `Ok`. That holds
+    /// for two senders at once, in whatever processes; after a crash; when a node has taken the message; and when the run has ended.
+    ///
+    /// The key is recorded with the message. A run remembers the keys of all messages that wait, and of the last 256 beside them; a message
+    /// with an older key is a new one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// # let graph = Graph::<Context>::builder("chat")
+    /// #     .node("hear", async |cx: ferrata_core::node::NodeContext, s: ferrata_core::state::Draft<Context>| {
+    /// #         cx.receive::<String>().await?;
+    /// #         cx.receive::<String>().await?;
+    /// #         Ok(s)
+    /// #     })
+    /// #     .entry("hear")
+    /// #     .build()?;
+    /// let run = runtime.start(&graph, Context::new()).id("chat-7").await?;
+    /// // A web hook is delivered twice; its id is the key.
+    /// for _ in 0..2 {
+    ///     runtime.send(run.run(), "paid").key("hook-4711").await?;
+    /// }
+    /// run.wait().await?; // it took one message, and waits for the second
+    /// assert_eq!(runtime.inbox(run.run()).await?.len(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// <!-- held by: keyed::the_same_key_twice_is_one_message_however_it_is_sent, keyed::two_processes_that_send_the_same_key_at_once_send_one_message -->
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    fn signal(self) -> Result<SignalRequest> {
+        let body = self.body?;
+        let key = self.key.map(|name| message_key(name, &body)).transpose()?;
+        let request =
+            SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Message { body: body.0, key }));
+        Ok(match self.by {
+            Some(by) => request.by(by),
+            None => request,
+        })
+    }
+}
+
+fn message_key(name: String, body: &Item) -> Result<MessageKey> {
+    let problem = match name.len() {
+        0 => Some("is empty; give it some text or leave it out".to_owned()),
+        bytes if bytes > LONGEST => Some(format!("has {bytes} bytes; use at most {LONGEST}")),
+        _ => None,
+    };
+    if let Some(problem) = problem {
+        return Err(Error::new(ErrorKind::Invalid, format!("the key of the message {problem}")));
+    }
+    let print = Fingerprint::of(in_order(body.0.get())?.as_bytes());
+    Ok(MessageKey { name, print })
+}
+
+impl IntoFuture for SendRequest {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let run = self.run.clone();
+        match self.signal() {
+            Ok(request) => request.into_future(),
+            Err(error) => Box::pin(async move { Err(error.with_run(&run)) }),
+        }
+    }
+}
+
+impl std::fmt::Debug for SendRequest {
+    /// Never shows what is sent.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SendRequest")
+            .field("run", &self.run)
+            .field("key", &self.key)
+            .field("by", &self.by)
+            .finish_non_exhaustive()
+    }
+}
