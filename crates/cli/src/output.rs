@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -173,6 +174,17 @@ impl Output {
             Format::Table if values.is_empty() => Ok(()),
             Format::Table => self.text(&table(values).render(self.color, self.room)),
         }
+    }
+
+    /// Shows on a terminal how far something long has come; the text is set with `set_message`. Elsewhere it shows nothing.
+    pub(crate) fn progress(&self) -> ProgressBar {
+        let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        // Without the style it is a plainer line.
+        if let Ok(style) = ProgressStyle::with_template(" {spinner} {elapsed}  {msg}") {
+            bar.set_style(style);
+        }
+        bar
     }
 
     /// Tells people something that is no data, unless they want quiet.

@@ -31,19 +31,24 @@ pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Fai
     let mut limits = SweepLimits::default();
     let (mut runs, mut pruned, mut purged, mut records, mut bytes) = (0, 0, 0, 0, 0);
     let mut failed = Vec::new();
+    let progress = context.out.progress();
     loop {
-        let report = runtime.sweep(&policy, limits, !args.yes).await?;
+        let swept = runtime.sweep(&policy, limits, !args.yes).await;
+        let report = swept.inspect_err(|_| progress.finish_and_clear())?;
         runs += report.runs;
         pruned += report.pruned;
         purged += report.purged;
         records += report.records;
         bytes += report.bytes;
         failed.extend(report.failed);
+        progress.set_message(format!("looked at {runs} runs"));
+        progress.tick();
         match report.next {
             Some(next) => limits = SweepLimits::default().with_cursor(next),
             None => break,
         }
     }
+    progress.finish_and_clear();
     let value = json!({
         "runs": runs, "pruned": pruned, "purged": purged, "records": records, "bytes": bytes,
         "failed": failed.iter().map(|(run, error)| json!({ "run": run, "error": error.to_string() })).collect::<Vec<_>>(),

@@ -1,6 +1,7 @@
 //! A run's log as something to look into, branch off, check and keep small.
 
 mod archive;
+mod at_once;
 mod check;
 mod checkpoint;
 mod diff;
@@ -10,6 +11,7 @@ mod position;
 mod questions;
 mod report;
 pub(crate) mod retention;
+pub(crate) mod sweep;
 mod verdict;
 mod verify;
 mod walk;
@@ -20,7 +22,8 @@ pub use diff::{Change, Diff};
 pub use lineage::Ancestor;
 pub use position::Position;
 pub use report::TimelineEntry;
-pub use retention::{RetentionPolicy, SweepLimits, SweepReport};
+pub use retention::RetentionPolicy;
+pub use sweep::{SweepLimits, SweepReport};
 pub use verdict::Verdict;
 pub use verify::{Divergence, Verified};
 

@@ -9,7 +9,8 @@ use super::tasks::finish;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{NodeName, RunKey, Seq};
-use crate::past::retention::{self, RetentionPolicy, SweepLimits, SweepReport};
+use crate::past::retention::{self, RetentionPolicy};
+use crate::past::sweep::{self, SweepLimits, SweepReport};
 use crate::past::{self, Ancestor, CheckedLog, Checkpoint, Diff, Position, TimelineEntry, Verified};
 use crate::record::RecordHeader;
 use crate::record::body::SignalKind;
@@ -366,7 +367,7 @@ impl Runtime {
         dry: bool,
     ) -> Result<SweepReport> {
         let (store, policy, now) = (Arc::clone(self.store()), policy.clone(), self.shared().clock.now());
-        finish(async move { retention::sweep(&*store, &policy, limits, now, dry).await }).await
+        finish(async move { sweep::sweep(&*store, &policy, limits, now, dry).await }).await
     }
 
     /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin). Whether there is a record

@@ -1,5 +1,6 @@
 //! What a prune must keep, what a policy says, and what looking at a pruned, failed or cancelled run tells.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -326,6 +327,12 @@ async fn records_are_kept_by_age_by_size_and_by_status() {
 
 #[tokio::test]
 async fn a_dry_sweep_says_what_the_sweep_does() {
+    for at_once in [1, 3, 16] {
+        dry_and_done(NonZeroUsize::new(at_once).unwrap()).await;
+    }
+}
+
+async fn dry_and_done(at_once: NonZeroUsize) {
     let world = World::new();
     let runtime = world.process().await;
     for at in 0..5 {
@@ -334,7 +341,8 @@ async fn a_dry_sweep_says_what_the_sweep_does() {
     }
     let policy = RetentionPolicy::keep_all().keep_last(6).purge_after(RunStatus::Completed, HOUR);
     let sweep = async |dry| {
-        let report = runtime.sweep(&policy, SweepLimits::default(), dry).await.unwrap();
+        let limits = SweepLimits::default().with_at_once(at_once);
+        let report = runtime.sweep(&policy, limits, dry).await.unwrap();
         assert!(report.failed.is_empty() && report.next.is_none());
         (report.runs, report.pruned, report.purged, report.records, report.bytes)
     };

@@ -1,0 +1,250 @@
+//! Sweeping a store: what a policy drops of all runs, a part at a time.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::at_once::{Task, at_once};
+use super::family::check_removal;
+use super::retention::{RetentionPolicy, prune_found, weigh};
+use super::walk::folded_at;
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::RunKey;
+use crate::record::RecordKind;
+use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, RunHead, RunQuery};
+
+/// How much one call of [`sweep`](crate::runtime::Runtime::sweep) does at most.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SweepLimits {
+    /// How many runs it looks at.
+    pub runs: u32,
+    /// Where to go on, from the report before.
+    pub cursor: Option<Cursor>,
+    /// How many runs it deals with at the same time; 16 by default.
+    ///
+    /// Raised: as many more calls wait in the store at once, beside those of the runs that go on. Lowered: it takes longer.
+    pub at_once: NonZeroUsize,
+}
+
+impl Default for SweepLimits {
+    /// A thousand runs, from the first, 16 at the same time.
+    fn default() -> Self {
+        Self { runs: 1_000, cursor: None, at_once: NonZeroUsize::MIN.saturating_add(15) }
+    }
+}
+
+impl SweepLimits {
+    /// Looks at most at so many runs.
+    #[must_use]
+    pub fn with_runs(mut self, runs: u32) -> Self {
+        self.runs = runs;
+        self
+    }
+
+    /// Deals with at most so many runs at the same time.
+    #[must_use]
+    pub fn with_at_once(mut self, runs: NonZeroUsize) -> Self {
+        self.at_once = runs;
+        self
+    }
+
+    /// Goes on where a report said.
+    #[must_use]
+    pub fn with_cursor(mut self, cursor: Cursor) -> Self {
+        self.cursor = Some(cursor);
+        self
+    }
+}
+
+/// What a sweep did; of a dry run, what it would have done.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SweepReport {
+    /// How many runs were looked at.
+    pub runs: u64,
+    /// How many of them lost records.
+    pub pruned: u64,
+    /// How many were removed whole.
+    pub purged: u64,
+    /// How many records were dropped.
+    pub records: u64,
+    /// How many bytes of bodies were dropped.
+    pub bytes: u64,
+    /// The runs that could not be dealt with, each with the reason.
+    pub failed: Vec<(RunKey, Error)>,
+    /// Where the next sweep goes on; none if this was the last part.
+    pub next: Option<Cursor>,
+}
+
+/// Deals with a part of the store's runs.
+pub(crate) async fn sweep(
+    store: &dyn CheckpointStore,
+    policy: &RetentionPolicy,
+    limits: SweepLimits,
+    now: Timestamp,
+    dry: bool,
+) -> Result<SweepReport> {
+    let mut report = SweepReport { next: limits.cursor, ..SweepReport::default() };
+    let mut left = u64::from(limits.runs.max(1));
+    loop {
+        let limit = u32::try_from(left.min(100)).unwrap_or(100);
+        let mut page = Page::first(limit).with_order(Order::OldestFirst);
+        if let Some(cursor) = report.next.take() {
+            page = page.with_cursor(cursor);
+        }
+        let found = store.runs(&RunQuery::default(), page).await?;
+        left = left.saturating_sub(found.items.len() as u64);
+        let mut deals: Vec<Task<'_, Result<Dealt>>> = Vec::with_capacity(found.items.len());
+        for head in &found.items {
+            deals.push(Box::pin(deal(store, policy, head, now, dry)));
+        }
+        for (head, dealt) in found.items.iter().zip(at_once(limits.at_once, deals).await) {
+            report.note(&head.run, dealt);
+        }
+        report.next = found.next;
+        if report.next.is_none() || left == 0 {
+            return Ok(report);
+        }
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Copy)]
+enum Dealt {
+    /// Nothing was dropped, or the run is gone by another caller.
+    Left,
+    /// It lost so many records, of so many bytes.
+    Pruned(u64, u64),
+    /// It is gone, with so many records, of so many bytes.
+    Purged(u64, u64),
+}
+
+impl SweepReport {
+    fn note(&mut self, run: &RunKey, dealt: Result<Dealt>) {
+        self.runs += 1;
+        let (records, bytes) = match dealt {
+            Ok(Dealt::Left) => return,
+            Ok(Dealt::Pruned(records, bytes)) => {
+                self.pruned += 1;
+                (records, bytes)
+            }
+            Ok(Dealt::Purged(records, bytes)) => {
+                self.purged += 1;
+                (records, bytes)
+            }
+            Err(error) => return self.failed.push((run.clone(), error)),
+        };
+        self.records += records;
+        self.bytes += bytes;
+    }
+}
+
+async fn deal(
+    store: &dyn CheckpointStore,
+    policy: &RetentionPolicy,
+    head: &RunHead,
+    now: Timestamp,
+    dry: bool,
+) -> Result<Dealt> {
+    let dealt = match removed(store, policy, head, now, dry).await {
+        Ok(Some(dealt)) => Ok(dealt),
+        Ok(None) => match prune_found(store, head, policy, now, dry).await {
+            Ok((0, _)) => Ok(Dealt::Left),
+            Ok((records, bytes)) => Ok(Dealt::Pruned(records, bytes)),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    match dealt {
+        // Purged or pruned by another caller meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Dealt::Left),
+        dealt => dealt,
+    }
+}
+
+/// Removes a run whose time has come; none if it stays.
+async fn removed(
+    store: &dyn CheckpointStore,
+    policy: &RetentionPolicy,
+    head: &RunHead,
+    now: Timestamp,
+    dry: bool,
+) -> Result<Option<Dealt>> {
+    let Some(age) = policy.stays(head.status) else { return Ok(None) };
+    if now.since(ended_at(store, head, now, age).await?) < age {
+        return Ok(None);
+    }
+    Ok(match remove(store, head, dry).await? {
+        Removal::Removed(records, bytes) => Some(Dealt::Purged(records, bytes)),
+        Removal::Gone => Some(Dealt::Left),
+        Removal::Held => None,
+    })
+}
+
+/// Returns when a run came into the status in which it has ended. Reads headers only if the last record does not tell.
+async fn ended_at(
+    store: &dyn CheckpointStore,
+    head: &RunHead,
+    now: Timestamp,
+    age: Duration,
+) -> Result<Timestamp> {
+    let mut ended = head.updated;
+    if head.kind != RecordKind::Signal || now.since(ended) >= age {
+        return Ok(ended);
+    }
+    let mut range = Some(HeaderRange::newest(100));
+    while let Some(asked) = range {
+        let found = match store.headers(&head.run, asked).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ended),
+            found => found?,
+        };
+        range = asked.after(&found);
+        for header in found.items.into_iter().rev() {
+            if header.status != head.status {
+                return Ok(ended);
+            }
+            ended = header.at;
+        }
+    }
+    Ok(ended)
+}
+
+/// What became of a run that was to be removed.
+enum Removal {
+    /// It is gone, with so many records and bytes.
+    Removed(u64, u64),
+    /// Another caller removed it, or had it go on, since it was listed.
+    Gone,
+    /// It stays: a pin holds whatever the policy says, also against the removal of the whole run, and so does its family.
+    Held,
+}
+
+/// Removes a run as it was listed.
+async fn remove(store: &dyn CheckpointStore, head: &RunHead, dry: bool) -> Result<Removal> {
+    let run = &head.run;
+    let folded = folded_at(store, run, At::Latest, None).await?;
+    if folded.last.id != head.id {
+        return Ok(Removal::Gone);
+    }
+    if !folded.machine.pins().is_empty() {
+        return Ok(Removal::Held);
+    }
+    match check_removal(store, head, Some(&folded)).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::WrongStatus => return Ok(Removal::Held),
+        Err(error) => return Err(error),
+    }
+    if dry {
+        let (records, bytes) = weigh(store, run, head.seq.next()).await?;
+        return Ok(Removal::Removed(records, bytes));
+    }
+    match store.purge(run, Some(head.head())).await {
+        // Of two sweeps that are at it at once, one finds nothing left.
+        Ok(purged) if purged.records == 0 => Ok(Removal::Gone),
+        Ok(purged) => Ok(Removal::Removed(purged.records, purged.bytes)),
+        // A signaller had it go on, or pinned a record, since it was looked at.
+        Err(error) if error.kind() == ErrorKind::Conflict => Ok(Removal::Gone),
+        Err(error) => Err(error),
+    }
+}
