@@ -37,8 +37,8 @@ pub use self::requests::{
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
-    Chunk, Live, Recorded, SseFrames, StreamWriter, Watch, WatchCursor, WatchEvent, WatchKind, WatchRequest,
-    What,
+    Chunk, Live, Recorded, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
+    WatchCursor, WatchEvent, WatchKind, WatchRequest, What,
 };
 pub use crate::past::{
     Ancestor, Change, CheckedLog, Checkpoint, Diagnostic, Diff, Divergence, Past, Pending, Position,

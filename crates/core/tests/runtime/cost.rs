@@ -24,6 +24,8 @@ use super::family::*;
 struct Counts {
     heads: AtomicUsize,
     loads: AtomicUsize,
+    /// Listings, of runs and of headers.
+    lists: AtomicUsize,
     /// Appends to the parent, and to other runs.
     to_parent: AtomicUsize,
     to_others: AtomicUsize,
@@ -41,6 +43,12 @@ pub(crate) struct Counting {
 impl Counting {
     pub(crate) fn of(store: &MemoryStore) -> Self {
         Self { inner: store.clone(), counts: Arc::default() }
+    }
+
+    /// How often it was read from.
+    pub(crate) fn reads(&self) -> usize {
+        let Counts { heads, loads, lists, .. } = &*self.counts;
+        [heads, loads, lists].into_iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -72,6 +80,7 @@ impl CheckpointStore for Counting {
         self.inner.load(run, at).await
     }
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+        self.counts.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.headers(run, range).await
     }
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -79,6 +88,7 @@ impl CheckpointStore for Counting {
         self.inner.head(run).await
     }
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
+        self.counts.lists.fetch_add(1, Ordering::Relaxed);
         self.inner.runs(query, page).await
     }
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
@@ -147,7 +157,7 @@ async fn counted(graph: &Graph<Context>) -> Arc<Counts> {
 }
 
 fn all(counts: &Counts) -> [usize; 5] {
-    let Counts { heads, loads, to_parent, to_others, records } = counts;
+    let Counts { heads, loads, to_parent, to_others, records, .. } = counts;
     [heads, loads, to_parent, to_others, records].map(|count| count.load(Ordering::Relaxed))
 }
 

@@ -55,5 +55,6 @@ mod values;
 mod watching;
 mod watching_families;
 mod watching_live;
+mod watching_runs;
 mod world;
 mod worlds;

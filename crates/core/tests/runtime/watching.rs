@@ -92,6 +92,17 @@ fn busy(dice: &Dice) -> Graph<Context> {
 
 /// Drives such a run to its end.
 async fn drive(world: &World, runtime: &Runtime, dice: &Dice) {
+    let busy = to_its_question(world, runtime, dice, "r").await;
+    to_its_end(world, runtime, "r", &busy).await;
+}
+
+/// Drives such a run until it asks.
+pub(crate) async fn to_its_question(
+    world: &World,
+    runtime: &Runtime,
+    dice: &Dice,
+    id: &str,
+) -> (Graph<Context>, CheckpointPolicy) {
     let frequencies = [
         CheckpointFrequency::EveryNode,
         CheckpointFrequency::StatusChangeOnly,
@@ -99,11 +110,22 @@ async fn drive(world: &World, runtime: &Runtime, dice: &Dice) {
     ];
     let policy = CheckpointPolicy::default().with_frequency(*dice.pick(&frequencies));
     let graph = busy(dice);
-    let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
+    let run = runtime.start(&graph, Context::new()).id(id).checkpoints(policy).await.unwrap();
     let outcome = world.pass(run.wait()).await.unwrap();
     assert!(matches!(outcome, Outcome::Interrupted(_)), "{outcome:?}");
-    runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
-    let run = runtime.resume(&graph, "r").checkpoints(policy).await.unwrap();
+    (graph, policy)
+}
+
+/// Answers its question, and drives it to its end.
+pub(crate) async fn to_its_end(
+    world: &World,
+    runtime: &Runtime,
+    id: &str,
+    (graph, policy): &(Graph<Context>, CheckpointPolicy),
+) {
+    let key = RunKey::try_from(id).unwrap();
+    runtime.respond(&key, "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
+    let run = runtime.resume(graph, id).checkpoints(*policy).await.unwrap();
     world.pass(run.completed()).await.unwrap();
 }
 
@@ -144,7 +166,7 @@ async fn agrees_with_the_log(store: &MemoryStore, events: &[WatchEvent]) {
 }
 
 /// Polls a future a few times and then drops it, as a client does that goes away.
-async fn poll_some<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
+pub(crate) async fn poll_some<T>(future: impl Future<Output = T>, times: u64) -> Option<T> {
     let mut future = std::pin::pin!(future);
     for _ in 0..=times {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Listing runs by what is known of them, without reading their logs.
+//! Listing runs by what is known of them, without reading their logs; and watching what such a listing selects.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::id::{TenantId, WorkflowName};
 use crate::record::RunStatus;
 use crate::runtime::shared::Shared;
+use crate::runtime::watch::RunsWatchRequest;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
 /// A listing of runs; `.await` asks the store for a page of it, of 100 runs unless [`limit`](Self::limit) says otherwise, newest first.
@@ -130,6 +131,14 @@ impl RunsRequest {
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.page.cursor = cursor;
         self
+    }
+
+    /// Watches these runs instead of listing them: what happens in any of them, runs that begin later included, whichever process drives
+    /// them. Of a status, it tells the records that leave a run in it. What is said of pages means nothing here.
+    ///
+    /// <!-- held by: watching_runs::who_watches_runs_is_told_what_who_watches_each_is_told -->
+    pub fn watch(self) -> RunsWatchRequest {
+        RunsWatchRequest::new(&self.shared, self.query)
     }
 }
 

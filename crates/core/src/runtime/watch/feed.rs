@@ -2,13 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 
 use super::cursor::Place;
 use super::derive::Entry;
+use super::runs::Ear;
 use super::what::Live;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
@@ -48,7 +49,9 @@ pub(super) enum Read {
 /// The feeds of a runtime, by run; each lives as long as a run is watched.
 pub(crate) struct Feeds {
     by_run: Mutex<HashMap<RunKey, Weak<Feed>>>,
-    /// Counts the feeds, so that an event without a listener takes no lock.
+    /// Those who watch all runs that a query selects.
+    ears: Mutex<Vec<Arc<Ear>>>,
+    /// Counts the feeds and the ears, so that an event without a listener takes no lock.
     count: Arc<AtomicUsize>,
     /// Whether a runtime that drives no runs hears the store's notices.
     listens: AtomicBool,
@@ -56,7 +59,7 @@ pub(crate) struct Feeds {
 
 impl Feeds {
     pub(crate) fn new(count: Arc<AtomicUsize>) -> Self {
-        Self { by_run: Mutex::default(), count, listens: AtomicBool::new(false) }
+        Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens: AtomicBool::new(false) }
     }
 
     /// Whether no task was made before to hear the store's notices.
@@ -76,23 +79,53 @@ impl Feeds {
         feed
     }
 
+    /// Begins to listen to all runs.
+    pub(super) fn listen(&self, ear: Ear) -> Arc<Ear> {
+        let ear = Arc::new(ear);
+        self.ears().push(Arc::clone(&ear));
+        self.count.fetch_add(1, Ordering::Release);
+        ear
+    }
+
+    /// Ends what [`listen`](Self::listen) began.
+    pub(super) fn forget(&self, ear: &Arc<Ear>) {
+        self.ears().retain(|other| !Arc::ptr_eq(other, ear));
+        self.count.fetch_sub(1, Ordering::Release);
+    }
+
+    fn ears(&self) -> MutexGuard<'_, Vec<Arc<Ear>>> {
+        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells the watchers of a run what happens in this process.
     pub(crate) fn hear(&self, run: &RunKey, event: &Event) {
-        if let Some(feed) = self.find(run) {
-            feed.hear(event);
+        match event {
+            Event::Durable { .. } => self.wake(Some(run)),
+            event => {
+                if let Some(live) = live_of(event) {
+                    self.say(run, || live);
+                }
+            }
         }
     }
 
     /// Tells the watchers of a run what a node of it sends; it is made only if there is one.
     pub(super) fn say(&self, run: &RunKey, live: impl FnOnce() -> Live) {
-        if let Some(feed) = self.find(run) {
-            // Fails when the last watcher has just gone.
-            let _ = feed.live.send(live());
+        let (feed, ears) = (self.find(run), self.ears());
+        if feed.is_none() && ears.is_empty() {
+            return;
+        }
+        let live = live();
+        ears.iter().for_each(|ear| ear.say(run, live.clone()));
+        drop(ears);
+        if let Some(feed) = feed {
+            feed.say(live);
         }
     }
 
     /// Has the watchers of a run look at its log; without a run, all watchers.
     pub(crate) fn wake(&self, run: Option<&RunKey>) {
+        self.ears().iter().for_each(|ear| ear.changed(run));
         match run {
             Some(run) => {
                 if let Some(feed) = self.find(run) {
@@ -155,24 +188,16 @@ impl Feed {
         self.woken.send_modify(|count| *count += 1);
     }
 
-    fn hear(&self, event: &Event) {
-        let live = match event {
-            Event::NodeStarted { node, visit, attempt } => {
-                Live::AttemptStarted { node: node.clone(), visit: *visit, attempt: *attempt }
-            }
-            Event::Custom { node, visit, name, payload } => {
-                let (node, name, payload) = (node.clone(), name.clone(), Arc::clone(payload));
-                Live::Custom { node, visit: *visit, name, payload }
-            }
-            Event::RecordsLost { acknowledged, found } => {
-                Live::RecordsLost { acknowledged: *acknowledged, found: *found }
-            }
-            Event::Durable { .. } => return self.wake(),
-            // The record says so.
-            _ => return,
-        };
+    fn say(&self, live: Live) {
         // Fails when the last watcher has just gone.
         let _ = self.live.send(live);
+    }
+
+    /// Whether there was nothing behind a place when the log was read last, and no hint since says that there is.
+    pub(super) fn is_at_head(&self, place: &Place) -> bool {
+        let hints = *self.woken.borrow();
+        let known = self.tail.try_lock().ok().and_then(|tail| tail.head);
+        known.is_some_and(|(head, _, after, _)| after == hints && place.part == 0 && place.is_at(head))
     }
 
     /// Reads what follows a place. What another watcher has read is not read again, and neither is a head that was looked at after the
@@ -206,6 +231,23 @@ impl Feed {
         tail.head = head.map(|(head, status)| (head, status, hints, now));
         Ok(read)
     }
+}
+
+/// Returns what an event tells that no record says.
+fn live_of(event: &Event) -> Option<Live> {
+    Some(match event {
+        Event::NodeStarted { node, visit, attempt } => {
+            Live::AttemptStarted { node: node.clone(), visit: *visit, attempt: *attempt }
+        }
+        Event::Custom { node, visit, name, payload } => {
+            let (node, name, payload) = (node.clone(), name.clone(), Arc::clone(payload));
+            Live::Custom { node, visit: *visit, name, payload }
+        }
+        Event::RecordsLost { acknowledged, found } => {
+            Live::RecordsLost { acknowledged: *acknowledged, found: *found }
+        }
+        _ => return None,
+    })
 }
 
 impl Drop for Feed {

@@ -13,6 +13,7 @@ use super::what::{Live, Recorded, WatchEvent, What};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
 use crate::past::folded_at;
+use crate::record::RecordHeader;
 use crate::runtime::shared::Shared;
 use crate::state::{Channels, strict};
 use crate::store::At;
@@ -92,6 +93,16 @@ impl Member {
     /// Whether everything that was read is told.
     pub(super) fn is_told(&self) -> bool {
         self.batch.is_empty()
+    }
+
+    /// Returns the header of the record that is told next.
+    pub(super) fn front(&self) -> Option<&RecordHeader> {
+        self.batch.front().map(|(entry, _)| &entry.header)
+    }
+
+    /// Whether there was nothing behind its place when its log was read last.
+    pub(super) fn is_at_head(&self) -> bool {
+        self.feed.is_at_head(&self.place)
     }
 
     /// Takes a live event that is to be told now.

@@ -3,7 +3,7 @@
 //! `derive.rs` is the one place where a record becomes events, so a run that this process drives is told as one that another does. A
 //! [`Feed`](feed::Feed) reads the log once for all watchers of a run; `member.rs` is one run of a watched family, `stream.rs` what a caller
 //! polls, `cursor.rs` where it goes on, and `sse.rs` the same as text for a browser. `chunks.rs` is the writing end of a stream, `say.rs` of
-//! single events.
+//! single events. `runs` watches all runs that a query selects, with the same parts.
 
 mod chunks;
 mod cursor;
@@ -11,6 +11,7 @@ mod derive;
 mod feed;
 mod member;
 mod request;
+mod runs;
 mod say;
 mod sse;
 mod stream;
@@ -20,6 +21,7 @@ pub use chunks::StreamWriter;
 pub use cursor::WatchCursor;
 pub(crate) use feed::Feeds;
 pub use request::WatchRequest;
+pub use runs::{RunsCursor, RunsWatch, RunsWatchRequest};
 pub use sse::SseFrames;
 pub use stream::Watch;
 pub use what::{Chunk, Live, Recorded, WatchEvent, WatchKind, What};

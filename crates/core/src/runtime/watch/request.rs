@@ -32,7 +32,7 @@ pub(super) struct Want {
     nodes: Vec<String>,
     under: Option<String>,
     pub(super) labels: Vec<(String, String)>,
-    updates: bool,
+    pub(super) updates: bool,
     pub(super) values: bool,
     pub(super) children: bool,
     /// Whether the run need not exist yet.
@@ -40,6 +40,16 @@ pub(super) struct Want {
 }
 
 impl Want {
+    /// Wants events of these kinds, too.
+    pub(super) fn add_kinds(&mut self, kinds: impl IntoIterator<Item = WatchKind>) {
+        self.kinds.get_or_insert_default().extend(kinds);
+    }
+
+    /// Wants what is about this node, too.
+    pub(super) fn add_node(&mut self, node: String) {
+        self.nodes.push(node);
+    }
+
     /// Whether an event of a run at this place in the family is to be told.
     pub(super) fn wants(&self, path: &str, what: &What) -> bool {
         let is_of_kind = match what {
@@ -140,14 +150,14 @@ impl WatchRequest {
 
     /// Tells only events of these kinds; called again, of these as well. What tells of a gap is told in any case.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = WatchKind>) -> Self {
-        self.want.kinds.get_or_insert_default().extend(kinds);
+        self.want.add_kinds(kinds);
         self
     }
 
     /// Tells, of what is about a node, only what is about this one, or about the nodes of the subgraph of this name; called again, of
     /// this one as well. What is about the whole run is told in any case.
     pub fn node(mut self, node: impl Into<String>) -> Self {
-        self.want.nodes.push(node.into());
+        self.want.add_node(node.into());
         self
     }
 

@@ -1,0 +1,150 @@
+//! What one watcher of many runs hears in this process: which runs may have changed, and what their nodes say.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::super::request::Want;
+use super::super::what::{Live, What};
+use crate::id::RunKey;
+
+/// How many live events a watcher may lag behind.
+const LAG: usize = 1_024;
+
+/// How many changed runs are remembered by name; with more, all runs are looked at.
+const CHANGED: usize = 10_000;
+
+/// How many runs are remembered of which the query wants nothing.
+const OTHERS: usize = 10_000;
+
+/// The hearing of a [`RunsWatch`](super::RunsWatch).
+#[derive(Debug)]
+pub(in super::super) struct Ear {
+    want: Want,
+    heard: Mutex<Heard>,
+    bell: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Heard {
+    changed: BTreeSet<RunKey>,
+    /// Whether any run may have changed.
+    any: bool,
+    live: VecDeque<(RunKey, Live)>,
+    /// How many live events of a run were dropped.
+    missed: BTreeMap<RunKey, u64>,
+    /// Runs that the query does not select.
+    others: HashSet<RunKey>,
+}
+
+/// Which runs may have changed.
+pub(super) enum Changed {
+    Some(BTreeSet<RunKey>),
+    Any,
+}
+
+impl Ear {
+    pub(super) fn new(want: Want) -> Self {
+        Self { want, heard: Mutex::default(), bell: Notify::new() }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a run may have changed; without a run, that any may have.
+    pub(in super::super) fn changed(&self, run: Option<&RunKey>) {
+        let mut heard = self.heard();
+        match run {
+            Some(run) if heard.others.contains(run) => return,
+            Some(run) if heard.changed.len() < CHANGED => {
+                heard.changed.insert(run.clone());
+            }
+            _ => heard.any = true,
+        }
+        drop(heard);
+        self.bell.notify_one();
+    }
+
+    /// Keeps what a node said, in place of the oldest if there is too much.
+    pub(in super::super) fn say(&self, run: &RunKey, live: Live) {
+        let what = What::Live(live);
+        if !self.want.wants("", &what) {
+            return;
+        }
+        let What::Live(live) = what else { return };
+        let mut heard = self.heard();
+        if heard.others.contains(run) {
+            return;
+        }
+        if heard.live.len() >= LAG
+            && let Some((run, _)) = heard.live.pop_front()
+        {
+            *heard.missed.entry(run).or_default() += 1;
+        }
+        heard.live.push_back((run.clone(), live));
+        drop(heard);
+        self.bell.notify_one();
+    }
+
+    /// Notes that the query does not select a run.
+    pub(super) fn ignore(&self, run: &RunKey) {
+        let mut heard = self.heard();
+        if heard.others.len() >= OTHERS {
+            heard.others.clear();
+        }
+        heard.others.insert(run.clone());
+        heard.live.retain(|(other, _)| other != run);
+        heard.missed.remove(run);
+    }
+
+    /// Notes that the query selects a run: its id may have been of another run before.
+    pub(super) fn heed(&self, run: &RunKey) {
+        self.heard().others.remove(run);
+    }
+
+    /// Takes which runs may have changed since the last call.
+    pub(super) fn take_changed(&self) -> Changed {
+        let mut heard = self.heard();
+        let changed = std::mem::take(&mut heard.changed);
+        match std::mem::take(&mut heard.any) {
+            true => Changed::Any,
+            false => Changed::Some(changed),
+        }
+    }
+
+    /// Returns the run of the live event that comes next.
+    pub(super) fn speaker(&self) -> Option<RunKey> {
+        let heard = self.heard();
+        heard.missed.keys().next().or_else(|| heard.live.front().map(|(run, _)| run)).cloned()
+    }
+
+    /// Takes the live event that comes next. What is missing is older than what is kept, and told first.
+    pub(super) fn take_live(&self) -> Option<(RunKey, What)> {
+        let mut heard = self.heard();
+        if let Some((run, missed)) = heard.missed.pop_first() {
+            return Some((run, What::Lagged { missed }));
+        }
+        heard.live.pop_front().map(|(run, live)| (run, What::Live(live)))
+    }
+
+    /// Drops the live event that comes next if it is of this run.
+    pub(super) fn drop_first_of(&self, run: &RunKey) {
+        let mut heard = self.heard();
+        if heard.missed.remove(run).is_none() && heard.live.front().is_some_and(|(first, _)| first == run) {
+            heard.live.pop_front();
+        }
+    }
+
+    /// Returns how many live events wait.
+    pub(super) fn waiting(&self) -> usize {
+        let heard = self.heard();
+        heard.live.len() + heard.missed.len()
+    }
+
+    /// Waits until something was heard since the last wait.
+    pub(super) async fn rung(&self) {
+        self.bell.notified().await;
+    }
+}

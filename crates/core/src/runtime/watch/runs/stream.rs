@@ -1,0 +1,413 @@
+//! What a caller polls: the events of all runs that a query selects.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::cursor::Place;
+use super::super::feed::Read;
+use super::super::member::{Member, Step};
+use super::super::request::Want;
+use super::super::what::{WatchEvent, What};
+use super::cursor::RunsCursor;
+use super::ear::{Changed, Ear};
+use super::look::{Look, Looks, Walk, is_over};
+use super::places::{Begin, Places, START, Told};
+use crate::error::{ErrorKind, Result};
+use crate::id::{RunKey, Seq};
+use crate::record::RunStatus;
+use crate::runtime::shared::Shared;
+use crate::store::{HeaderRange, RunHead, RunQuery};
+
+/// How many live events are told in a row before the logs are looked at again.
+const STREAK: u32 = 64;
+
+/// How many headers are read at once to find the place of a run.
+const HEADERS: u32 = 100;
+
+/// How many times rarer the store is asked which runs changed than the log of one watched run is looked at, where it tells of no changes.
+const RARER: u32 = 5;
+
+/// The events of all runs that a query selects: see [`RunsWatchRequest`](super::RunsWatchRequest).
+///
+/// Memory holds, of the runs that may still change, where each stands (some 200 bytes), up to 1,024 live events, and what one read of one log
+/// brings. A run at rest costs no task and no request of its own: the store is asked which runs changed in pages of 500 of those that may
+/// change, every 5 seconds (ten times [`poll_interval`](crate::runtime::RuntimeBuilder::poll_interval)) beside its notices, every second if
+/// it sends none, and never for more than a tenth of the time.
+pub struct RunsWatch {
+    shared: Arc<Shared>,
+    /// What never changes of a run decides whether it is selected.
+    query: RunQuery,
+    statuses: Vec<RunStatus>,
+    want: Want,
+    ear: Arc<Ear>,
+    places: Places,
+    /// The runs to read next, each once.
+    pending: VecDeque<RunKey>,
+    /// The run of which something was read and not told.
+    current: Option<Member>,
+    ready: VecDeque<WatchEvent>,
+    /// Runs that may have changed, as was heard.
+    changed: BTreeSet<RunKey>,
+    looks: Looks,
+    /// How many live events were heard before that was read: they are told before it.
+    live_first: usize,
+    /// How many live events were told in a row.
+    streak: u32,
+}
+
+impl RunsWatch {
+    pub(super) fn begin(
+        shared: Arc<Shared>,
+        query: RunQuery,
+        statuses: Vec<RunStatus>,
+        begin: Begin,
+        want: Want,
+        settles: Duration,
+    ) -> Self {
+        shared.listen();
+        let ear = shared.feeds().listen(Ear::new(want.clone()));
+        let places = Places::new(begin, shared.clock.now(), settles);
+        Self {
+            shared,
+            query,
+            statuses,
+            want,
+            ear,
+            places,
+            pending: VecDeque::new(),
+            current: None,
+            ready: VecDeque::new(),
+            changed: BTreeSet::new(),
+            looks: Looks::default(),
+            live_first: 0,
+            streak: 0,
+        }
+    }
+
+    /// Waits for the next event. It never ends by itself.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], with the run: a record of it cannot be read. Call it again for the other runs;
+    ///   this one is tried again when it has changed.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be read. Call it again: nothing is missed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no event is lost by dropping the future.
+    ///
+    /// <!-- held by: watching_runs::a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice, watching_runs::a_damaged_run_is_told_of_once_and_does_not_hold_up_the_others -->
+    pub async fn next(&mut self) -> Result<WatchEvent> {
+        loop {
+            if let Some(event) = self.hear().await? {
+                return Ok(event);
+            }
+            if let Some(event) = self.ready.pop_front().or_else(|| self.take()) {
+                self.streak = 0;
+                return Ok(event);
+            }
+            self.streak = 0;
+            if !self.pending.is_empty() {
+                self.read().await?;
+            } else if !self.places.is_catching_up() && self.has_changed() {
+                self.compare_changed().await?;
+            } else if self.looks.current.is_some() {
+                self.go_on_looking().await?;
+            } else if self.shared.clock.monotonic() >= self.looks.due {
+                self.begin_look();
+            } else {
+                let left = self.looks.due.saturating_sub(self.shared.clock.monotonic());
+                let mut pause = self.shared.clock.sleep(left);
+                tokio::select! {
+                    biased;
+                    () = self.ear.rung() => {}
+                    () = &mut pause => {}
+                }
+            }
+        }
+    }
+
+    /// Returns where the watch stands: behind everything that [`next`](Self::next) has returned.
+    pub fn cursor(&self) -> RunsCursor {
+        self.places.cursor()
+    }
+
+    /// Takes the next live event of a run that the query selects, once all is told that was before.
+    async fn hear(&mut self) -> Result<Option<WatchEvent>> {
+        while !self.places.is_catching_up()
+            && (self.streak < STREAK || self.live_first > 0)
+            && let Some(run) = self.ear.speaker()
+        {
+            // A run that is not in the store has no labels that could be asked for.
+            if !self.is_selected(&run).await? {
+                self.ear.drop_first_of(&run);
+                continue;
+            }
+            let is_live_wanted = self.statuses.is_empty() || self.statuses.contains(&RunStatus::InProgress);
+            let Some((run, what)) = self.ear.take_live() else { break };
+            self.live_first = self.live_first.saturating_sub(1);
+            if is_live_wanted {
+                self.streak += 1;
+                return Ok(Some(WatchEvent { run, path: Arc::from(""), seq: None, at: None, what }));
+            }
+        }
+        if self.ear.waiting() == 0 {
+            self.live_first = 0;
+        }
+        Ok(None)
+    }
+
+    /// Takes what comes next of what was read.
+    fn take(&mut self) -> Option<WatchEvent> {
+        let member = self.current.as_mut()?;
+        let run = member.run.clone();
+        while let Some(header) = member.front() {
+            let (at, status) = (header.at, header.status);
+            let is_status = self.statuses.is_empty() || self.statuses.contains(&status);
+            let step = member.next(|_| true, |what| is_status && self.want.wants("", what));
+            let told = self.places.told.entry(run.clone()).or_insert_with(|| Told::at(member.place, at));
+            told.place = member.place;
+            told.is_over = is_over(status);
+            if told.place.part == 0 {
+                told.at = at;
+            }
+            if let Step::Tells { event: Some(event), .. } = step {
+                return Some(event);
+            }
+        }
+        let is_at_head = member.is_at_head() || self.places.told.get(&run).is_some_and(Told::is_at_head);
+        self.current = None;
+        self.pending.pop_front();
+        if !is_at_head {
+            // The others come first.
+            self.pending.push_back(run);
+        }
+        None
+    }
+
+    /// Reads what follows of the run that is next. Dropped, it is read again.
+    async fn read(&mut self) -> Result<()> {
+        let Some(run) = self.pending.front().cloned() else { return Ok(()) };
+        let place = self.places.told.get(&run).map_or_else(Place::default, |told| told.place);
+        let mut member = Member::new(&self.shared, run.clone(), Arc::from(""), place);
+        let read = member.read(&self.shared, self.want.values).await;
+        // What was heard by now is told before it.
+        self.live_first = self.ear.waiting();
+        match read {
+            Ok(Read::Records(_)) => self.current = Some(member),
+            Ok(Read::Head(status)) => {
+                self.pending.pop_front();
+                if let Some(told) = self.places.told.get_mut(&run) {
+                    told.is_over = is_over(status);
+                }
+            }
+            Ok(Read::Pruned(first)) => {
+                if let Some(told) = self.places.told.get_mut(&run) {
+                    let last = first.get().checked_sub(1).map(Seq::new);
+                    (told.place, told.at) = (Place { last, id: None, part: 0 }, self.shared.clock.now());
+                }
+                self.ready.push_back(member.event(None, What::Pruned { first }));
+            }
+            Ok(Read::Missing) => {
+                self.pending.pop_front();
+                self.places.told.remove(&run);
+            }
+            // Another run has its name.
+            Err(error) if error.kind() == ErrorKind::NotFound && place != Place::default() => {
+                self.places.told.insert(run, Told::at(Place::default(), self.places.low));
+            }
+            Err(error) => {
+                if !error.is_retryable() {
+                    self.pending.pop_front();
+                    if let Some(told) = self.places.told.get_mut(&run) {
+                        (told.broken, told.at) = (told.head, self.shared.clock.now());
+                    }
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some runs may have changed, as was heard.
+    fn has_changed(&mut self) -> bool {
+        match self.ear.take_changed() {
+            Changed::Some(mut changed) => self.changed.append(&mut changed),
+            Changed::Any => self.looks.due = self.looks.earliest,
+        }
+        !self.changed.is_empty()
+    }
+
+    /// Has the next run read that may have changed, as far as they are selected.
+    async fn compare_changed(&mut self) -> Result<()> {
+        while let Some(run) = self.changed.first().cloned()
+            && self.pending.is_empty()
+        {
+            if self.is_selected(&run).await? {
+                self.want_read(&run);
+            }
+            self.changed.remove(&run);
+        }
+        Ok(())
+    }
+
+    /// Whether a run is selected. One that was not known is known then, and nothing more is heard of one that is not.
+    async fn is_selected(&mut self, run: &RunKey) -> Result<bool> {
+        if self.places.told.contains_key(run) {
+            return Ok(true);
+        }
+        let shared = &self.shared;
+        let head = match shared.committer.read(|| shared.store.head(run)).await {
+            // A look leaves it out, too.
+            Err(error) if !error.is_retryable() => None,
+            head => head?,
+        };
+        // It may be in the store soon.
+        let Some(head) = head else { return Ok(false) };
+        let is_selected = self.query.meets_facts(run, &head.facts);
+        match is_selected {
+            true => self.compare(&head).await?,
+            false => self.ear.ignore(run),
+        }
+        Ok(is_selected)
+    }
+
+    fn want_read(&mut self, run: &RunKey) {
+        if !self.pending.contains(run) {
+            self.pending.push_back(run.clone());
+        }
+    }
+
+    /// Compares the head of a run with what was told of it.
+    async fn compare(&mut self, head: &RunHead) -> Result<()> {
+        let (run, at) = (&head.run, head.head());
+        self.ear.heed(run);
+        if let Some(place) = self.places.before.remove(run) {
+            // When the last record was made that was told is not known.
+            self.places.told.insert(run.clone(), Told::at(place, self.shared.clock.now()));
+        }
+        if !self.places.told.contains_key(run) {
+            // One that may change and was not there before is new, whatever the clock of its writer says.
+            let is_new =
+                self.looks.knows_all && !is_over(head.status) || head.facts.created > self.places.low;
+            let place = match () {
+                () if is_new => Some(Place::default()),
+                () if head.updated <= self.places.low => Some(Place::from(at)),
+                () => self.place_by_time(run).await?,
+            };
+            let Some(place) = place else { return Ok(()) };
+            self.places.told.insert(run.clone(), Told::at(place, self.places.low));
+        }
+        let round = self.looks.round;
+        let has_more = self.places.told.get_mut(run).is_some_and(|told| {
+            (told.round, told.head, told.is_over) = (round, Some(at), is_over(head.status));
+            !told.is_at_head() && told.broken != Some(at)
+        });
+        if has_more {
+            self.want_read(run);
+        }
+        Ok(())
+    }
+
+    /// Finds the place of a run behind what was recorded up to `low`; `None` if there is no such run.
+    async fn place_by_time(&self, run: &RunKey) -> Result<Option<Place>> {
+        let shared = &self.shared;
+        let mut range = HeaderRange::newest(HEADERS);
+        loop {
+            let found = match shared.committer.read(|| shared.store.headers(run, range)).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                // It says so when it is read.
+                Err(error) if !error.is_retryable() => return Ok(Some(Place::default())),
+                found => found?,
+            };
+            if let Some(last) = found.items.iter().rfind(|header| header.at <= self.places.low) {
+                return Ok(Some(Place::behind(last)));
+            }
+            match found.items.first().and_then(|first| first.seq.get().checked_sub(1)) {
+                Some(before) if found.items.first().is_some_and(|first| first.seq > found.first) => {
+                    range = HeaderRange::up_to(Seq::new(before), HEADERS);
+                }
+                _ => return Ok(Some(Place::default())),
+            }
+        }
+    }
+
+    fn begin_look(&mut self) {
+        let (walk, since) = match self.places.caught_up_to() {
+            Some(behind) => (Walk::All, behind),
+            None if self.looks.knows_all => (Walk::Open, START),
+            None => (Walk::All, START),
+        };
+        self.looks.begin(Look::new(&self.shared, &self.query, walk, since));
+    }
+
+    /// Compares the next runs that a look has listed, or lists more.
+    async fn go_on_looking(&mut self) -> Result<()> {
+        self.places.pass();
+        while self.pending.is_empty()
+            && let Some(look) = &mut self.looks.current
+        {
+            let Some(head) = look.page.front().cloned() else {
+                match look.is_listed {
+                    true => self.end_walk(),
+                    false => look.list(&self.shared).await?,
+                }
+                continue;
+            };
+            let is_due = match self.places.is_to_be_compared(&head) {
+                Some(is_due) => is_due,
+                None => {
+                    look.end();
+                    continue;
+                }
+            };
+            if is_due {
+                self.compare(&head).await?;
+            }
+            if let Some(look) = &mut self.looks.current {
+                look.page.pop_front();
+            }
+            if is_due {
+                self.places.begin_to_pass(&head);
+            }
+        }
+        Ok(())
+    }
+
+    fn end_walk(&mut self) {
+        let Some(look) = self.looks.current.take() else { return };
+        if self.places.is_catching_up() {
+            return self.places.end_catch_up(self.shared.clock.now());
+        }
+        if look.walk == Walk::Open {
+            // Those that were not listed have ended, or are gone.
+            self.pending.extend(self.places.not_listed(self.looks.round));
+            let since = self.places.settled(self.places.low);
+            self.looks.current = Some(look.followed_by(&self.shared, &self.query, Walk::Recent, since));
+            return;
+        }
+        self.places.settle(look.began);
+        let (now, pause) = (self.shared.clock.monotonic(), self.shared.watch_pause());
+        let pause = if self.shared.hears.load(Ordering::Relaxed) { pause } else { pause * RARER };
+        self.looks.end(now, look.spent, pause);
+    }
+}
+
+impl Drop for RunsWatch {
+    fn drop(&mut self) {
+        self.shared.feeds().forget(&self.ear);
+    }
+}
+
+impl fmt::Debug for RunsWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunsWatch")
+            .field("query", &self.query)
+            .field("low", &self.places.low)
+            .field("known", &self.places.told.len())
+            .finish_non_exhaustive()
+    }
+}

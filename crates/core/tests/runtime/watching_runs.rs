@@ -1,0 +1,407 @@
+//! Watching all runs that a query selects: each run is told as it is to one who watches it alone, however the watcher drops out, how long it
+//! stays away, and whichever process drives the run; runs at rest cost nothing of their own.
+//!
+//! The cases are those at which a list of runs and a stream of changes come apart: a run that begins and ends between two looks, one that
+//! goes on after months at rest, one whose writer's clock is behind, a cursor in the middle of catching up.
+
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::node::NodeContext;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{
+    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, WatchEvent, WatchKind, What,
+};
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::ManualClock;
+use ferrata_core::{ErrorKind, RunKey, Timestamp};
+use tokio::sync::Notify;
+
+use super::cost::Counting;
+use super::dice::Dice;
+use super::watching::{all, poll_some, shown, to_its_end, to_its_question};
+use super::watching_live::speaker;
+use super::world::World;
+
+type ByRun = BTreeMap<RunKey, Vec<String>>;
+
+fn key(id: &str) -> RunKey {
+    RunKey::try_from(id).unwrap()
+}
+
+/// An operator's process on the store: it drives nothing.
+fn operator(world: &World) -> Runtime {
+    Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).operator()
+}
+
+/// One that the store tells of no changes.
+fn deaf_operator(world: &World) -> Runtime {
+    Runtime::builder(Counting::of(&world.store)).clock(Arc::clone(&world.clock) as _).operator()
+}
+
+/// One of them.
+fn some_operator(world: &World, seed: u64) -> Runtime {
+    if seed.is_multiple_of(2) { operator(world) } else { deaf_operator(world) }
+}
+
+fn note(told: &mut ByRun, event: &WatchEvent) {
+    if event.seq.is_some() {
+        told.entry(event.run.clone()).or_default().push(shown(event));
+    }
+}
+
+/// What who watches each run alone is told.
+async fn each_alone(runtime: &Runtime, ids: &[String]) -> ByRun {
+    let mut told = ByRun::new();
+    for id in ids {
+        for event in all(&mut runtime.watch(&key(id)).await.unwrap()).await {
+            note(&mut told, &event);
+        }
+    }
+    told
+}
+
+/// Takes what a watch tells until it has told nothing for some seconds.
+async fn until_quiet(world: &World, watch: &mut RunsWatch) -> Vec<WatchEvent> {
+    let mut events = Vec::new();
+    loop {
+        let quiet = ferrata_core::Clock::sleep(&*world.clock, Duration::from_secs(30));
+        let next = async {
+            tokio::select! {
+                biased;
+                event = watch.next() => Some(event.unwrap()),
+                () = quiet => None,
+            }
+        };
+        match world.pass(next).await {
+            Some(event) => events.push(event),
+            None => return events,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
+    for seed in 0..20 {
+        let dice = Dice::new(seed);
+        let world = World::new();
+        let (runtime, other) = (world.process().await, some_operator(&world, seed));
+        let (mut told, mut cursor): (_, Option<String>) = (ByRun::new(), None);
+        let (mut ids, mut waiting, mut longest) = (Vec::new(), Vec::new(), 0);
+        let watch_from = |cursor: &Option<String>| {
+            let request = other.runs().watch();
+            match cursor {
+                Some(text) => request.after(text.parse::<RunsCursor>().unwrap()),
+                None => request,
+            }
+        };
+        for _ in 0..30 {
+            match dice.below(6) {
+                0 => {
+                    let id = format!("r{}", ids.len());
+                    waiting.push((id.clone(), to_its_question(&world, &runtime, &dice, &id).await));
+                    ids.push(id);
+                }
+                1 if !waiting.is_empty() => {
+                    let (id, busy) =
+                        waiting.swap_remove(usize::try_from(dice.below(waiting.len() as u64)).unwrap());
+                    to_its_end(&world, &runtime, &id, &busy).await;
+                }
+                2 => world.clock.advance(Duration::from_secs(dice.below(400))),
+                _ => {
+                    let mut watch = watch_from(&cursor).await.unwrap();
+                    for _ in 0..dice.below(20) {
+                        if let Some(event) = poll_some(watch.next(), dice.below(4)).await {
+                            note(&mut told, &event.unwrap());
+                        }
+                        if dice.below(8) == 0 {
+                            world.clock.advance(Duration::from_secs(dice.below(20)));
+                        }
+                    }
+                    let text = watch.cursor().to_string();
+                    assert_eq!(text.parse::<RunsCursor>().unwrap(), watch.cursor(), "seed {seed}");
+                    longest = longest.max(text.len());
+                    cursor = Some(text);
+                }
+            }
+        }
+        for (id, busy) in &waiting {
+            to_its_end(&world, &runtime, id, busy).await;
+        }
+        let mut watch = watch_from(&cursor).await.unwrap();
+        until_quiet(&world, &mut watch).await.iter().for_each(|event| note(&mut told, event));
+        assert_eq!(told, each_alone(&other, &ids).await, "seed {seed}");
+        // Nothing is told again, and the cursor names only what happened lately.
+        world.clock.advance(Duration::from_secs(300));
+        assert_eq!(until_quiet(&world, &mut watch).await.len(), 0, "seed {seed}");
+        assert!(watch.cursor().to_string().len() < 20, "seed {seed}: {}", watch.cursor());
+        assert!(longest < 40 + 90 * ids.len().max(1), "seed {seed}: {longest} bytes");
+        let mut again = watch_from(&Some(watch.cursor().to_string())).await.unwrap();
+        assert_eq!(until_quiet(&world, &mut again).await.len(), 0, "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn who_watches_runs_is_told_what_who_watches_each_is_told() {
+    for seed in 100..108 {
+        let dice = Dice::new(seed);
+        let world = World::new();
+        let (runtime, other) = (world.process().await, some_operator(&world, seed));
+        let mut here = runtime.runs().watch().await.unwrap();
+        let mut there = other.runs().workflow("busy").watch().await.unwrap();
+        let ids: Vec<_> = (0..4).map(|number| format!("r{number}")).collect();
+        let driving = async {
+            for id in &ids {
+                let busy = to_its_question(&world, &runtime, &dice, id).await;
+                to_its_end(&world, &runtime, id, &busy).await;
+            }
+        };
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        {
+            let near_to = async {
+                loop {
+                    near.push(here.next().await.unwrap())
+                }
+            };
+            let far_to = async {
+                loop {
+                    far.push(there.next().await.unwrap())
+                }
+            };
+            tokio::select! { biased; () = driving => {} never = near_to => never, never = far_to => never }
+        }
+        near.extend(until_quiet(&world, &mut here).await);
+        far.extend(until_quiet(&world, &mut there).await);
+        let alone = each_alone(&other, &ids).await;
+        for (who, events) in [("here", &near), ("elsewhere", &far)] {
+            let mut told = ByRun::new();
+            events.iter().for_each(|event| note(&mut told, event));
+            assert_eq!(told, alone, "{who}, seed {seed}");
+        }
+        let live = |events: &[WatchEvent]| events.iter().filter(|event| event.seq.is_none()).count();
+        assert!(live(&near) > 0 && live(&far) == 0);
+    }
+}
+
+/// A graph that ends at once.
+fn short(name: &str) -> Graph<Context> {
+    Graph::<Context>::builder(name).node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap()
+}
+
+#[tokio::test]
+async fn only_what_the_query_selects_is_told() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, operator(&world));
+    let fails = Graph::<Context>::builder("fails")
+        .node("a", async |_cx, s: Draft<Context>| match s.get::<bool>("good")? {
+            Some(true) => Ok(s),
+            _ => Err(std::io::Error::other("no").into()),
+        })
+        .entry("a")
+        .build()
+        .unwrap();
+    let mut failures = other.runs().status(RunStatus::Failed).watch().await.unwrap();
+    let mut of_ann = other.runs().label("customer", "ann").watch().await.unwrap();
+    let mut ends = other.runs().watch().kinds([WatchKind::NodeCompleted]).node("a").await.unwrap();
+    let mut late = other.runs().watch().from_now().await.unwrap();
+    runtime.start(&short("fine"), Context::new()).id("f").label("customer", "ann").await.unwrap();
+    let bad = runtime.start(&fails, Context::new()).id("b").label("customer", "bob").await.unwrap();
+    world.pass(bad.wait()).await.unwrap();
+    let told = |events: Vec<WatchEvent>| -> Vec<_> {
+        events.iter().map(|event| format!("{} {}", event.run.run, shown(event))).collect()
+    };
+    assert_eq!(told(until_quiet(&world, &mut failures).await), ["b 1 node_failed a@1", "b 1 status"]);
+    assert_eq!(
+        told(until_quiet(&world, &mut of_ann).await),
+        ["f 0 started", "f 0 status", "f 1 node_completed a@1", "f 1 status"]
+    );
+    assert_eq!(told(until_quiet(&world, &mut ends).await), ["f 1 node_completed a@1"]);
+    // A retry leaves the status, and a further failure comes back to it.
+    runtime.retry(&key("b")).by("ann").await.unwrap();
+    world.pass(runtime.resume(&fails, "b").await.unwrap().wait()).await.unwrap();
+    let again = told(until_quiet(&world, &mut failures).await);
+    assert!(again.len() == 2 && again[0].ends_with("node_failed a@1"), "{again:?}");
+    let all = until_quiet(&world, &mut late).await;
+    assert!(all.iter().any(|event| event.run == key("b")) && all.iter().any(|event| event.run == key("f")));
+    // Who comes now is told only what comes.
+    let mut from_now = other.runs().watch().from_now().await.unwrap();
+    assert_eq!(until_quiet(&world, &mut from_now).await.len(), 0);
+    runtime.start(&short("fine"), Context::new()).id("g").await.unwrap();
+    assert_eq!(until_quiet(&world, &mut from_now).await.len(), 4);
+    let refused = other.runs().workflow("no name").watch().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_purged_name_is_told_anew_and_what_was_pruned_is_said() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, operator(&world));
+    let dice = Dice::new(3);
+    let busy = to_its_question(&world, &runtime, &dice, "r").await;
+    let mut watch = other.runs().watch().await.unwrap();
+    let before = until_quiet(&world, &mut watch).await.len();
+    assert!(before > 4);
+    let cursor = watch.cursor();
+    to_its_end(&world, &runtime, "r", &busy).await;
+    runtime.apply_retention(&key("r"), &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
+    for watch in [&mut watch, &mut other.runs().watch().after(cursor).await.unwrap()] {
+        let rest = until_quiet(&world, watch).await;
+        assert!(matches!(rest[0].what, What::Pruned { .. }), "{}", shown(&rest[0]));
+        assert_eq!(rest.iter().filter(|event| matches!(event.what, What::Pruned { .. })).count(), 1);
+    }
+    runtime.purge(&key("r")).await.unwrap();
+    runtime.start(&short("fine"), Context::new()).id("r").await.unwrap().completed().await.unwrap();
+    let anew: Vec<_> = until_quiet(&world, &mut watch).await.iter().map(shown).collect();
+    assert_eq!(anew, ["0 started", "0 status", "1 node_completed a@1", "1 status"]);
+}
+
+/// A process whose clock is an hour behind used to be a run that never was, as its records look old.
+#[tokio::test]
+async fn an_open_watch_misses_no_run_whose_clock_is_behind() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, operator(&world));
+    let mut watch = other.runs().watch().await.unwrap();
+    until_quiet(&world, &mut watch).await;
+    let behind = Arc::new(ManualClock::new(Timestamp::from_unix_ms(0)));
+    let late = Runtime::builder(world.store.clone()).clock(Arc::clone(&behind) as _).build().await.unwrap();
+    let may = Arc::new(Notify::new());
+    let run = late.start(&speaker(0, &may), Context::new()).id("late").await.unwrap();
+    assert_eq!(until_quiet(&world, &mut watch).await.iter().filter(|event| event.seq.is_some()).count(), 2);
+    may.notify_one();
+    run.completed().await.unwrap();
+    assert_eq!(until_quiet(&world, &mut watch).await.last().map(shown).as_deref(), Some("2 status"));
+    drop(runtime);
+}
+
+/// A run that is not listed any more used to be taken for one that did nothing, where the store tells of no changes.
+#[tokio::test]
+async fn the_end_of_a_run_that_rested_for_long_is_told_without_notices() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, deaf_operator(&world));
+    let busy = to_its_question(&world, &runtime, &Dice::new(5), "r").await;
+    let gone = to_its_question(&world, &runtime, &Dice::new(6), "gone").await;
+    let mut watch = other.runs().watch().await.unwrap();
+    until_quiet(&world, &mut watch).await;
+    world.clock.advance(Duration::from_secs(600));
+    assert_eq!(until_quiet(&world, &mut watch).await.len(), 0);
+    to_its_end(&world, &runtime, "r", &busy).await;
+    runtime.purge(&key("gone")).await.unwrap();
+    let rest = until_quiet(&world, &mut watch).await;
+    assert!(rest.iter().all(|event| event.run == key("r")), "one that was purged says nothing");
+    assert!(
+        shown(rest.last().unwrap()).ends_with("status"),
+        "{:?}",
+        rest.iter().map(shown).collect::<Vec<_>>()
+    );
+    drop(gone);
+}
+
+#[tokio::test]
+async fn runs_at_rest_cost_a_watcher_no_requests_of_their_own() {
+    const RUNS: u64 = 600;
+    let world = World::new();
+    let runtime = world.process().await;
+    let graph = Graph::<Context>::builder("asks")
+        .gate("ok", |_s: &Context| ferrata_core::ask::Ask::<bool>::new("?"), |s, yes| s.set("ok", yes))
+        .entry("ok")
+        .build()
+        .unwrap();
+    for number in 0..RUNS {
+        let run = runtime.start(&graph, Context::new()).id(format!("r{number}")).await.unwrap();
+        run.wait().await.unwrap();
+    }
+    world.clock.advance(Duration::from_secs(600));
+    let store = Counting::of(&world.store);
+    let other = Runtime::builder(store.clone()).clock(Arc::clone(&world.clock) as _).operator();
+    let mut watch = other.runs().watch().from_now().await.unwrap();
+    assert_eq!(until_quiet(&world, &mut watch).await.len(), 0);
+    let before = store.reads();
+    for _ in 0..20 {
+        let quiet = ferrata_core::Clock::sleep(&*world.clock, Duration::from_secs(1));
+        world
+            .pass(async {
+                tokio::select! { biased; event = watch.next() => panic!("{event:?}"), () = quiet => {} }
+            })
+            .await;
+    }
+    // Two pages of runs that may change, and one of those that are new, each second.
+    let reads = store.reads() - before;
+    assert!((50..=21 * 3).contains(&reads), "{reads} reads in 20 seconds for {RUNS} runs");
+}
+
+#[tokio::test]
+async fn a_slow_watcher_of_runs_is_told_what_it_missed_of_each() {
+    let world = World::new();
+    let (runtime, may) = (world.process().await, Arc::new(Notify::new()));
+    let mut watch = runtime.runs().label("loud", "yes").watch().await.unwrap();
+    until_quiet(&world, &mut watch).await;
+    let loud =
+        runtime.start(&speaker(3_000, &may), Context::new()).id("a").label("loud", "yes").await.unwrap();
+    may.notify_one();
+    loud.completed().await.unwrap();
+    let first = until_quiet(&world, &mut watch).await;
+    // Of a run that is not selected nothing is kept, once that is known.
+    let other = runtime.start(&speaker(3_000, &may), Context::new()).id("b").await.unwrap();
+    until_quiet(&world, &mut watch).await;
+    may.notify_one();
+    other.completed().await.unwrap();
+    let said = |cx: NodeContext, s: Draft<Context>| async move {
+        let mut words = cx.stream("words")?;
+        words.send("hello").await?;
+        Ok(s)
+    };
+    let quiet = Graph::<Context>::builder("quiet").node("say", said).entry("say").build().unwrap();
+    let quiet = runtime.start(&quiet, Context::new()).id("c").label("loud", "yes").await.unwrap();
+    quiet.completed().await.unwrap();
+    let second = until_quiet(&world, &mut watch).await;
+    let missed = |events: &[WatchEvent]| -> u64 {
+        events.iter().map(|event| if let What::Lagged { missed } = event.what { missed } else { 0 }).sum()
+    };
+    let live = |events: &[WatchEvent]| {
+        events.iter().filter(|event| matches!(event.what, What::Live(_))).count() as u64
+    };
+    assert!(live(&first) <= 1_024 && missed(&first) > 0);
+    let last = first.iter().rposition(|event| event.kind() == WatchKind::Custom).unwrap();
+    let end = first.iter().position(|event| event.kind() == WatchKind::NodeCompleted).unwrap();
+    assert!(last < end, "what was said before a record is told before it, however much that is");
+    // What each node said, and that it began.
+    assert_eq!(missed(&first) + live(&first), 3_002);
+    assert!(first.iter().chain(&second).all(|event| event.run != key("b")));
+    assert_eq!((missed(&second), live(&second)), (0, 2));
+    let place = |kind| second.iter().position(|event| event.kind() == kind).unwrap();
+    assert!(
+        place(WatchKind::Chunk) < place(WatchKind::NodeCompleted),
+        "a chunk is told before the end of its node"
+    );
+    assert!(second.iter().any(|event| matches!(&event.what, What::Live(Live::Chunk { .. }))));
+}
+
+#[tokio::test]
+async fn a_damaged_run_is_told_of_once_and_does_not_hold_up_the_others() {
+    let world = World::new();
+    let (runtime, other) = (world.process().await, operator(&world));
+    for id in ["a", "b", "c"] {
+        runtime.start(&short("fine"), Context::new()).id(id).await.unwrap().completed().await.unwrap();
+    }
+    let is_there = world.store.tamper(&key("b"), |records| {
+        records[1].body = bytes::Bytes::from_static(b"{");
+    });
+    assert!(is_there);
+    let mut watch = other.runs().watch().kinds([WatchKind::NodeCompleted]).await.unwrap();
+    let (mut told, mut errors) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        match world.pass(watch.next()).await {
+            Ok(event) => told.push(event.run.run.to_string()),
+            Err(error) => errors.push((error.kind(), error.run().cloned())),
+        }
+    }
+    assert_eq!(
+        (&*told, &*errors),
+        (&["a".to_owned(), "c".to_owned()][..], &[(ErrorKind::Corrupt, Some(key("b")))][..])
+    );
+    assert_eq!(until_quiet(&world, &mut watch).await.len(), 0);
+}
