@@ -74,6 +74,10 @@
 //!
 //! The module [`guide`] goes from the first graph to a service at night.
 //!
+//! # Schedules
+//!
+//! With the feature `schedule`, runs start by the calendar: the module `schedule`.
+//!
 //! # Metrics
 //!
 //! With the feature `metrics`, a runtime counts what it does through the `metrics` facade; the module `metrics` lists what.
@@ -106,6 +110,8 @@ pub use ferrata_core::{
     RecordId, Result, RunId, RunKey, Seq, SystemClock, TenantId, Timestamp, Visit, WorkflowName,
 };
 pub use ferrata_macros::{AnswerShape, State};
+#[cfg(feature = "schedule")]
+pub use ferrata_schedule as schedule;
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};
 #[cfg(feature = "postgres")]
@@ -161,6 +167,10 @@ mod pages {
 
     #[doc = include_str!("../../../docs/sharding.md")]
     struct Sharding;
+
+    #[cfg(feature = "schedule")]
+    #[doc = include_str!("../../../docs/schedules.md")]
+    struct Schedules;
 
     #[cfg(feature = "otel")]
     #[doc = include_str!("../../../docs/tracing.md")]

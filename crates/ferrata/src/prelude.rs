@@ -1,5 +1,7 @@
 //! What most programs name: `use ferrata::prelude::*;`.
 
+#[cfg(feature = "schedule")]
+pub use crate::schedule::{CatchUp, Overlap, Schedules};
 pub use crate::{
     Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph,
     GraphError, Join, Lens, Node, NodeContext, NodeError, NodeResult, Outcome, RetryPolicy, Route, RunHandle,

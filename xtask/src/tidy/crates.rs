@@ -19,7 +19,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Servers for tests only: no library may use it but in its tests.
     ("ferrata-test-servers", &[]),
     ("ferrata-dot", &["ferrata-core"]),
-    ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot"]),
+    // The calendar, so that no other library brings time zones.
+    ("ferrata-schedule", &["ferrata-core"]),
+    ("ferrata", &["ferrata-core", "ferrata-macros", "ferrata-store-*", "ferrata-dot", "ferrata-schedule"]),
     // The suite of stores, for `store check --conformance`.
     ("ferrata-cli", &["ferrata", "ferrata-core", "ferrata-dot", "ferrata-store-conformance"]),
     ("ferrata-benches", &["ferrata"]),

@@ -16,7 +16,7 @@ use super::children::{Host, StartedChildren};
 use super::resources::Resources;
 use super::transaction::{AttemptTransactions, Grant};
 use super::wish::{Replier, Waits, Wish};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
@@ -218,6 +218,12 @@ impl NodeContext {
             Error::new(ErrorKind::NotFound, message).with_node(self.node())
         })?;
         read(&text.0, "configuration").map_err(|error| error.with_node(self.node()))
+    }
+
+    /// Returns the time by the clock of the runtime, which a test may set. It is another one whenever the activation runs again: keep it in a
+    /// [`step`](Self::step) where that matters.
+    pub fn now(&self) -> Timestamp {
+        self.scope.run.clock.now()
     }
 
     /// Returns the name of this node.

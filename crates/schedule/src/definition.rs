@@ -1,0 +1,112 @@
+//! What a schedule is, as it is stored.
+
+use std::time::Duration;
+
+use ferrata_core::{Error, ErrorKind, Result, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::policy::{CatchUp, MOST, Overlap};
+use crate::times::Times;
+
+/// The highest version: a step from each to the next is kept.
+pub(crate) const LAST_VERSION: u32 = 1_000;
+
+/// The longest name: with a tick behind it, it is the id of a run.
+const LONGEST: usize = 64;
+
+/// What a schedule is, as it is stored with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Definition {
+    /// The name.
+    pub name: String,
+    /// Which of two definitions is the newer one.
+    pub version: u32,
+    /// The cron pattern.
+    pub cron: String,
+    /// The time zone.
+    pub timezone: String,
+    /// How far starts are spread behind their ticks, in milliseconds.
+    pub jitter_ms: u64,
+    /// How late a tick may be before it is to be caught up, in milliseconds.
+    pub tolerance_ms: u64,
+    /// What becomes of ticks that are later.
+    pub catch_up: CatchUp,
+    /// What becomes of ticks while a run goes on.
+    pub overlap: Overlap,
+    /// The workflow of the runs.
+    pub workflow: String,
+    /// What each run starts with.
+    pub input: Value,
+}
+
+impl Definition {
+    /// Checks what can be said wrong, and returns the ticks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`].
+    pub(crate) fn check(&self) -> Result<Times> {
+        check_name(&self.name)?;
+        let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message));
+        if !(1..=LAST_VERSION).contains(&self.version) {
+            return refuse(format!(
+                "the version of a schedule is 1 to {LAST_VERSION}, not {}; raise it by one with each change",
+                self.version
+            ));
+        }
+        let caught_up = if let CatchUp::All(most) = self.catch_up { most } else { 1 };
+        let queued = if let Overlap::Queue(most) = self.overlap { most } else { 1 };
+        if let Some(most) = [caught_up, queued].into_iter().find(|most| !(1..=MOST).contains(most)) {
+            return refuse(format!("{most} ticks cannot wait; allowed are 1 to {MOST}"));
+        }
+        self.times()
+    }
+
+    /// Returns the ticks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`]: they were written by a program that knows more.
+    pub(crate) fn times(&self) -> Result<Times> {
+        Times::new(&self.cron, &self.timezone)
+    }
+
+    /// Returns how late a tick may be.
+    pub(crate) fn tolerance(&self) -> Duration {
+        Duration::from_millis(self.tolerance_ms)
+    }
+
+    /// Returns when the run of a tick is to start: as far behind it as name and tick say, the same in every process.
+    pub(crate) fn start_of(&self, tick: Timestamp) -> Timestamp {
+        if self.jitter_ms == 0 {
+            return tick;
+        }
+        // FNV-1a, and then the finish of SplitMix64, without which neighbours stay neighbours.
+        let bytes = self.name.bytes().chain(tick.unix_ms().to_le_bytes());
+        let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        tick.plus(Duration::from_millis((hash ^ (hash >> 31)) % self.jitter_ms))
+    }
+}
+
+/// Checks the name of a schedule.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`].
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('.') {
+        return Ok(());
+    }
+    let message = format!(
+        "\"{}\" cannot name a schedule; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -, no dot first",
+        name.escape_debug()
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
+}

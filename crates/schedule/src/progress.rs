@@ -1,0 +1,197 @@
+//! How far a schedule has come, and what it makes of the ticks that come due. No I/O and no clock: a model can ask the same.
+
+use std::collections::VecDeque;
+
+use ferrata_core::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::definition::Definition;
+use crate::policy::{CatchUp, MOST, Overlap};
+use crate::times::Times;
+
+/// How many of the latest ticks are told of.
+const RECENT: usize = 16;
+
+/// How far a schedule has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Up to which moment ticks have been decided on; none before the first look.
+    pub decided: Option<Timestamp>,
+    /// The ticks whose runs are to start one after the other.
+    pub due: VecDeque<Timestamp>,
+    /// How many runs were started.
+    pub started: u64,
+    /// How many ticks were skipped because a run went on.
+    pub skipped: u64,
+    /// How many ticks were missed because no process was there in time. Of more than a thousand at once, a thousand are counted.
+    pub missed: u64,
+    /// What came of the latest ticks, the oldest first.
+    pub recent: VecDeque<Happened>,
+    /// How many logs the schedule had before this one.
+    pub(crate) generation: u32,
+    /// How many ticks this log has.
+    pub(crate) ticks: u32,
+}
+
+/// From when to when a run went on.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) began: Timestamp,
+    pub(crate) ended: Timestamp,
+}
+
+/// What came of a tick.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Happened {
+    /// The tick.
+    pub tick: Timestamp,
+    /// What came of it.
+    pub end: TickEnd,
+    /// How many ticks in a row it was the last of that went the same way.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub count: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
+}
+
+/// What came of a tick.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TickEnd {
+    /// Its run was started, and nothing waits for its end.
+    Started,
+    /// Its run completed.
+    Completed,
+    /// Its run failed.
+    Failed,
+    /// Its run was cancelled.
+    Cancelled,
+    /// Its run was purged before its end was noted.
+    Purged,
+    /// Its run was cancelled by the next tick.
+    Overtaken,
+    /// Its run could not be started, for this reason.
+    Refused(String),
+    /// It was skipped: the run of an earlier tick went on.
+    Skipped,
+    /// It was missed: no process was there in time.
+    Missed,
+}
+
+impl Progress {
+    /// Takes in the ticks of which the time has come at `now`, and says which of them start runs. `planned` has come, whatever the
+    /// clock says by now.
+    pub(crate) fn come_due(
+        &mut self,
+        definition: &Definition,
+        times: &Times,
+        planned: Timestamp,
+        now: Timestamp,
+    ) {
+        let now = now.max(definition.start_of(planned));
+        let (late, mut in_time) = self.take_ticks(definition, times, now, now);
+        let mut starting = self.catch_up(definition, late, in_time.is_empty());
+        starting.append(&mut in_time);
+        if definition.overlap == Overlap::CancelOld {
+            // Each would be cancelled by the next before it has begun.
+            let missed = Vec::from_iter(starting.drain(..starting.len().saturating_sub(1)));
+            self.miss(&missed);
+        }
+        self.due.extend(starting);
+    }
+
+    /// Takes in what came of the run of the first tick that was due, and which ticks came before it began, for it was late itself, and
+    /// while it went on.
+    pub(crate) fn ended(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: Span) {
+        let Some(tick) = self.due.pop_front() else { return };
+        self.ticks = self.ticks.saturating_add(1);
+        if !matches!(end, TickEnd::Refused(_)) {
+            self.started += 1;
+        }
+        self.say(Happened { tick, end, count: 1 });
+        // Other times have come with a newer definition while the run went on.
+        self.decided.get_or_insert(span.ended);
+        let room = match definition.overlap {
+            Overlap::Skip => 0,
+            Overlap::Queue(most) => (most as usize).saturating_sub(self.due.len()),
+            Overlap::CancelOld | Overlap::Allow => return,
+        };
+        let (late, came) = self.take_ticks(definition, times, span.ended, span.began);
+        let (queued, skipped) = came.split_at(room.min(came.len()));
+        let starting = self.catch_up(definition, late, queued.is_empty());
+        self.due.extend(starting.iter().chain(queued));
+        self.skipped += skipped.len() as u64;
+        self.say_all(skipped, TickEnd::Skipped);
+    }
+
+    /// Returns those of late ticks that start runs; the others are missed.
+    fn catch_up(
+        &mut self,
+        definition: &Definition,
+        mut late: Vec<Timestamp>,
+        is_alone: bool,
+    ) -> Vec<Timestamp> {
+        let most = match definition.catch_up {
+            CatchUp::None => 0,
+            CatchUp::Last => usize::from(is_alone),
+            CatchUp::All(most) => most as usize,
+        };
+        let missed = Vec::from_iter(late.drain(..late.len().saturating_sub(most)));
+        self.miss(&missed);
+        late
+    }
+
+    fn miss(&mut self, missed: &[Timestamp]) {
+        self.missed += missed.len() as u64;
+        self.say_all(missed, TickEnd::Missed);
+    }
+
+    /// Takes the ticks whose runs are to have started by `until`, the oldest first, and of more than [`MOST`] the last ones: those that are
+    /// late at `now`, and the others.
+    fn take_ticks(
+        &mut self,
+        definition: &Definition,
+        times: &Times,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> (Vec<Timestamp>, Vec<Timestamp>) {
+        let Some(decided) = self.decided else { return Default::default() };
+        let has_come = |tick: &Timestamp| definition.start_of(*tick) <= until;
+        let mut ticks: Vec<_> = times.iter(decided).take_while(has_come).take(MOST as usize + 1).collect();
+        if ticks.len() > MOST as usize {
+            // Years of seconds are not walked through: from the end, there are no more to find than may be kept.
+            let before = |tick: &Timestamp| times.until(Timestamp::from_unix_ms(tick.unix_ms() - 1));
+            let back = std::iter::successors(times.until(until), before).skip_while(|tick| !has_come(tick));
+            ticks = back.take(MOST as usize).collect();
+            ticks.reverse();
+        }
+        if let Some(last) = ticks.last() {
+            self.decided = Some(*last);
+        }
+        let is_late = |tick: &Timestamp| now.since(definition.start_of(*tick)) > definition.tolerance();
+        ticks.into_iter().partition(is_late)
+    }
+
+    fn say_all(&mut self, ticks: &[Timestamp], end: TickEnd) {
+        if let Some(&tick) = ticks.last() {
+            self.say(Happened { tick, end, count: ticks.len() as u64 });
+        }
+    }
+
+    fn say(&mut self, happened: Happened) {
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(happened);
+    }
+}

@@ -1,0 +1,326 @@
+//! Starting a schedule, finding it again, and giving it a newer definition.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::{Context, State};
+use ferrata_core::{Error, ErrorKind, Result, TenantId};
+use serde_json::json;
+
+use crate::clockwork::{self, CLOCK, Clockwork, ROLE, SCHEDULE};
+use crate::definition::{Definition, check_name};
+use crate::policy::{CatchUp, Overlap};
+use crate::progress::Progress;
+use crate::schedule::Schedule;
+
+/// How often the schedule is looked at again where other processes start it, or give it a definition, at the same moment.
+const LOOKS: u32 = 32;
+
+/// What [`Runtime`] has for schedules.
+pub trait Schedules {
+    /// Begins to start a schedule, or to find one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::graph::Graph;
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::state::Context;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_schedule::{Overlap, Schedules};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let report = Graph::<Context>::builder("report").node("write", async |_cx, s| Ok(s)).entry("write").build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// let nightly = runtime
+    ///     .schedule("nightly")
+    ///     .cron("0 3 * * *")
+    ///     .timezone("Europe/Zurich")
+    ///     .overlap(Overlap::Skip)
+    ///     .start(&report, Context::new())
+    ///     .await?;
+    /// assert_eq!(nightly.status().await?.definition.cron, "0 3 * * *");
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn schedule(&self, name: impl Into<String>) -> ScheduleRequest;
+}
+
+impl Schedules for Runtime {
+    fn schedule(&self, name: impl Into<String>) -> ScheduleRequest {
+        ScheduleRequest::new(self.clone(), name.into())
+    }
+}
+
+/// A schedule that is about to be started, or looked for.
+#[must_use = "a schedule is not started before `start` is awaited"]
+pub struct ScheduleRequest {
+    runtime: Runtime,
+    name: String,
+    tenant: Result<TenantId>,
+    version: u32,
+    cron: Option<String>,
+    timezone: String,
+    jitter: Duration,
+    tolerance: Duration,
+    catch_up: CatchUp,
+    overlap: Overlap,
+}
+
+impl ScheduleRequest {
+    fn new(runtime: Runtime, name: String) -> Self {
+        Self {
+            runtime,
+            name,
+            tenant: Ok(TenantId::default()),
+            version: 1,
+            cron: None,
+            timezone: "UTC".to_owned(),
+            jitter: Duration::ZERO,
+            // A process that dies is found dead after fifteen seconds, and its runs are taken up a second later.
+            tolerance: Duration::from_secs(60),
+            catch_up: CatchUp::default(),
+            overlap: Overlap::default(),
+        }
+    }
+
+    /// Sets whom the schedule and its runs belong to.
+    pub fn tenant(mut self, tenant: impl AsRef<str>) -> Self {
+        self.tenant = TenantId::new(tenant);
+        self
+    }
+
+    /// Sets the version of the definition, 1 to 1,000; 1 unless set. Raise it by one whenever anything else that is set here, the graph or
+    /// the input changes: of several processes, those with the highest version have the schedule.
+    pub fn version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Sets the times, as [`Times`](crate::Times) reads them.
+    pub fn cron(mut self, pattern: impl Into<String>) -> Self {
+        self.cron = Some(pattern.into());
+        self
+    }
+
+    /// Sets the time zone by whose clocks the times are meant; UTC unless set.
+    pub fn timezone(mut self, name: impl Into<String>) -> Self {
+        self.timezone = name.into();
+        self
+    }
+
+    /// Spreads starts behind their ticks by up to this long; not at all unless set. How far each is behind follows from the schedule's name
+    /// and the tick. Shorter than between two ticks, or starts pile up.
+    pub fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    /// Sets how late a run may start before its tick counts as one to be [caught up](Self::catch_up); 60 seconds unless set.
+    pub fn tolerance(mut self, late: Duration) -> Self {
+        self.tolerance = late;
+        self
+    }
+
+    /// Sets what becomes of ticks that no process was there for; [`CatchUp::Last`] unless set.
+    pub fn catch_up(mut self, policy: CatchUp) -> Self {
+        self.catch_up = policy;
+        self
+    }
+
+    /// Sets what becomes of a tick while the run of an earlier one goes on; [`Overlap::Skip`] unless set.
+    pub fn overlap(mut self, policy: Overlap) -> Self {
+        self.overlap = policy;
+        self
+    }
+
+    /// Starts the schedule, or finds it again, and serves it and the graph in this process from now on.
+    ///
+    /// Any number of processes start the same schedule; one of them has it, and when that ends, another. A definition of a higher
+    /// [version](Self::version) takes the place of the stored one, and one of a lower version changes nothing: then this process leaves the
+    /// schedule alone. The first tick is one after the first start.
+    ///
+    /// # Errors
+    ///
+    /// - [`ErrorKind::Invalid`]: the name, the times, the zone, the version or a policy is none, or the runtime is an operator's.
+    /// - [`ErrorKind::AlreadyExists`]: the stored definition of this version is another one, or this runtime has the schedule already.
+    /// - Else as [`Runtime::start`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the schedule is started or not, and has its new definition or the old one. Call it again.
+    ///
+    /// <!-- held by: versions::the_highest_version_wins_and_not_the_last_process, versions::another_definition_of_the_same_version_is_refused -->
+    pub async fn start<S: State>(self, graph: &Graph<S>, input: S) -> Result<Schedule> {
+        let tenant = self.tenant.clone()?;
+        let definition = self.define(graph, &input)?;
+        let times = definition.check()?;
+        let schedule = Schedule::new(self.runtime, tenant, &self.name)?;
+        let work = Arc::new(Clockwork {
+            definition,
+            times,
+            workflow: schedule.workflow().to_owned(),
+            graph: graph.clone(),
+            input,
+            store: Arc::clone(schedule.runtime().store()),
+        });
+        let clockwork = clockwork::graph(&work)?;
+        serve_or_served(schedule.runtime(), graph)?;
+        if let Standing::Ours = settle(&schedule, &work.definition, &clockwork).await? {
+            schedule.runtime().serve(&clockwork)?;
+        }
+        Ok(schedule)
+    }
+
+    /// Returns the schedule if it was started, by whatever process.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name or the tenant is none; else what the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    pub async fn find(self) -> Result<Option<Schedule>> {
+        let schedule = Schedule::new(self.runtime, self.tenant?, &self.name)?;
+        Ok(schedule.look().await?.map(|_| schedule))
+    }
+
+    fn define<S: State>(&self, graph: &Graph<S>, input: &S) -> Result<Definition> {
+        let refuse = |message: &str| Error::new(ErrorKind::Invalid, message);
+        check_name(&self.name)?;
+        let cron = self
+            .cron
+            .clone()
+            .ok_or_else(|| refuse("the schedule has no times; set them with `.cron(..)`"))?;
+        let input = serde_json::from_str(input.to_channels_json()?.get())
+            .map_err(|source| refuse("the input cannot be stored").with_source(source))?;
+        let ms =
+            |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs());
+        Ok(Definition {
+            name: self.name.clone(),
+            version: self.version,
+            cron,
+            timezone: self.timezone.clone(),
+            jitter_ms: ms(self.jitter),
+            tolerance_ms: ms(self.tolerance),
+            catch_up: self.catch_up,
+            overlap: self.overlap,
+            workflow: graph.name().to_string(),
+            input,
+        })
+    }
+}
+
+impl fmt::Debug for ScheduleRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScheduleRequest")
+            .field("name", &self.name)
+            .field("cron", &self.cron)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whose definition the schedule has.
+enum Standing {
+    /// That of this process.
+    Ours,
+    /// A newer one, or it has ended.
+    Others,
+}
+
+/// Serves a graph unless it is served.
+fn serve_or_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
+    match runtime.serve(graph) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        served => served,
+    }
+}
+
+/// Sees to it that the schedule is there, with this definition or a newer one.
+async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<Standing> {
+    let runtime = schedule.runtime();
+    for _ in 0..LOOKS {
+        let Some(found) = schedule.look().await? else {
+            let state = clockwork::first(definition, &Progress::default())?;
+            let started = runtime
+                .start(graph, state)
+                .id(schedule.first_id())
+                .tenant(schedule.tenant())
+                .label(SCHEDULE, &definition.name)
+                .label(ROLE, CLOCK)
+                .await;
+            match started {
+                Ok(_) => return Ok(Standing::Ours),
+                Err(error) if is_race(error.kind()) => continue,
+                Err(error) => return Err(error),
+            }
+        };
+        match found.definition.version.cmp(&definition.version) {
+            Ordering::Greater => return Ok(Standing::Others),
+            Ordering::Equal if found.definition != *definition => {
+                return Err(differs(&found.definition, definition));
+            }
+            Ordering::Equal => return Ok(Standing::Ours),
+            Ordering::Less if found.has_ended() => {
+                tracing::warn!(schedule = definition.name, status = %found.run_status, "the schedule has ended");
+                return Ok(Standing::Others);
+            }
+            Ordering::Less => {}
+        }
+        // The message wakes it where it waits for its next tick. Whoever takes it up with the old definition only plans anew.
+        let word = json!({ "version": definition.version });
+        match runtime.send(&found.run, word).await {
+            Err(error) if !is_race(error.kind()) => return Err(error),
+            _ => {}
+        }
+        match runtime.resume(graph, &found.run).take_over().await {
+            Err(error) if !is_race(error.kind()) => return Err(error),
+            _ => {}
+        }
+        if schedule
+            .look()
+            .await?
+            .is_some_and(|now| now.is_paused && now.definition.version < definition.version)
+        {
+            // Its definition comes with the process that takes it up when it is let go on.
+            return Ok(Standing::Ours);
+        }
+    }
+    let message = "other processes start the schedule or change it at the same time; try again";
+    Err(Error::new(ErrorKind::Unavailable, message))
+}
+
+/// Whether another process was first, so that it is to be looked at again.
+fn is_race(kind: ErrorKind) -> bool {
+    use ErrorKind::{AlreadyExists, Conflict, Fenced, GraphChanged, NotFound, WrongStatus};
+    matches!(kind, AlreadyExists | Conflict | Fenced | GraphChanged | NotFound | WrongStatus)
+}
+
+fn differs(stored: &Definition, ours: &Definition) -> Error {
+    let fields = [
+        ("cron", stored.cron != ours.cron),
+        ("time zone", stored.timezone != ours.timezone),
+        ("jitter", stored.jitter_ms != ours.jitter_ms),
+        ("tolerance", stored.tolerance_ms != ours.tolerance_ms),
+        ("catch-up policy", stored.catch_up != ours.catch_up),
+        ("overlap policy", stored.overlap != ours.overlap),
+        ("workflow", stored.workflow != ours.workflow),
+        ("input", stored.input != ours.input),
+    ];
+    let named: Vec<_> = fields.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
+    let message = format!(
+        "the schedule `{}` is stored in version {} with another {}; raise `.version(..)` with each change",
+        ours.name,
+        ours.version,
+        named.join(", another ")
+    );
+    Error::new(ErrorKind::AlreadyExists, message)
+}

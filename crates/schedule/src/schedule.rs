@@ -1,0 +1,243 @@
+//! A schedule that was started, as code and operators see it.
+
+use std::fmt;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Position, RunsRequest, Runtime, SignalRequest};
+use ferrata_core::state::Channels;
+use ferrata_core::store::RunHead;
+use ferrata_core::{Error, ErrorKind, Result, RunKey, TenantId, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::clockwork::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK};
+use crate::definition::{Definition, check_name};
+use crate::progress::Progress;
+use crate::times::Times;
+
+/// How many logs of one schedule are looked at: that in which it goes on, and those that retention has not removed.
+const LOGS: u32 = 100;
+
+/// A schedule that was started. Dropped, it changes nothing.
+#[derive(Clone)]
+pub struct Schedule {
+    runtime: Runtime,
+    tenant: TenantId,
+    name: String,
+    workflow: String,
+}
+
+/// How a schedule stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ScheduleStatus {
+    /// The run that is the schedule now. After some hundred ticks it is another one.
+    pub run: RunKey,
+    /// The status of that run.
+    pub run_status: RunStatus,
+    /// Whether it is paused.
+    pub is_paused: bool,
+    /// What the schedule is.
+    pub definition: Definition,
+    /// How far it has come.
+    pub progress: Progress,
+}
+
+impl ScheduleStatus {
+    /// Tells whether the schedule starts nothing any more: it was cancelled.
+    pub fn has_ended(&self) -> bool {
+        self.run_status.is_finished() && self.run_status != RunStatus::Failed
+    }
+
+    /// Returns the ticks after a moment, at most so many. A paused schedule starts nothing at them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`]: the times were written by a program that knows more.
+    ///
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    pub fn next(&self, after: Timestamp, most: usize) -> Result<Vec<Timestamp>> {
+        let after = self.progress.decided.map_or(after, |decided| decided.max(after));
+        Ok(Times::new(&self.definition.cron, &self.definition.timezone)?.iter(after).take(most).collect())
+    }
+}
+
+impl Schedule {
+    pub(crate) fn new(runtime: Runtime, tenant: TenantId, name: &str) -> Result<Self> {
+        check_name(name)?;
+        let workflow = match tenant == TenantId::default() {
+            true => format!("schedule:{name}"),
+            // A process serves workflows of all tenants, and each schedule has an input of its own.
+            false => format!("schedule:{tenant}:{name}"),
+        };
+        Ok(Self { runtime, tenant, name: name.to_owned(), workflow })
+    }
+
+    /// Lists the schedules of a tenant, or of all, by their names.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    pub async fn list(runtime: &Runtime, tenant: Option<&TenantId>) -> Result<Vec<Self>> {
+        let (mut found, mut after) = (Vec::<Self>::new(), None);
+        loop {
+            let mut asked = runtime.runs().label(ROLE, CLOCK).limit(1_000).after(after);
+            if let Some(tenant) = tenant {
+                asked = asked.tenant(tenant);
+            }
+            let page = asked.await?;
+            for head in page.items {
+                let name = head.facts.labels.get(SCHEDULE).unwrap_or_default();
+                match Self::new(runtime.clone(), head.run.tenant.clone(), name) {
+                    // Labels are free: a run of another workflow is no schedule, whatever it says.
+                    Ok(schedule) if head.facts.workflow.as_str() == schedule.workflow => found.push(schedule),
+                    _ => {}
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        found.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+        found.dedup_by(|a, b| (&a.tenant, &a.name) == (&b.tenant, &b.name));
+        Ok(found)
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns whom the schedule belongs to.
+    pub fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// Returns how the schedule stands.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if it was purged; else what the store says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    pub async fn status(&self) -> Result<ScheduleStatus> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no schedule `{}`", self.name));
+        self.look().await?.ok_or_else(missing)
+    }
+
+    /// Lists the runs of its ticks, the newest first. More conditions can be set.
+    pub fn runs(&self) -> RunsRequest {
+        self.runtime.runs().tenant(&self.tenant).label(SCHEDULE, &self.name).label(ROLE, TICK)
+    }
+
+    /// Returns the way to stop ticks until [`unpause`](Self::unpause); a run of a tick that has started goes on. A tick that comes meanwhile
+    /// is missed, or caught up, as [`CatchUp`](crate::CatchUp) says.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if it was purged. What is returned fails as [`Runtime::pause`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed before what is returned is awaited.
+    ///
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    pub async fn pause(&self, reason: impl Into<String>) -> Result<SignalRequest> {
+        let reason = reason.into();
+        Ok(self.runtime.pause(&self.status().await?.run, reason))
+    }
+
+    /// Returns the way to let a paused schedule go on.
+    ///
+    /// # Errors
+    ///
+    /// As [`pause`](Self::pause), and [`Runtime::unpause`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`pause`](Self::pause).
+    ///
+    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
+    pub async fn unpause(&self) -> Result<SignalRequest> {
+        Ok(self.runtime.unpause(&self.status().await?.run))
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    pub(crate) fn workflow(&self) -> &str {
+        &self.workflow
+    }
+
+    /// Returns the id of the first run that is the schedule.
+    pub(crate) fn first_id(&self) -> String {
+        format!("schedule:{}", self.name)
+    }
+
+    /// Finds the run that is the schedule now: of those that have not been followed by another, the last.
+    pub(crate) async fn look(&self) -> Result<Option<ScheduleStatus>> {
+        let mut last: Option<ScheduleStatus> = None;
+        let page = self.runtime.runs().tenant(&self.tenant).workflow(&self.workflow).limit(LOGS).await?;
+        for head in page.items {
+            let read = self.read(&head).await?;
+            let newer = |read: &ScheduleStatus| {
+                last.as_ref().is_none_or(|last| read.progress.generation > last.progress.generation)
+            };
+            if let Some(read) = read.filter(newer) {
+                last = Some(read);
+            }
+            // One that goes on has no successor yet, or is about to end: its successor was listed before it.
+            if last.as_ref().is_some_and(|last| !last.run_status.is_finished()) {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    async fn read(&self, head: &RunHead) -> Result<Option<ScheduleStatus>> {
+        let channels = match self.runtime.channels_at(&head.run, Position::Latest).await {
+            Ok(channels) => channels,
+            // Purged since it was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(ScheduleStatus {
+            run: head.run.clone(),
+            run_status: head.status,
+            // It asks nothing, so nothing else interrupts it.
+            is_paused: head.status == RunStatus::Interrupted,
+            definition: read_channel(head, &channels, DEFINITION)?,
+            progress: read_channel(head, &channels, PROGRESS)?,
+        }))
+    }
+}
+
+/// Reads what is stored of a schedule.
+fn read_channel<T: DeserializeOwned>(head: &RunHead, channels: &Channels, name: &str) -> Result<T> {
+    let value = channels.get(name).cloned().unwrap_or_default();
+    serde_json::from_value(value).map_err(|source| {
+        let message = "it is no schedule, or was written by a newer program";
+        Error::new(ErrorKind::Unsupported, message).with_run(&head.run).with_source(source)
+    })
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schedule")
+            .field("tenant", &self.tenant)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}

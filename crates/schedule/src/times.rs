@@ -1,0 +1,109 @@
+//! When a schedule ticks: a cron pattern on the clocks of a time zone.
+
+use std::fmt;
+
+use croner::parser::{CronParser, Seconds, Year};
+use croner::{Cron, Direction};
+use ferrata_core::{Error, ErrorKind, Result, Timestamp};
+use jiff::Zoned;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+
+/// The ticks of a cron pattern in a time zone.
+///
+/// A pattern has five fields (minute, hour, day of the month, month, day of the week), or six with seconds before them, or is `@hourly`,
+/// `@daily`, `@weekly`, `@monthly` or `@yearly`. The zone is a name of the IANA database, in the edition that the program was built with.
+///
+/// # When a clock is changed
+///
+/// | | fixed times, as in `30 2 * * *` | others, as in `*/15 * * * *` |
+/// |---|---|---|
+/// | the clock is put forward over a tick | at the first moment after the gap | no tick: the clock does not show that time |
+/// | the clock is put back over a tick | once, the first time that the clock shows it | both times |
+///
+/// A time is fixed if seconds, minute and hour are one number each. `0 2,14 * * *` is not: make it two schedules, or choose hours at which no
+/// clock is changed.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::Timestamp;
+/// use ferrata_schedule::Times;
+///
+/// let times = Times::new("30 2 * * *", "Europe/Zurich")?;
+/// // 2026-03-28T23:00Z: in the night in which 02:00 is followed by 03:00.
+/// let night = Timestamp::from_unix_ms(1_774_738_800_000);
+/// assert_eq!(times.after(night).unwrap().to_string(), "2026-03-29T01:00:00.000Z");
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Times {
+    cron: Cron,
+    zone: TimeZone,
+}
+
+impl Times {
+    /// Reads a pattern and finds a time zone.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the pattern cannot be read, no day has its times (the 30th of February), or the zone is unknown.
+    ///
+    /// <!-- held by: times::patterns_and_zones_that_are_none_are_refused -->
+    pub fn new(cron: &str, timezone: &str) -> Result<Self> {
+        let refuse = |message: String| Error::new(ErrorKind::Invalid, message);
+        let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+        let pattern = parser
+            .parse(cron)
+            .map_err(|error| refuse(format!("\"{}\" is no cron pattern: {error}", cron.escape_debug())))?;
+        let zone = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
+            let message = "is no time zone; use a name like `Europe/Zurich`, or `UTC`";
+            refuse(format!("\"{}\" {message}", timezone.escape_debug()))
+        })?;
+        let times = Self { cron: pattern, zone };
+        match times.after(Timestamp::from_unix_ms(0)) {
+            Some(_) => Ok(times),
+            None => Err(refuse(format!("no day has the times of \"{}\"", cron.escape_debug()))),
+        }
+    }
+
+    /// Returns the first tick after a moment; none behind the end of the calendar.
+    pub fn after(&self, moment: Timestamp) -> Option<Timestamp> {
+        self.find(moment, false, Direction::Forward)
+    }
+
+    /// Returns the last tick at a moment or before it.
+    pub fn until(&self, moment: Timestamp) -> Option<Timestamp> {
+        self.find(moment, true, Direction::Backward)
+    }
+
+    /// Returns the ticks after a moment, one after the other.
+    pub fn iter(&self, after: Timestamp) -> impl Iterator<Item = Timestamp> + '_ {
+        std::iter::successors(self.after(after), |last| self.after(*last))
+    }
+
+    fn find(&self, moment: Timestamp, inclusive: bool, direction: Direction) -> Option<Timestamp> {
+        // Ticks are at whole seconds, so the part of one that has begun decides nothing.
+        let second = jiff::Timestamp::from_second(moment.unix_ms().div_euclid(1_000)).ok()?;
+        let zoned = Zoned::new(second, self.zone.clone());
+        let found = match direction {
+            Direction::Forward => self.cron.find_next_occurrence(&zoned, inclusive),
+            Direction::Backward => self.cron.find_previous_occurrence(&zoned, inclusive),
+        };
+        Some(Timestamp::from_unix_ms(found.ok()?.timestamp().as_millisecond()))
+    }
+}
+
+impl fmt::Debug for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {:?}", self.cron.as_str(), self.zone.iana_name())
+    }
+}
+
+/// Writes the moment of a tick for the id of its run: `2026-11-23T02:00:00Z`.
+pub(crate) fn name_of(tick: Timestamp) -> String {
+    let text = tick.to_string();
+    match text.strip_suffix(".000Z") {
+        Some(seconds) => format!("{seconds}Z"),
+        None => text,
+    }
+}

@@ -1,0 +1,113 @@
+//! A process that dies at any write, and one that loses a reply: each tick still has exactly one run.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::state::Context;
+use ferrata_core::testing::{Fault, Process};
+use ferrata_schedule::{CatchUp, Overlap, Progress, Schedule, Schedules};
+
+use crate::support::{DAY, HOUR, day, mortal, report, runs, slow, text, world};
+
+async fn start(process: &Process, overlap: Overlap) -> ferrata_core::Result<Schedule> {
+    let daily = process.schedule("daily").cron("0 12 * * *").catch_up(CatchUp::All(10)).overlap(overlap);
+    match overlap {
+        Overlap::Skip => daily.start(&slow(HOUR), Context::new()).await,
+        _ => daily.start(&report(), Context::new()).await,
+    }
+}
+
+/// Two noons with a crash at each write of the first process; a second one comes later, with the same line of code.
+async fn crash_at_each_write(overlap: Overlap, fault: Fault) {
+    let mut crashes = 0;
+    for n in 0.. {
+        let world = world();
+        let process = mortal(&world).await;
+        process.fail_write(n, fault);
+        let _ = world.pass(start(&process, overlap)).await;
+        world.pass_for(DAY).await;
+        let is_crashed = process.is_crashed();
+        process.crash().await;
+        let process = mortal(&world).await;
+        let daily = world.pass(start(&process, overlap)).await.unwrap();
+        world.pass_for(DAY).await;
+
+        let said = format!("{fault:?} at write {n}, {overlap:?}");
+        let found = runs(&daily).await;
+        assert!(found.iter().all(|run| run.2 == RunStatus::Completed), "{said}: {found:?}");
+        let status = daily.status().await.unwrap();
+        // Where the crash came before the schedule was on record, it began with the second process.
+        let noons = [0, 1].map(|n| text(day(n).plus(12 * HOUR)));
+        let all = if n < 3 && found[0].0 == noons[1] { 1 } else { 2 };
+        let Progress { started, skipped, missed, .. } = status.progress;
+        assert_eq!((started + skipped, missed), (all, 0), "{said}: {found:?}");
+        // A run that its dead process had begun goes on until another takes it up, and a tick that comes meanwhile is skipped.
+        assert!(skipped == 0 || skipped == 1 && overlap == Overlap::Skip, "{said}: {found:?}");
+        let ticks: Vec<_> = found.into_iter().map(|run| run.0).collect();
+        assert_eq!(ticks.len() as u64, started, "{said}");
+        let wanted: Vec<_> = noons.into_iter().filter(|tick| ticks.contains(tick)).collect();
+        assert_eq!(ticks, wanted, "{said}");
+        if !is_crashed {
+            break;
+        }
+        crashes += 1;
+    }
+    assert!(crashes > 8, "{fault:?}: {crashes} writes");
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_leaves_one_run_for_each_tick() {
+    for fault in [Fault::CrashBefore, Fault::CrashAfter] {
+        crash_at_each_write(Overlap::Skip, fault).await;
+    }
+}
+
+#[tokio::test]
+async fn a_crash_at_any_write_spawns_one_run_for_each_tick() {
+    crash_at_each_write(Overlap::Allow, Fault::CrashAfter).await;
+}
+
+#[tokio::test]
+async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
+    for fault in [Fault::Before, Fault::After] {
+        for n in 0.. {
+            let world = world();
+            let process = mortal(&world).await;
+            process.fail_write(n, fault);
+            let Ok(daily) = world.pass(start(&process, Overlap::Skip)).await else { continue };
+            world.pass_for(2 * DAY).await;
+            let found = runs(&daily).await;
+            assert_eq!(found.len(), 2, "{fault:?} at write {n}: {found:?}");
+            let status = daily.status().await.unwrap();
+            assert_eq!((status.progress.started, status.progress.missed), (2, 0), "{fault:?} at write {n}");
+            if process.writes() < n {
+                break;
+            }
+        }
+    }
+}
+
+/// A schedule that was removed leaves runs of ticks, which keep their ids: begun again under its name, it starts none of them anew.
+#[tokio::test]
+async fn a_schedule_that_was_purged_begins_anew_and_leaves_old_runs_alone() {
+    let world = world();
+    let process = mortal(&world).await;
+    let daily = start(&process, Overlap::Allow).await.unwrap();
+    world.pass_for(2 * DAY).await;
+    let run = daily.status().await.unwrap().run;
+    process.cancel(&run, "not needed").await.unwrap();
+    world.pass_for(HOUR).await;
+    assert!(daily.status().await.unwrap().has_ended());
+    process.purge(&run).await.unwrap();
+    assert!(process.schedule("daily").find().await.unwrap().is_none());
+    drop(process);
+
+    let second = mortal(&world).await;
+    world.clock().set_now(day(1));
+    let daily = start(&second, Overlap::Allow).await.unwrap();
+    world.pass_for(2 * DAY).await;
+    let status = daily.status().await.unwrap();
+    // The second noon comes again on a clock that was set back, and its run is there.
+    assert_eq!(runs(&daily).await.len(), 3);
+    assert_eq!(status.progress.started, 1, "{status:?}");
+    assert_eq!(format!("{:?}", status.progress.recent[0].end).split('(').next(), Some("Refused"));
+}

@@ -1,0 +1,9 @@
+//! Schedules on the clock of a world: times against a calculation of their own, crashes, policies, versions, and clocks that step.
+
+mod crashes;
+mod overlaps;
+mod steering;
+mod support;
+mod times;
+mod versions;
+mod years;

@@ -1,0 +1,134 @@
+//! Ticks that come while a run goes on, and ticks that no process was there for.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::state::{Context, Draft};
+use ferrata_core::testing::World;
+use ferrata_schedule::{CatchUp, Overlap, Schedules, TickEnd};
+
+use crate::support::{DAY, HOUR, MINUTE, calm, day, mortal, report, runs, slow, text, ticks, world};
+
+/// Half a day of a schedule of hours whose runs take this long, with ticks from one o'clock on.
+async fn half_a_day(world: &World, overlap: Overlap, time: Duration) -> ferrata_schedule::Schedule {
+    let process = calm(world).await;
+    let hourly = process.schedule("hourly").cron("0 * * * *").overlap(overlap);
+    let hourly = hourly.start(&slow(time), Context::new()).await.unwrap();
+    world.pass_for(12 * HOUR + 10 * MINUTE).await;
+    hourly
+}
+
+fn hours(hours: &[u32]) -> Vec<(String, ferrata_core::Timestamp)> {
+    hours.iter().map(|hour| (text(day(0).plus(HOUR * *hour)), day(0).plus(HOUR * *hour))).collect()
+}
+
+#[tokio::test]
+async fn a_tick_is_skipped_while_a_run_goes_on() {
+    let world = world();
+    let hourly = half_a_day(&world, Overlap::Skip, 150 * MINUTE).await;
+    let found: Vec<_> = runs(&hourly).await.into_iter().map(|run| (run.0, run.1)).collect();
+    assert_eq!(found, hours(&[1, 4, 7, 10]));
+    let status = hourly.status().await.unwrap();
+    assert_eq!((status.progress.started, status.progress.skipped, status.progress.missed), (3, 6, 0));
+    assert_eq!(status.progress.recent[0].end, TickEnd::Completed);
+    assert_eq!((&status.progress.recent[1].end, status.progress.recent[1].count), (&TickEnd::Skipped, 2));
+}
+
+#[tokio::test]
+async fn ticks_wait_in_a_line_of_so_many() {
+    let world = world();
+    let hourly = half_a_day(&world, Overlap::Queue(2), 150 * MINUTE).await;
+    let found = runs(&hourly).await;
+    // 1 runs to 3:30, and 2 and 3 wait. 2 runs to 6:00: 4 waits, 5 and 6 find no room. 3 runs to 8:30: 7 waits, 8 finds none.
+    let wanted = ["01:00", "02:00", "03:00", "04:00", "07:00"];
+    let found: Vec<_> = found.iter().map(|run| &run.0[11..16]).collect();
+    assert_eq!(found, wanted);
+}
+
+#[tokio::test]
+async fn the_next_tick_cancels_the_run_of_the_last() {
+    let world = world();
+    let hourly = half_a_day(&world, Overlap::CancelOld, 150 * MINUTE).await;
+    let found = runs(&hourly).await;
+    assert_eq!(found.len(), 12);
+    let (last, old) = found.split_last().unwrap();
+    assert!(old.iter().all(|run| run.2 == RunStatus::Cancelled), "{found:?}");
+    assert_eq!(last.2, RunStatus::InProgress);
+    // A run is cancelled before its successor starts, so two never go on together.
+    assert!(
+        found.iter().zip(1_u32..).all(|(run, n)| run.1.since(day(0).plus(HOUR * n)) < MINUTE),
+        "{found:?}"
+    );
+}
+
+#[tokio::test]
+async fn runs_go_on_beside_each_other_where_they_may() {
+    let world = world();
+    let hourly = half_a_day(&world, Overlap::Allow, 150 * MINUTE).await;
+    let found: Vec<_> = runs(&hourly).await.into_iter().map(|run| (run.0, run.1)).collect();
+    assert_eq!(found, hours(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]));
+}
+
+/// A run that failed has ended, and the next tick has a run of its own.
+#[tokio::test]
+async fn a_run_that_fails_holds_up_no_tick() {
+    let world = world();
+    let process = calm(&world).await;
+    let broken = ferrata_core::graph::Graph::<Context>::builder("broken")
+        .node("fail", async |_cx, _s| Err::<Draft<Context>, _>("as always".into()))
+        .entry("fail")
+        .build()
+        .unwrap();
+    let hourly = process.schedule("hourly").cron("0 * * * *").start(&broken, Context::new()).await.unwrap();
+    world.pass_for(4 * HOUR + MINUTE).await;
+    assert!(runs(&hourly).await.iter().all(|run| run.2 == RunStatus::Failed));
+    let recent = hourly.status().await.unwrap().progress.recent;
+    assert_eq!(recent.iter().map(|one| &one.end).collect::<Vec<_>>(), [&TickEnd::Failed; 4]);
+}
+
+/// Nobody is there from the first noon to the fifth.
+#[tokio::test]
+async fn what_was_missed_is_caught_up_as_the_policy_says() {
+    for (catch_up, wanted, missed) in [
+        (CatchUp::None, vec![0, 5], 4),
+        (CatchUp::Last, vec![0, 4, 5], 3),
+        (CatchUp::All(2), vec![0, 3, 4, 5], 2),
+        (CatchUp::All(1_000), vec![0, 1, 2, 3, 4, 5], 0),
+    ] {
+        let world = world();
+        let process = mortal(&world).await;
+        let noon = |process: &ferrata_core::testing::Process| {
+            process.schedule("noon").cron("0 12 * * *").catch_up(catch_up)
+        };
+        noon(&process).start(&report(), Context::new()).await.unwrap();
+        world.pass_for(DAY).await;
+        process.crash().await;
+        world.pass_for(4 * DAY).await;
+        let process = mortal(&world).await;
+        let noon = world.pass(noon(&process).start(&report(), Context::new())).await.unwrap();
+        world.pass_for(DAY).await;
+        let wanted: Vec<_> = wanted.into_iter().map(|n| text(day(n).plus(12 * HOUR))).collect();
+        assert_eq!(ticks(&noon).await, wanted, "{catch_up:?}");
+        assert_eq!(noon.status().await.unwrap().progress.missed, missed, "{catch_up:?}");
+    }
+}
+
+/// Three years of seconds are not walked through, nor counted.
+#[tokio::test]
+async fn years_without_a_process_are_over_at_once() {
+    let world = world();
+    let process = calm(&world).await;
+    let seconds =
+        process.schedule("seconds").cron("* * * * * *").catch_up(CatchUp::All(3)).overlap(Overlap::Allow);
+    let seconds = seconds.start(&report(), Context::new()).await.unwrap();
+    world.pass_for(Duration::from_millis(500)).await;
+    let three_years = day(3 * 365);
+    world.clock().set_now(three_years);
+    world.pass_for(Duration::from_millis(600)).await;
+    let status = seconds.status().await.unwrap();
+    // Sixty in the last minute are in time, and three are caught up; of the rest a thousand were looked at.
+    assert_eq!(status.progress.started, 63, "{status:?}");
+    assert_eq!(status.progress.missed, 937);
+    assert!(ticks(&seconds).await.contains(&text(three_years)));
+}

@@ -1,0 +1,65 @@
+//! What an operator does to a schedule.
+
+use ferrata_core::ErrorKind;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
+use ferrata_schedule::{CatchUp, Schedule, Schedules};
+
+use crate::support::{DAY, HOUR, day, mortal, report, text, ticks, world};
+
+#[tokio::test]
+async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
+    for (catch_up, after) in [(CatchUp::None, 2), (CatchUp::Last, 3)] {
+        let world = world();
+        let process = mortal(&world).await;
+        let daily = process.schedule("daily").cron("0 12 * * *").catch_up(catch_up);
+        let daily = daily.start(&report(), Context::new()).await.unwrap();
+        world.pass_for(DAY).await;
+
+        // From elsewhere, by the name alone.
+        let operator = Runtime::builder(world.store().clone()).operator();
+        let found = operator.schedule("daily").find().await.unwrap().unwrap();
+        world.pass(found.pause("stocktaking").await.unwrap().by("eve")).await.unwrap();
+        assert!(found.status().await.unwrap().is_paused);
+        let again = found.pause("again").await.unwrap().await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::WrongStatus);
+        world.pass_for(3 * DAY).await;
+        assert_eq!(ticks(&daily).await.len(), 1);
+        world.pass(found.unpause().await.unwrap()).await.unwrap();
+        world.pass_for(8 * HOUR).await;
+        let status = found.status().await.unwrap();
+        assert!(!status.is_paused);
+        assert_eq!(ticks(&daily).await.len() + 1, after, "{catch_up:?}: {status:?}");
+        let next = status.next(day(4).plus(8 * HOUR), 2).unwrap();
+        assert_eq!(next, [day(4).plus(12 * HOUR), day(5).plus(12 * HOUR)]);
+        world.pass_for(8 * HOUR).await;
+        assert_eq!(ticks(&daily).await.last(), Some(&text(day(4).plus(12 * HOUR))));
+    }
+}
+
+#[tokio::test]
+async fn schedules_are_listed_by_name_and_tenant() {
+    let world = world();
+    let process = mortal(&world).await;
+    for (name, tenant) in [("b", "default"), ("a", "default"), ("a", "acme")] {
+        let one = process.schedule(name).tenant(tenant).cron("0 12 * * *");
+        one.start(&report(), Context::new()).await.unwrap();
+    }
+    // A label is anybody's: this run is no schedule.
+    let fake =
+        process.start(&report(), Context::new()).label("schedule", "c").label("schedule.role", "clock");
+    fake.await.unwrap();
+    world.pass_for(DAY).await;
+    let names = |listed: Vec<Schedule>| {
+        listed.iter().map(|one| format!("{}/{}", one.tenant(), one.name())).collect::<Vec<_>>()
+    };
+    assert_eq!(names(Schedule::list(&process, None).await.unwrap()), ["acme/a", "default/a", "default/b"]);
+    let acme = "acme".parse().unwrap();
+    assert_eq!(names(Schedule::list(&process, Some(&acme)).await.unwrap()), ["acme/a"]);
+    // Each has runs of its own, of which the ids are the same.
+    for one in Schedule::list(&process, None).await.unwrap() {
+        assert_eq!(ticks(&one).await.len(), 1);
+    }
+    assert!(process.schedule("c").find().await.unwrap().is_none());
+    assert!(process.schedule("b").tenant("acme").find().await.unwrap().is_none());
+}

@@ -1,0 +1,94 @@
+//! What the tests of schedules share: a workflow, moments, and the runs of ticks.
+#![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+
+use std::time::Duration;
+
+use ferrata_core::Timestamp;
+use ferrata_core::graph::Graph;
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::Runtime;
+use ferrata_core::state::Context;
+use ferrata_core::testing::{Process, World};
+use ferrata_schedule::Schedule;
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+
+/// Returns a moment of 2026 in UTC, in minutes since the year began.
+pub(crate) fn minute_of_2026(minute: i64) -> Timestamp {
+    Timestamp::from_unix_ms(1_767_225_600_000 + minute * 60_000)
+}
+
+/// Returns the beginning of a day in UTC, the first of January 2026 being 0.
+pub(crate) fn day(day: i64) -> Timestamp {
+    minute_of_2026(day * 24 * 60)
+}
+
+/// Makes a world in which 2026 begins.
+pub(crate) fn world() -> World {
+    let world = World::new();
+    world.clock().set_now(day(0));
+    world
+}
+
+/// Starts a process that looks around rarely, so that a year is few steps of the clock.
+pub(crate) async fn calm(world: &World) -> Process {
+    let calm = 20 * DAY;
+    let process = world.process_with(|b| b.heartbeat_ttl(3 * calm).sweep_interval(calm).poll_interval(calm));
+    process.await.unwrap()
+}
+
+/// Starts a process whose runs are taken up within three quarters of a day after its death.
+pub(crate) async fn mortal(world: &World) -> Process {
+    let process =
+        world.process_with(|b| b.heartbeat_ttl(12 * HOUR).sweep_interval(6 * HOUR).poll_interval(6 * HOUR));
+    process.await.unwrap()
+}
+
+/// A workflow that takes no time.
+pub(crate) fn report() -> Graph<Context> {
+    Graph::<Context>::builder("report").node("write", async |_cx, s| Ok(s)).entry("write").build().unwrap()
+}
+
+/// A workflow that takes this long.
+pub(crate) fn slow(time: Duration) -> Graph<Context> {
+    let work = move |cx: ferrata_core::node::NodeContext, s: ferrata_core::state::Draft<Context>| async move {
+        cx.sleep(time).await?;
+        Ok::<_, ferrata_core::node::NodeError>(s)
+    };
+    Graph::<Context>::builder("slow").node("work", work).entry("work").build().unwrap()
+}
+
+/// Returns tick, time of the start and status of each run, the oldest first.
+pub(crate) async fn runs(schedule: &Schedule) -> Vec<(String, Timestamp, RunStatus)> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = schedule.runs().oldest_first().limit(1_000).after(after).await.unwrap();
+        found.extend(page.items.into_iter().map(|head| {
+            let tick = head.facts.labels.get("schedule.tick").unwrap().to_owned();
+            assert_eq!(head.run.run.as_str(), format!("{}.{tick}", schedule.name()));
+            (tick, head.facts.created, head.status)
+        }));
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+/// Returns the ticks of the runs that were started.
+pub(crate) async fn ticks(schedule: &Schedule) -> Vec<String> {
+    runs(schedule).await.into_iter().map(|(tick, _, _)| tick).collect()
+}
+
+/// Writes a moment as ticks are written.
+pub(crate) fn text(tick: Timestamp) -> String {
+    tick.to_string().replace(".000Z", "Z")
+}
+
+/// Asserts that there is nothing of any schedule that has failed.
+pub(crate) async fn assert_healthy(runtime: &Runtime) {
+    let failed = runtime.runs().status(RunStatus::Failed).await.unwrap();
+    assert_eq!(failed.items, []);
+}

@@ -1,0 +1,173 @@
+//! Ticks against a calculation of their own: every quarter of an hour of a year, on clocks whose changes are written here.
+
+use std::sync::OnceLock;
+
+use ferrata_core::{ErrorKind, Timestamp};
+use ferrata_schedule::Times;
+use proptest::prelude::*;
+
+use crate::support::{day, minute_of_2026, text};
+
+const QUARTERS: i64 = 365 * 96;
+
+/// A clock of 2026: how many minutes it is ahead of UTC, and from which minute of the year on it is otherwise, and how.
+struct Zone {
+    name: &'static str,
+    standard: i64,
+    changes: [(i64, i64); 2],
+}
+
+/// In minutes since the year began, in UTC: days of the year, counted from 0, and the time.
+const fn at(day: i64, hour: i64, minute: i64) -> i64 {
+    (day * 24 + hour) * 60 + minute
+}
+
+const ZONES: [Zone; 5] = [
+    Zone { name: "UTC", standard: 0, changes: [(0, 0), (0, 0)] },
+    // 29 March and 25 October, 01:00 UTC.
+    Zone { name: "Europe/Zurich", standard: 60, changes: [(at(87, 1, 0), 120), (at(297, 1, 0), 60)] },
+    // 8 March 07:00 UTC and 1 November 06:00 UTC.
+    Zone { name: "America/New_York", standard: -300, changes: [(at(66, 7, 0), -240), (at(304, 6, 0), -300)] },
+    // Half an hour, in the other half of the year: 4 April 15:00 UTC and 3 October 15:30 UTC.
+    Zone {
+        name: "Australia/Lord_Howe",
+        standard: 660,
+        changes: [(at(93, 15, 0), 630), (at(275, 15, 30), 660)],
+    },
+    Zone { name: "Asia/Kolkata", standard: 330, changes: [(0, 330), (0, 330)] },
+];
+
+impl Zone {
+    fn ahead(&self, minute: i64) -> i64 {
+        self.changes
+            .iter()
+            .rev()
+            .find(|(from, _)| *from > 0 && *from <= minute)
+            .map_or(self.standard, |(_, is)| *is)
+    }
+}
+
+/// A pattern, whether its times are fixed, and which minutes of a day, days of the week (Sunday is 0) and days of the year it has.
+struct Pattern {
+    cron: &'static str,
+    is_fixed: bool,
+    minutes: fn(i64) -> bool,
+    day: fn(i64, i64) -> bool,
+}
+
+const PATTERNS: [Pattern; 7] = [
+    Pattern { cron: "0 3 * * *", is_fixed: true, minutes: |m| m == 180, day: |_, _| true },
+    Pattern { cron: "30 2 * * *", is_fixed: true, minutes: |m| m == 150, day: |_, _| true },
+    Pattern { cron: "15 2 * * 0", is_fixed: true, minutes: |m| m == 135, day: |weekday, _| weekday == 0 },
+    Pattern {
+        cron: "0,45 1,2 * * *",
+        is_fixed: false,
+        minutes: |m| [60, 105, 120, 165].contains(&m),
+        day: |_, _| true,
+    },
+    Pattern { cron: "*/15 * * * *", is_fixed: false, minutes: |_| true, day: |_, _| true },
+    Pattern {
+        cron: "30 * * * MON-FRI",
+        is_fixed: false,
+        minutes: |m| m % 60 == 30,
+        day: |weekday, _| (1..6).contains(&weekday),
+    },
+    Pattern {
+        cron: "0 */2 1 JAN *",
+        is_fixed: false,
+        minutes: |m| m % 120 == 0,
+        day: |_, day| day == 0 || day == 365,
+    },
+];
+
+/// Walks through the quarters of the year and looks at the clock at each.
+fn expected(zone: &Zone, pattern: &Pattern) -> Vec<Timestamp> {
+    let mut found = Vec::new();
+    let shows = |local: i64| {
+        let (day, minute) = (local.div_euclid(1_440), local.rem_euclid(1_440));
+        // The first of January 2026 is a Thursday.
+        (pattern.minutes)(minute) && (pattern.day)((day + 4).rem_euclid(7), day)
+    };
+    for quarter in 0..QUARTERS {
+        let now = quarter * 15;
+        let (ahead, before) = (zone.ahead(now), zone.ahead(now - 15));
+        let local = now + ahead;
+        let ticks = match (pattern.is_fixed, ahead > before) {
+            // What the clock leaves out comes at the first moment behind.
+            (true, true) => (0..=ahead - before).step_by(15).any(|back| shows(local - back)),
+            // What the clock shows again has been.
+            (true, false) => {
+                shows(local) && !(1..=96).any(|ago| local == now - ago * 15 + zone.ahead(now - ago * 15))
+            }
+            (false, _) => shows(local),
+        };
+        if ticks {
+            found.push(minute_of_2026(now));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_year_of_ticks_is_as_a_walk_through_its_quarters_says() {
+    for zone in &ZONES {
+        for pattern in &PATTERNS {
+            let times = Times::new(pattern.cron, zone.name).unwrap();
+            let before = Timestamp::from_unix_ms(day(0).unix_ms() - 1);
+            let found: Vec<_> = times.iter(before).take_while(|tick| *tick < day(365)).collect();
+            let wanted = expected(zone, pattern);
+            let differs = found.iter().zip(&wanted).find(|(found, wanted)| found != wanted);
+            assert_eq!(differs.map(|(a, b)| (text(*a), text(*b))), None, "{} in {}", pattern.cron, zone.name);
+            assert_eq!(found.len(), wanted.len(), "{} in {}", pattern.cron, zone.name);
+        }
+    }
+}
+
+/// The walks of the pattern whose time is left out, or comes twice, at most changes.
+fn walks() -> &'static [Vec<Timestamp>] {
+    static WALKS: OnceLock<Vec<Vec<Timestamp>>> = OnceLock::new();
+    WALKS.get_or_init(|| ZONES.iter().map(|zone| expected(zone, &PATTERNS[1])).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever moment is asked about, the neighbours in both directions are those of the walk.
+    #[test]
+    fn the_neighbours_of_any_moment_are_those_of_the_walk(at_zone in 0..ZONES.len(), ms in 0..365 * 86_400_000_i64, near: bool) {
+        // The 30 minutes past two are those at which most clocks are changed.
+        let (zone, pattern) = (&ZONES[at_zone], &PATTERNS[1]);
+        let change = zone.changes[(ms % 2) as usize].0.max(1_440) * 60_000;
+        let ms = if near { change - 86_400_000 + ms % (2 * 86_400_000) } else { ms };
+        let moment = Timestamp::from_unix_ms(day(0).unix_ms() + ms.clamp(3 * 86_400_000, 362 * 86_400_000));
+        let (times, walk) = (Times::new(pattern.cron, zone.name).unwrap(), &walks()[at_zone]);
+        let next = walk.iter().copied().find(|tick| *tick > moment);
+        let last = walk.iter().copied().rev().find(|tick| *tick <= moment);
+        prop_assert_eq!(times.after(moment), next, "after {} in {}", moment, zone.name);
+        prop_assert_eq!(times.until(moment), last, "until {} in {}", moment, zone.name);
+    }
+}
+
+#[test]
+fn patterns_and_zones_that_are_none_are_refused() {
+    for (cron, zone) in [
+        ("", "UTC"),
+        ("60 * * * *", "UTC"),
+        ("* * * *", "UTC"),
+        ("0 0 30 2 *", "UTC"),
+        ("0 0 * * * * 2030", "UTC"),
+        ("0 3 * * *", "Europe/Zürich"),
+        ("0 3 * * *", "Europe/Atlantis"),
+        ("0 3 * * *", ""),
+        ("\u{0}", "UTC"),
+    ] {
+        let error = Times::new(cron, zone).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{cron:?} in {zone:?}");
+    }
+    assert!(Times::new("*/10 * * * * *", "UTC").is_ok(), "six fields have seconds first");
+    assert!(Times::new("@daily", "UTC").is_ok());
+    // The ends of what a moment can be are asked about as any other.
+    let times = Times::new("0 3 * * *", "Europe/Zurich").unwrap();
+    assert_eq!(times.after(Timestamp::from_unix_ms(i64::MAX)), None);
+    assert_eq!(times.until(Timestamp::from_unix_ms(i64::MIN)), None);
+}

@@ -1,0 +1,121 @@
+//! Several processes with different definitions: whose it is, and what a rollout does.
+
+use ferrata_core::ErrorKind;
+use ferrata_core::state::Context;
+use ferrata_core::testing::Process;
+use ferrata_schedule::{Schedule, Schedules};
+
+use crate::support::{DAY, HOUR, MINUTE, day, mortal, report, slow, text, ticks, world};
+
+async fn start(process: &Process, version: u32, cron: &str) -> ferrata_core::Result<Schedule> {
+    process.schedule("daily").version(version).cron(cron).start(&report(), Context::new()).await
+}
+
+fn at(days: &[i64], hour: u32) -> Vec<String> {
+    days.iter().map(|n| text(day(*n).plus(HOUR * hour))).collect()
+}
+
+/// A rollout starts the old code now and then beside the new: with the last process to start winning, noon would come back.
+#[tokio::test]
+async fn the_highest_version_wins_and_not_the_last_process() {
+    let world = world();
+    let old = mortal(&world).await;
+    let daily = start(&old, 1, "0 12 * * *").await.unwrap();
+    world.pass_for(DAY).await;
+    let new = mortal(&world).await;
+    world.pass(start(&new, 3, "0 18 * * *")).await.unwrap();
+    assert_eq!(daily.status().await.unwrap().definition.version, 3);
+    // Old code that starts again, and old code that goes on, both leave it alone.
+    let restarted = mortal(&world).await;
+    world.pass(start(&restarted, 1, "0 12 * * *")).await.unwrap();
+    world.pass(start(&restarted, 2, "0 13 * * *")).await.unwrap();
+    world.pass_for(2 * DAY).await;
+    assert_eq!(ticks(&daily).await, [at(&[0], 12), at(&[1, 2], 18)].concat());
+    // The only new process dies; the old ones do not take its place, and the next new one does.
+    new.crash().await;
+    world.pass_for(DAY).await;
+    assert_eq!(ticks(&daily).await.len(), 3);
+    let new = mortal(&world).await;
+    world.pass(start(&new, 3, "0 18 * * *")).await.unwrap();
+    world.pass_for(DAY).await;
+    let found = ticks(&daily).await;
+    assert_eq!(found[3..], at(&[3, 4], 18), "{found:?}");
+}
+
+#[tokio::test]
+async fn another_definition_of_the_same_version_is_refused() {
+    let world = world();
+    let first = mortal(&world).await;
+    let daily = start(&first, 1, "0 12 * * *").await.unwrap();
+    let second = mortal(&world).await;
+    let error = start(&second, 1, "0 18 * * *").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    assert!(error.to_string().contains("another cron"), "{error}");
+    let mut other = Context::new();
+    other.set("of", "another").unwrap();
+    let same = second.schedule("daily").cron("0 12 * * *");
+    let error = same.start(&report(), other).await.unwrap_err();
+    assert!(error.to_string().contains("another input"), "{error}");
+    start(&second, 1, "0 12 * * *").await.unwrap();
+    assert_eq!(daily.status().await.unwrap().definition.cron, "0 12 * * *");
+    // The same runtime has it once.
+    assert_eq!(start(&second, 1, "0 12 * * *").await.unwrap_err().kind(), ErrorKind::AlreadyExists);
+}
+
+#[tokio::test]
+async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
+    let world = world();
+    let process = mortal(&world).await;
+    let long = "n".repeat(65);
+    for name in ["", "a b", "a/b", "a:b", ".a", &long] {
+        let started = process.schedule(name).cron("0 12 * * *").start(&report(), Context::new()).await;
+        assert_eq!(started.unwrap_err().kind(), ErrorKind::Invalid, "{name:?}");
+    }
+    for version in [0, 1_001, u32::MAX] {
+        assert_eq!(start(&process, version, "0 12 * * *").await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let untimed = process.schedule("daily").start(&report(), Context::new()).await;
+    assert_eq!(untimed.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(process.runs().await.unwrap().items, []);
+    // The longest of each is one.
+    let name = "n".repeat(64);
+    let longest = process
+        .schedule(&name)
+        .version(1_000)
+        .cron("* * * * *")
+        .start(&report(), Context::new())
+        .await
+        .unwrap();
+    world.pass_for(2 * MINUTE - MINUTE / 2).await;
+    assert_eq!(ticks(&longest).await.len(), 1);
+}
+
+/// Both start it at the same moment, with definitions of different age.
+#[tokio::test]
+async fn two_that_begin_at_once_come_to_the_newer_definition() {
+    let world = world();
+    let (one, two) = (mortal(&world).await, mortal(&world).await);
+    let both = async { tokio::join!(start(&one, 1, "0 12 * * *"), start(&two, 2, "0 18 * * *")) };
+    let (first, second) = world.pass(Box::pin(both)).await;
+    let (first, second) = (first.unwrap(), second.unwrap());
+    world.pass_for(2 * DAY).await;
+    assert_eq!(first.status().await.unwrap().definition.version, 2);
+    assert_eq!(ticks(&second).await, at(&[0, 1], 18));
+}
+
+/// A newer definition comes while the run of a tick goes on: that run is neither lost nor started again.
+#[tokio::test]
+async fn a_new_definition_leaves_the_run_of_a_tick_alone() {
+    let world = world();
+    let old = mortal(&world).await;
+    let work = slow(5 * HOUR);
+    let begin = async |process: &Process, version, cron: &str| {
+        process.schedule("daily").version(version).cron(cron).start(&work, Context::new()).await
+    };
+    let daily = begin(&old, 1, "0 12 * * *").await.unwrap();
+    world.pass_for(14 * HOUR).await;
+    let new = mortal(&world).await;
+    world.pass(begin(&new, 2, "0 18 * * *")).await.unwrap();
+    world.pass_for(DAY + 6 * HOUR).await;
+    assert_eq!(ticks(&daily).await, [at(&[0], 12), at(&[0, 1], 18)].concat());
+}

@@ -1,0 +1,108 @@
+//! A year on the clock of a world.
+
+use std::time::Duration;
+
+use ferrata_core::record::RunStatus;
+use ferrata_core::state::Context;
+use ferrata_core::{Clock, Timestamp};
+use ferrata_schedule::{Schedules, Times};
+
+use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, text, ticks, world};
+
+/// Both changes of the clock are in it: at 02:30, one night has no such time, and another has two.
+#[tokio::test]
+async fn every_night_of_a_year_has_one_run() {
+    let world = world();
+    let process = calm(&world).await;
+    let nightly = process.schedule("nightly").cron("30 2 * * *").timezone("Europe/Zurich");
+    let nightly = nightly.start(&report(), Context::new()).await.unwrap();
+    for _ in 0..73 {
+        world.pass_for(5 * DAY).await;
+    }
+    let found = runs(&nightly).await;
+    assert_eq!(found.len(), 365);
+    for (number, (tick, created, status)) in found.iter().enumerate() {
+        // 01:30 UTC in winter; 00:30 in summer, and 01:00 in the night between, whose 02:30 is left out.
+        let (hour, minute) = match number {
+            87 => (1, 0),
+            88..=297 => (0, 30),
+            _ => (1, 30),
+        };
+        let wanted = day(number as i64).plus(hour * HOUR + minute * MINUTE);
+        assert_eq!(
+            (tick, *created, *status),
+            (&text(wanted), wanted, RunStatus::Completed),
+            "night {number}"
+        );
+    }
+    assert_healthy(&process).await;
+}
+
+/// The history of a run is kept in each of its bases, so one log of a schedule of minutes would come to a limit within months.
+#[tokio::test]
+async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
+    let world = world();
+    let process = calm(&world).await;
+    let often = process.schedule("often").cron("* * * * *").start(&report(), Context::new()).await.unwrap();
+    let first = often.status().await.unwrap().run;
+    world.pass_for(260 * MINUTE + Duration::from_secs(30)).await;
+    let wanted: Vec<_> = Times::new("* * * * *", "UTC").unwrap().iter(day(0)).take(260).map(text).collect();
+    assert_eq!(ticks(&often).await, wanted);
+    let status = often.status().await.unwrap();
+    assert_ne!(status.run, first);
+    assert_eq!((status.progress.started, status.progress.missed), (260, 0));
+    let logs = process.runs().workflow("schedule:often").await.unwrap().items;
+    assert_eq!(logs.iter().filter(|head| !head.status.is_finished()).count(), 1);
+    assert_eq!(logs.len(), 2);
+    assert!(logs.iter().all(|head| head.seq.get() < 8_000), "{logs:?}");
+    assert_healthy(&process).await;
+}
+
+#[tokio::test]
+async fn starts_are_spread_behind_their_ticks_and_the_same_in_each_process() {
+    let mut starts = Vec::new();
+    for _ in 0..2 {
+        let world = world();
+        let process = calm(&world).await;
+        let spread = process.schedule("spread").cron("0 * * * *").jitter(20 * MINUTE);
+        let spread = spread.start(&report(), Context::new()).await.unwrap();
+        world.pass_for(4 * DAY).await;
+        starts.push(runs(&spread).await);
+    }
+    assert_eq!(starts[0], starts[1]);
+    let late: Vec<_> =
+        starts[0].iter().zip(1_u32..).map(|(start, n)| start.1.since(day(0).plus(HOUR * n))).collect();
+    assert_eq!(late.len(), 95, "{late:?}");
+    assert!(late.iter().all(|late| *late < 20 * MINUTE), "{late:?}");
+    for third in 0..3 {
+        let between = |late: &&Duration| (third * 400..(third + 1) * 400).contains(&(late.as_secs()));
+        assert!(late.iter().filter(between).count() > 15, "they are not spread: {late:?}");
+    }
+}
+
+/// A clock that was set back shows times again whose runs were started, and one that was set forward leaves times out.
+#[tokio::test]
+async fn a_clock_that_steps_starts_no_tick_twice() {
+    let world = world();
+    let process = calm(&world).await;
+    let hourly = process.schedule("hourly").cron("0 * * * *").start(&report(), Context::new()).await.unwrap();
+    world.pass_for(5 * HOUR + MINUTE).await;
+    assert_eq!(ticks(&hourly).await.len(), 5);
+    // Three hours back: nothing until 06:00 comes again.
+    world.clock().set_now(day(0).plus(2 * HOUR));
+    world.pass_for(3 * HOUR + 30 * MINUTE).await;
+    assert_eq!(ticks(&hourly).await.len(), 5);
+    world.pass_for(HOUR).await;
+    assert_eq!(ticks(&hourly).await.len(), 6);
+    // A day forward: the last tick that was left out is caught up, as the policy says.
+    let forward = Timestamp::from_unix_ms(world.clock().now().unix_ms()).plus(DAY);
+    world.clock().set_now(forward);
+    world.pass_for(HOUR).await;
+    let status = hourly.status().await.unwrap();
+    let all = ticks(&hourly).await;
+    let mut unique = all.clone();
+    unique.dedup();
+    assert_eq!(all, unique);
+    assert_eq!(all.len() as u64, status.progress.started);
+    assert_eq!(status.progress.started + status.progress.missed, 31, "{status:?}");
+}
