@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::builder::{GraphBuilder, RouteFn};
+use crate::graph::edge::EdgeKind;
 use crate::graph::migrate::Migration;
 use crate::graph::node_set::NodeIx;
 use crate::graph::outline::Outline;
@@ -117,6 +118,19 @@ impl<S: State> Graph<S> {
     /// Returns the names of the nodes in the order they were added.
     pub fn node_names(&self) -> impl Iterator<Item = &NodeName> {
         self.plan().nodes.iter().map(|node| &node.name)
+    }
+
+    /// Lists the edges in the order of declaration: from where, to where, and what makes each fire. Those of
+    /// [subgraphs](crate::graph::Subgraph) are among them, between nodes that are named by paths.
+    pub fn edges(&self) -> impl Iterator<Item = (&NodeName, &NodeName, EdgeKind)> {
+        let plan = self.plan();
+        plan.edges.iter().map(|edge| (&plan.node(edge.from).name, &plan.node(edge.to).name, edge.kind))
+    }
+
+    /// Returns the node where runs begin.
+    pub fn entry(&self) -> &NodeName {
+        let plan = self.plan();
+        &plan.node(plan.entry).name
     }
 
     /// Returns the channels of the state: those of its type, and those that the graph declares.

@@ -31,7 +31,7 @@ pub(crate) use archive::{export, import};
 pub(crate) use check::check_log;
 pub(crate) use checkpoint::checkpoint;
 pub(crate) use lineage::lineage;
-pub(crate) use position::find_node;
+pub(crate) use position::{find_node, node_names};
 pub(crate) use questions::questions;
 pub(crate) use report::{post_mortem, timeline};
 pub(crate) use verify::verify;

@@ -120,6 +120,16 @@ pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &
     })
 }
 
+/// Lists the nodes of the graph with which a run was driven last.
+///
+/// # Errors
+///
+/// [`ErrorKind::NotFound`]: there is no such run.
+pub(crate) async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
+    let machine = walk::folded_at(store, run, At::Latest, None).await?.machine;
+    Ok(machine.names().cloned().collect())
+}
+
 impl From<At> for Position {
     fn from(at: At) -> Self {
         match at {

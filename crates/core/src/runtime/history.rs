@@ -126,6 +126,22 @@ impl Runtime {
         past::find_node(&**self.store(), run, name).await
     }
 
+    /// Lists the nodes of the graph with which a run was driven last, as the run's log tells: no graph is needed. Nodes that the run has
+    /// not come to are among them.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is changed.
+    ///
+    /// <!-- held by: runs::a_run_is_shown_with_its_whole_graph_and_no_payload -->
+    pub async fn node_names(&self, run: &RunKey) -> Result<Vec<NodeName>> {
+        past::node_names(&**self.store(), run).await
+    }
+
     /// Returns what turns the state at one place into the state at another.
     ///
     /// # Errors
